@@ -1,0 +1,1 @@
+"""The embedded cluster. Its room; nothing lives here yet."""

@@ -1,0 +1,1 @@
+"""The consumer engine. Its room; the decisions that come to live here stay pure."""

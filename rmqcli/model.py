@@ -1,0 +1,137 @@
+"""Values that every layer shares. They import nothing above them and do no I/O.
+
+Offsets are always qualified: `queue_offset` counts messages in a queue,
+`commit_log_offset` counts bytes in a broker's log. Ranges are half-open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Broker id of a master; every other id is a slave.
+MASTER_ID = 0  # MixAll.MASTER_ID
+
+RETRY_GROUP_TOPIC_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
+DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
+
+#: The built-in group that tools pull under. Any other unknown name would be created
+#: by the broker and stay there.
+TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
+
+PERM_READ = 4  # PermName.PERM_READ
+PERM_WRITE = 2  # PermName.PERM_WRITE
+
+
+def retry_topic(group: str) -> str:
+    """The topic that holds `group`'s messages waiting for another try."""
+    return RETRY_GROUP_TOPIC_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """The topic that holds the messages `group` gave up on."""
+    return DLQ_GROUP_TOPIC_PREFIX + group
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of one topic on one broker group: the unit of assignment.
+
+    Ordering is by topic, then broker name, then queue id. Rebalancing depends on
+    it: every member of a group must sort the same list the same way.
+    Source: `MessageQueue#compareTo` in apache/rocketmq.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets `start <= o < end` of one queue."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerData:
+    """One broker group in a route: a master and its slaves.
+
+    `addresses` maps broker id to `host:port` as the broker advertises itself, which
+    need not be reachable from here.
+    """
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str] = field(hash=False)
+
+    @property
+    def master_address(self) -> str | None:
+        """The master's address, or None while no master is registered."""
+        return self.addresses.get(MASTER_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueData:
+    """How many queues of a topic one broker group has, and what may be done there."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRoute:
+    """Where a topic's queues are, as a name server told it.
+
+    Source: TopicRouteData in apache/rocketmq.
+    """
+
+    topic: str
+    brokers: tuple[BrokerData, ...]
+    queues: tuple[QueueData, ...]
+    order_topic_conf: str | None = None
+
+    def broker(self, broker_name: str) -> BrokerData | None:
+        """The broker group of that name, or None when the route has none."""
+        for broker in self.brokers:
+            if broker.broker_name == broker_name:
+                return broker
+        return None
+
+    def read_queues(self) -> list[MessageQueue]:
+        """Every queue a consumer may read, sorted."""
+        return sorted(
+            MessageQueue(self.topic, data.broker_name, queue_id)
+            for data in self.queues
+            if data.is_readable
+            for queue_id in range(data.read_queue_nums)
+        )
+
+    def write_queues(self) -> list[MessageQueue]:
+        """Every queue a producer may write to, sorted: only where a master is."""
+        masters = {b.broker_name for b in self.brokers if MASTER_ID in b.addresses}
+        return sorted(
+            MessageQueue(self.topic, data.broker_name, queue_id)
+            for data in self.queues
+            if data.is_writable and data.broker_name in masters
+            for queue_id in range(data.write_queue_nums)
+        )

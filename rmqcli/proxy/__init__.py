@@ -1,0 +1,1 @@
+"""gRPC for apache.rocketmq.v2. Its room; nothing lives here yet."""

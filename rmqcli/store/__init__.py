@@ -1,0 +1,1 @@
+"""RocketMQ's files on disk. Its room; nothing lives here yet."""

@@ -1,0 +1,1 @@
+"""Sockets for the remoting protocol. The only package with I/O on the remoting side."""
