@@ -1,0 +1,1 @@
+"""Tests of rmqcli; the folders mirror the package."""

@@ -1,0 +1,1 @@
+"""Tests of the wire layer: pure codecs against bytes that Java wrote."""
