@@ -1,0 +1,105 @@
+"""Inflating message bodies, always with an upper bound.
+
+A compressed body comes from any producer, and zlib reaches 1029:1, so a 16 MiB frame
+could ask for 16 GiB; Java has no bound. Every path here stops at the limit.
+
+Source: `ZlibCompressor`, `Lz4Compressor` (frame format) and `ZstdCompressor`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from rmqcli.errors import DecodeError
+from rmqcli.wire.message_sys_flag import COMPRESSED, CompressionType, compression_type
+
+#: Largest inflated body, in bytes: four times Java's default maxMessageSize.
+INFLATED_MAX: Final = 16 * 1024 * 1024
+
+#: Largest memory a zstd frame may ask for as its window; libzstd's own default.
+_ZSTD_WINDOW_MAX: Final = 1 << 27
+
+
+def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> bytes:
+    """Return the body as its producer gave it: `data` itself unless marked compressed.
+
+    Raises DecodeError when the data is damaged, cut, larger than `limit_bytes`
+    inflated, or of a compression type nobody knows. Bytes after the end of the
+    compressed data are ignored, as Java does.
+    """
+    if not sys_flag & COMPRESSED:
+        return data
+    kind = compression_type(sys_flag)
+    if kind == CompressionType.ZLIB:
+        return _inflate_zlib(data, limit_bytes)
+    if kind == CompressionType.LZ4:
+        return _inflate_lz4(data, limit_bytes)
+    if kind == CompressionType.ZSTD:
+        return _inflate_zstd(data, limit_bytes)
+    raise DecodeError(f"body has unknown compression type {int(kind)}")
+
+
+def deflate_zlib(data: bytes, *, level: int = 5) -> bytes:
+    """Return `data` as Java producers compress it (compressLevel 5, RFC 1950)."""
+    return zlib.compress(data, level)
+
+
+def _too_large(limit_bytes: int) -> DecodeError:
+    return DecodeError(f"compressed body inflates to more than {limit_bytes} bytes")
+
+
+def _inflate_zlib(data: bytes, limit_bytes: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(data, limit_bytes + 1)
+    except zlib.error as error:
+        raise DecodeError(f"body is not valid zlib: {error}") from error
+    if len(inflated) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not stream.eof:
+        raise DecodeError(f"zlib body of {len(data)} bytes ends too early")
+    return inflated
+
+
+def _inflate_lz4(data: bytes, limit_bytes: int) -> bytes:
+    import lz4.frame
+
+    stream = lz4.frame.LZ4FrameDecompressor()
+    try:
+        inflated: bytes = stream.decompress(data, max_length=limit_bytes + 1)
+    except RuntimeError as error:
+        raise DecodeError(f"body is not a valid LZ4 frame: {error}") from error
+    if len(inflated) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not stream.eof:
+        raise DecodeError(f"LZ4 body of {len(data)} bytes ends too early")
+    return inflated
+
+
+def _inflate_zstd(data: bytes, limit_bytes: int) -> bytes:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
+    try:
+        # What a frame declares is allocated at once, so it is looked at first. Java's
+        # stream writer declares nothing (-1): then max_output_size is the bound.
+        if zstandard.frame_content_size(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return decompressor.decompress(data, max_output_size=limit_bytes)
+    except zstandard.ZstdError as error:
+        if _zstd_is_over(data, limit_bytes):
+            raise _too_large(limit_bytes) from error
+        raise DecodeError(f"body is not valid zstd: {error}") from error
+
+
+def _zstd_is_over(data: bytes, limit_bytes: int) -> bool:
+    """Tell "too large" from "damaged": the one-shot call says the same for both."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
+    try:
+        with decompressor.stream_reader(data) as reader:
+            return len(reader.read(limit_bytes + 1)) > limit_bytes
+    except zstandard.ZstdError:
+        return False

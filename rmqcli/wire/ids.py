@@ -1,0 +1,192 @@
+"""Message ids and the small numbers Java derives from text and bytes.
+
+Two ids of the same lengths exist and cannot be told apart by shape: the offset id (the
+broker's: where the record lies) and the unique id (the producer's, UNIQ_KEY).
+
+Source: `MessageDecoder.createMessageId`/`decodeMessageId`, `MessageClientIDSetter`,
+`String.hashCode`, `UtilAll.crc32`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+_ID_LENGTHS: Final = (32, 56)  # hex digits with an IPv4 and an IPv6 address
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMsgId:
+    """Where a record lies: `host` is "ip:port" of its broker."""
+
+    host: str
+    commit_log_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueId:
+    """What a producer puts into UNIQ_KEY.
+
+    `since_month_start_ms` counts from the first of the producer's current month, 00:00
+    in its own time zone; the id does not say which month.
+    """
+
+    ip: str
+    pid: int
+    class_loader_hash: int
+    since_month_start_ms: int
+    counter: int
+
+    def near_ms(self, now_ms: int, *, tz: tzinfo) -> int:
+        """Return the epoch ms the id was made, if that was less than a month ago.
+
+        `tz` is the producer's. Source: `MessageClientIDSetter.getNearlyTimeFromID`.
+        """
+        this_month_ms, last_month_ms = _month_starts(now_ms, tz)
+        made_ms = this_month_ms + self.since_month_start_ms
+        if made_ms >= now_ms:
+            made_ms = last_month_ms + self.since_month_start_ms
+        return made_ms
+
+
+def host_text(raw: bytes) -> str:
+    """Return "ip:port" of 8 or 20 stored bytes; IPv6 as Java: `[fe80:0:...:1]:10911`.
+
+    The port is a signed 32 bit number and shown as it is, even where no port can be.
+    """
+    port = int.from_bytes(raw[-4:], "big", signed=True)
+    if len(raw) == 8:
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
+    groups = struct.unpack_from(">8H", raw)
+    return f"[{':'.join(format(group, 'x') for group in groups)}]:{port}"
+
+
+def host_bytes(host: str) -> bytes:
+    """Return the 8 or 20 stored bytes of "ip:port" or "[ip]:port".
+
+    Raises UsageError for anything else; names are not looked up.
+    """
+    import ipaddress
+
+    ip, _, port = host.rpartition(":")
+    try:
+        address = ipaddress.ip_address(ip.removeprefix("[").removesuffix("]"))
+        return address.packed + struct.pack(">i", int(port))
+    except (ValueError, struct.error) as error:
+        raise UsageError(f"host {host!r} is not ip:port") from error
+
+
+def encode_offset_msg_id(host: str, commit_log_offset: int) -> str:
+    """Return the id of the record at this place of the broker at `host` ("ip:port")."""
+    return (host_bytes(host) + struct.pack(">q", commit_log_offset)).hex().upper()
+
+
+def decode_offset_msg_id(text: str) -> OffsetMsgId:
+    """Return what an offset id says. Lower case is accepted.
+
+    Raises UsageError when it is not 32 or 56 hex digits, or names an impossible port.
+    Port 0 and negative offsets pass: a unique id read as an offset id may look so.
+    """
+    data = _hex_id(text)
+    host = host_text(data[:-8])
+    port = int.from_bytes(data[-12:-8], "big", signed=True)
+    if not 0 <= port <= 0xFFFF:
+        raise UsageError(
+            f"message id {text!r} is not an offset id: port {port} is not in 0..65535",
+            hint="this looks like a unique id (UNIQ_KEY); search by that",
+        )
+    return OffsetMsgId(host, int.from_bytes(data[-8:], "big", signed=True))
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """Return what a producer's id says; any 32 or 56 hex digits can be read as one.
+
+    Raises UsageError for other text.
+    """
+    import ipaddress
+
+    data = _hex_id(text)
+    pid, loader_hash, since_ms, counter = struct.unpack(">HIIH", data[-12:])
+    return UniqueId(
+        ip=str(ipaddress.ip_address(data[:-12])),
+        pid=pid,
+        class_loader_hash=loader_hash,
+        since_month_start_ms=since_ms,
+        counter=counter,
+    )
+
+
+def encode_unique_id(unique_id: UniqueId) -> str:
+    """Return 32 or 56 upper-case hex digits; pid and counter keep their low bits."""
+    import ipaddress
+
+    return (
+        (
+            ipaddress.ip_address(unique_id.ip).packed
+            + struct.pack(
+                ">HIIH",
+                unique_id.pid & 0xFFFF,
+                unique_id.class_loader_hash & 0xFFFFFFFF,
+                unique_id.since_month_start_ms & 0xFFFFFFFF,
+                unique_id.counter & 0xFFFF,
+            )
+        )
+        .hex()
+        .upper()
+    )
+
+
+def since_month_start_ms(now_ms: int, *, tz: tzinfo) -> int:
+    """Return the ms since the first of the month, 00:00 in `tz`: a unique id's time."""
+    return now_ms - _month_starts(now_ms, tz)[0]
+
+
+def java_string_hash(text: str) -> int:
+    """Return `String.hashCode()`, a signed 32-bit number.
+
+    Also a message's tags code: 0 for no tags. Source: h = 31 * h + UTF-16 unit.
+    """
+    data = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """Return the number brokers filter by. Source: `tagsString2tagsCode`."""
+    return java_string_hash(tags) if tags else 0
+
+
+def crc32(data: bytes | memoryview) -> int:
+    """Return the CRC-32 without its top bit, as `UtilAll.crc32` does."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def _hex_id(text: str) -> bytes:
+    try:
+        if len(text) in _ID_LENGTHS and text.isalnum():
+            return bytes.fromhex(text)
+    except ValueError:
+        pass  # reported below, with the length
+    raise UsageError(
+        f"message id {text!r} is not 32 or 56 hex digits but {len(text)} characters"
+    )
+
+
+def _month_starts(now_ms: int, tz: tzinfo) -> tuple[int, int]:
+    """Return epoch ms of the first of this month and of the one before, in `tz`."""
+    from datetime import datetime
+
+    now = datetime.fromtimestamp(now_ms / 1000, tz)
+    this = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    year, month = (this.year, this.month - 1) if this.month > 1 else (this.year - 1, 12)
+    last = this.replace(year=year, month=month)
+    return int(this.timestamp() * 1000), int(last.timestamp() * 1000)

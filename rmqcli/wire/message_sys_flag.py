@@ -1,0 +1,65 @@
+"""The bits of a stored message's sysFlag.
+
+Source: `MessageSysFlag` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+COMPRESSED: Final = 0x1  # COMPRESSED_FLAG
+MULTI_TAGS: Final = 0x2  # MULTI_TAGS_FLAG
+TRANSACTION_PREPARED: Final = 0x4  # TRANSACTION_PREPARED_TYPE
+TRANSACTION_COMMIT: Final = 0x8  # TRANSACTION_COMMIT_TYPE
+TRANSACTION_ROLLBACK: Final = 0xC  # TRANSACTION_ROLLBACK_TYPE
+BORN_HOST_V6: Final = 0x10  # BORNHOST_V6_FLAG, since 4.6.0
+STORE_HOST_V6: Final = 0x20  # STOREHOSTADDRESS_V6_FLAG, since 4.6.0
+NEED_UNWRAP: Final = 0x40  # NEED_UNWRAP_FLAG, since 4.9.4
+INNER_BATCH: Final = 0x80  # INNER_BATCH_FLAG, since 4.9.4
+
+_COMPRESSION_SHIFT: Final = 8
+_COMPRESSION_MASK: Final = 0x700
+
+
+class CompressionType(enum.IntEnum):
+    """How a body is compressed; in the flag since 4.9.4."""
+
+    LZ4 = 1
+    ZSTD = 2
+    ZLIB = 3
+
+
+def compression_type(sys_flag: int) -> CompressionType | int:
+    """Return the type the flag names (0 is zlib); a number where nobody knows it.
+
+    Means something only when `COMPRESSED` is set.
+    """
+    number = (sys_flag & _COMPRESSION_MASK) >> _COMPRESSION_SHIFT
+    if number == 0:
+        return CompressionType.ZLIB
+    try:
+        return CompressionType(number)
+    except ValueError:
+        return number
+
+
+def with_compression_type(sys_flag: int, kind: CompressionType) -> int:
+    """Return the flag with `COMPRESSED` set and its type bits saying `kind`."""
+    cleared = sys_flag & ~_COMPRESSION_MASK
+    return cleared | kind << _COMPRESSION_SHIFT | COMPRESSED
+
+
+def without_compressed(sys_flag: int) -> int:
+    """Return the flag with `COMPRESSED` off and the type bits as they were."""
+    return sys_flag & ~COMPRESSED
+
+
+def transaction_type(sys_flag: int) -> int:
+    """Return 0 or one of the three `TRANSACTION_` values."""
+    return sys_flag & TRANSACTION_ROLLBACK
+
+
+def with_transaction_type(sys_flag: int, transaction: int) -> int:
+    """Return the flag with its transaction bits replaced."""
+    return sys_flag & ~TRANSACTION_ROLLBACK | transaction

@@ -1,0 +1,57 @@
+"""The text form of a message's properties: `name 0x01 value 0x02`, repeated.
+
+The last 0x02 is missing in what 4.9.1 to 5.1.4 write; both forms are read. Nothing is
+escaped, so a value may hold 0x01 but neither part can hold 0x02.
+
+Source: `MessageDecoder.string2messageProperties` and `messageProperties2String`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+#: Largest encoded properties of one message, in bytes; the length is a signed 16 bit.
+PROPERTIES_BYTES_MAX: Final = 32767
+
+KEYS: Final = "KEYS"  # PROPERTY_KEYS, separated by spaces
+TAGS: Final = "TAGS"  # PROPERTY_TAGS
+UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
+
+
+def parse_properties(text: str | bytes) -> dict[str, str]:
+    """Return the properties in the order they are written; of repeats the last value.
+
+    Entries without a name, without a value or without 0x01 are left out, as Java does
+    from 4.9.1 on (4.6.0 also leaves out values that hold 0x01, and keeps an empty
+    name). Bytes that are not UTF-8 become U+FFFD. Never raises.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    properties: dict[str, str] = {}
+    for entry in text.split("\x02"):
+        name, _, value = entry.partition("\x01")
+        if value and name:
+            properties[name] = value
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> str:
+    """Return the text form, ending in 0x02; None values are left out as 4.9 on does.
+
+    An empty value is written but nothing reads it back. Raises ValueError for a name
+    with 0x01 or 0x02 in it, or a value with 0x02: they cannot be written.
+    """
+    entries: list[str] = []
+    for name, value in properties.items():
+        if value is None:
+            continue
+        if "\x01" in name or "\x02" in name or "\x02" in value:
+            raise ValueError(f"property {name!r} holds a separator, 0x01 or 0x02")
+        entries.append(f"{name}\x01{value}\x02")
+    return "".join(entries)

@@ -1,0 +1,89 @@
+"""Subscriptions: what a consumer asks a topic for, and whether a message fits.
+
+The broker filters by the hash of the tag, so a consumer checks the text again.
+
+Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
+`PullAPIWrapper.processPullResult` for the second check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rmqcli.errors import UsageError
+from rmqcli.wire.ids import java_string_hash
+
+SUB_ALL: Final = "*"  # SubscriptionData.SUB_ALL
+TAG: Final = "TAG"  # ExpressionType.TAG
+SQL92: Final = "SQL92"  # ExpressionType.SQL92
+
+#: What Java's String.trim takes off: everything up to the space.
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionData:
+    """One topic's subscription, as it stands in a heartbeat.
+
+    `sub_string` is the text as it was given. An empty `tags_set` with the type TAG
+    means every message. `sub_version` is epoch ms; a broker keeps the newest.
+    """
+
+    topic: str
+    sub_string: str = SUB_ALL
+    tags_set: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str | None = TAG  # null in what 4.0 clients send
+    class_filter_mode: bool = False
+
+
+def parse_subscription(
+    topic: str,
+    expression: str | None,
+    *,
+    expression_type: str | None = TAG,
+    sub_version: int = 0,
+) -> SubscriptionData:
+    """Return the subscription that Java makes of an expression.
+
+    TAG: None, "" and "*" mean every message; tags are separated by `||` and trimmed;
+    `* || A` asks for a tag named `*`. Other types: the text is the broker's to read.
+    Raises UsageError for `||` without any tag, and for an empty text of another type.
+    """
+    if expression_type not in (TAG, None):
+        if not expression:
+            raise UsageError(f"a {expression_type} subscription needs an expression")
+        return SubscriptionData(
+            topic=topic,
+            sub_string=expression,
+            sub_version=sub_version,
+            expression_type=expression_type,
+        )
+    if expression is None or expression in ("", SUB_ALL):
+        return SubscriptionData(topic=topic, sub_version=sub_version)
+    items = expression.split("||")
+    if not any(items):
+        raise UsageError(
+            f"tag expression {expression!r} holds no tag", hint="try 'TagA || TagB'"
+        )
+    tags = frozenset(filter(None, (item.strip(_JAVA_BLANKS) for item in items)))
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=tags,
+        code_set=frozenset(map(java_string_hash, tags)),
+        sub_version=sub_version,
+    )
+
+
+def tag_matches(subscription: SubscriptionData, tags: str | None) -> bool:
+    """Whether a message with these tags is asked for.
+
+    The whole text counts, also of a message with several tags. Without a tags set
+    (every message, SQL92, class filters) the broker's choice stands.
+    """
+    if not subscription.tags_set or subscription.class_filter_mode:
+        return True
+    return tags is not None and tags in subscription.tags_set
