@@ -119,10 +119,15 @@ class StoredMessage:
         """All properties; the same dict each time, not to be changed."""
         properties = self.parsed_properties
         if properties is None:
-            start, end = self._properties_span()
-            properties = parse_properties(self.buffer[start:end])
+            properties = parse_properties(self.raw_properties)
             self.parsed_properties = properties
         return properties
+
+    @property
+    def raw_properties(self) -> bytes:
+        """The properties in their text form, as stored."""
+        start, end = self._properties_span()
+        return self.buffer[start:end]
 
     @property
     def tags(self) -> str | None:
