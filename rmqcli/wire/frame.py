@@ -1,0 +1,189 @@
+"""Remoting frames: where one command ends and the next begins.
+
+    total length   4 bytes, big endian, counts everything after itself
+    header length  low 3 bytes; the top byte is the SerializeType
+    header data    header-length bytes
+    body           the rest, often empty
+
+Decides from the first 8 bytes whether a frame can be one; never reads a header.
+
+Source: `RemotingCommand.encode`/`decode` and `NettyDecoder` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from rmqcli.errors import FrameError
+
+#: Largest frame accepted or sent, in bytes, its length word included; the broker's own
+#: default (`com.rocketmq.remoting.frameMaxLength`). Checked as soon as the length is
+#: here, so a hostile or confused peer cannot make us collect 2 GiB.
+FRAME_LENGTH_MAX = 16 * 1024 * 1024
+
+#: Room offered to one read, so that a socket is emptied in few calls.
+READ_SIZE_BYTES = 64 * 1024
+
+#: A longer buffer is given back once the frame that needed it is complete.
+_RETAINED_BYTES_MAX = 1024 * 1024
+
+_HEADER_LENGTH_MAX = 0xFFFFFF
+_LENGTH = struct.Struct(">i")
+_LENGTHS = struct.Struct(">iI")
+_UNPACK_LENGTHS = _LENGTHS.unpack_from
+
+
+class SerializeType(enum.IntEnum):
+    """How a frame's header is written. Source: SerializeType in apache/rocketmq."""
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+@dataclass(slots=True)
+class Frame:
+    """One undecoded command; treat as immutable.
+
+    Not frozen: one is made for every answer of a bulk read.
+    """
+
+    serialize_type: int
+    header: bytes
+    body: bytes
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Return the bytes of `frame`, ready to send.
+
+    Raises FrameError if the header does not fit in 24 bits or the whole does not fit
+    in `FRAME_LENGTH_MAX`.
+    """
+    header, body = frame.header, frame.body
+    length = 4 + len(header) + len(body)
+    if len(header) > _HEADER_LENGTH_MAX or length + 4 > FRAME_LENGTH_MAX:
+        raise FrameError(
+            f"frame of {length + 4} bytes with a header of {len(header)} is over the"
+            f" limit of {FRAME_LENGTH_MAX}"
+        )
+    mark = frame.serialize_type << 24 | len(header)
+    return b"".join((_LENGTHS.pack(length, mark), header, body))
+
+
+class FrameBuffer:
+    """Turns a stream of bytes, cut anywhere, into frames. Does no I/O.
+
+    Two ways in, with the same result: `feed` copies bytes in; `writable` and `wrote`
+    let a socket write into the buffer itself. Holds at most one frame and one read.
+    Not safe to share between threads.
+
+    >>> buffer = FrameBuffer()
+    >>> buffer.feed(b"")
+    []
+    """
+
+    def __init__(self) -> None:
+        self._data = bytearray(READ_SIZE_BYTES)
+        #: what is received and not yet given out is _data[_start:_end]
+        self._start = 0
+        self._end = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received of a frame that is not complete."""
+        return self._end - self._start
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        """Add received bytes; return the frames they complete, oldest first.
+
+        Raises FrameError on bytes that cannot be a frame. The stream has lost its
+        place, so the caller must close the connection; frames completed by this same
+        call are lost with it.
+        """
+        frames: list[Frame] = []
+        given = memoryview(data)
+        while given:
+            room = self.writable()
+            size = min(len(room), len(given))
+            room[:size] = given[:size]
+            room.release()
+            given = given[size:]
+            frames += self.wrote(size)
+        return frames
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go: never empty; release it before `wrote`.
+
+        At least `READ_SIZE_BYTES`, and more while a large frame comes in: as much
+        again as is here of it, so that a peer which only claims a large frame gets
+        no memory for it.
+        """
+        pending = self._end - self._start
+        wanted = READ_SIZE_BYTES
+        if pending > wanted:
+            (length,) = _LENGTH.unpack_from(self._data, self._start)
+            wanted = max(wanted, min(pending, length + 4 - pending))
+        if len(self._data) - self._end < wanted:
+            self._make_room(pending, wanted)
+        return memoryview(self._data)[self._end :]
+
+    def wrote(self, count: int) -> list[Frame]:
+        """Say that `count` bytes were written at the start of `writable()`.
+
+        Returns and raises as `feed` does.
+        """
+        data, start = self._data, self._start
+        end = self._end = self._end + count
+        frames: list[Frame] = []
+        while end - start >= 8:
+            length, mark = _UNPACK_LENGTHS(data, start)
+            header_length = mark & _HEADER_LENGTH_MAX
+            self._check(length, header_length, mark >> 24)
+            frame_end = start + 4 + length
+            if frame_end > end:
+                break
+            body_start = start + 8 + header_length
+            with memoryview(data) as view:
+                header = bytes(view[start + 8 : body_start])
+                body = bytes(view[body_start:frame_end])
+            frames.append(Frame(mark >> 24, header, body))
+            start = frame_end
+        if start == end:
+            start = end = self._end = 0
+            if len(data) > _RETAINED_BYTES_MAX:
+                self._data = bytearray(READ_SIZE_BYTES)
+        self._start = start
+        if 4 <= end - start < 8:
+            # Already enough to know that it is something else that speaks here.
+            self._check_length(_LENGTH.unpack_from(data, start)[0])
+        return frames
+
+    def _make_room(self, pending: int, wanted: int) -> None:
+        """Move what is pending to the front, into a longer buffer if it must be."""
+        kept = self._data[self._start : self._end]
+        if len(self._data) - pending < wanted:
+            self._data = bytearray(pending + wanted)
+        self._data[:pending] = kept
+        self._start, self._end = 0, pending
+
+    def _check(self, length: int, header_length: int, serialize_type: int) -> None:
+        self._check_length(length)
+        if not 0 < header_length <= length - 4:
+            raise FrameError(
+                f"header length {header_length} is not in 1..{length - 4}",
+                hint=_WRONG_PEER_HINT,
+            )
+        if serialize_type > SerializeType.ROCKETMQ:
+            raise FrameError(f"serialize type {serialize_type} is neither 0 nor 1")
+
+    @staticmethod
+    def _check_length(length: int) -> None:
+        if not 4 < length <= FRAME_LENGTH_MAX - 4:
+            raise FrameError(
+                f"frame length {length} is not in 5..{FRAME_LENGTH_MAX - 4}",
+                hint=_WRONG_PEER_HINT,
+            )
+
+
+_WRONG_PEER_HINT = "is this the port of a RocketMQ name server or broker, without TLS?"

@@ -1,0 +1,131 @@
+"""Between a typed header and the text fields that carry it.
+
+A header class is a frozen dataclass. Its field names are the snake_case of the names
+on the wire; where a wire name cannot be had so, its metadata says it. The types that
+occur are str, int, bool and BoundaryType, each perhaps `| None`.
+
+Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqcli.errors import HeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from _typeshed import DataclassInstance
+
+    HeaderT = TypeVar("HeaderT", bound=DataclassInstance)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_INT64_MAX = (1 << 63) - 1
+_SHOWN_MAX = 80
+
+
+class BoundaryType(enum.Enum):
+    """Which of several messages with the same time is meant (5.1.4 and later)."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"
+
+
+def wire(name: str) -> dict[str, str]:
+    """The metadata of a dataclass field that is called `name` on the wire."""
+    return {"wire": name}
+
+
+def to_ext_fields(header: DataclassInstance) -> dict[str, str]:
+    """The header's fields as text. Fields that are None are left out."""
+    fields: dict[str, str] = {}
+    for attribute, name, _, _ in _plan(type(header)):
+        value = getattr(header, attribute)
+        if value is None:
+            continue
+        if value is True:
+            fields[name] = "true"
+        elif value is False:
+            fields[name] = "false"
+        elif isinstance(value, enum.Enum):
+            fields[name] = str(value.value)
+        else:
+            fields[name] = str(value)
+    return fields
+
+
+def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> HeaderT:
+    """Read a header of class `cls`; fields it does not know are ignored.
+
+    An absent field is its default; so is an empty one that is not text, because binary
+    headers of 4.6 write null as nothing. Raises HeaderError, naming field and value,
+    when a field cannot be read or one without a default is absent.
+    """
+    values: dict[str, object] = {}
+    for attribute, name, read, is_required in _plan(cls):
+        text = ext_fields.get(name)
+        if text or (text is not None and read is _read_text):
+            try:
+                values[attribute] = read(text)
+            except ValueError:
+                shown = repr(text[:_SHOWN_MAX])
+                raise HeaderError(
+                    f"{cls.__name__}: {name} is {shown}, not a whole number of 64 bits"
+                ) from None
+        elif is_required:
+            raise HeaderError(f"{cls.__name__}: {name} is missing")
+    return cls(**values)
+
+
+def _read_int(text: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(text)
+    value = int(text)
+    if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        raise ValueError(text)
+    return value
+
+
+def _read_bool(text: str) -> bool:
+    # Boolean.parseBoolean: whatever is not "true" is false.
+    return text.lower() == "true"
+
+
+def _read_text(text: str) -> str:
+    return text
+
+
+def _read_boundary(text: str) -> BoundaryType:
+    # BoundaryType.getType: whatever is not "upper" is lower.
+    return BoundaryType.UPPER if text.lower() == "upper" else BoundaryType.LOWER
+
+
+_READERS: dict[str, Callable[[str], object]] = {
+    "int": _read_int,
+    "bool": _read_bool,
+    "str": _read_text,
+    "BoundaryType": _read_boundary,
+}
+
+
+@functools.cache
+def _plan(cls: type) -> tuple[tuple[str, str, Callable[[str], object], bool], ...]:
+    """Per field: attribute, wire name, reader, and whether it must be there."""
+    plan = []
+    for item in dataclasses.fields(cls):
+        kind = str(item.type).removesuffix(" | None")
+        is_required = item.default is dataclasses.MISSING
+        name = item.metadata.get("wire") or _camel(item.name)
+        plan.append((item.name, name, _READERS[kind], is_required))
+    return tuple(plan)
+
+
+def _camel(name: str) -> str:
+    """`queue_offset` -> `queueOffset`."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

@@ -1,0 +1,90 @@
+"""Headers of a client's life at a broker, and of what brokers ask clients.
+
+Codes 35, 36, 39, 40, 309, 326. Heartbeats (34) and locks (41, 42) have only a body.
+
+Source: the classes of the same names in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqcli.wire.header import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterClientRequestHeader:
+    """A client leaves a group (35)."""
+
+    client_id: str = field(metadata=wire("clientID"))
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSendMsgBackRequestHeader:
+    """Deliver a message again later (36).
+
+    `offset` is its commit log offset. `max_reconsume_times` must be sent: brokers up to
+    4.9.0 fail without it.
+    """
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyConsumerIdsChangedRequestHeader:
+    """A group's members changed (40, from the broker, one-way)."""
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeMessageDirectlyResultRequestHeader:
+    """Consume this one message now (309)."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTransactionStateRequestHeader:
+    """Was this transaction committed? (39, from the broker)"""
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None  # 5.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyMessageRequestHeader:
+    """A reply to a request message (326, from the broker)."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: int

@@ -1,0 +1,44 @@
+"""Headers of pulling messages (codes 11 and 361).
+
+Offsets count messages of one queue, never bytes.
+
+Source: the classes of the same names in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageRequestHeader:
+    """What to pull, for whom, and what to commit. `sys_flag`: PullSysFlag."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None  # TAG or SQL92; absent is TAG
+    max_msg_bytes: int | None = None  # 5.0
+    request_source: int | None = None  # 5.1
+    proxy_froward_client_id: str | None = None  # 5.1, spelled so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageResponseHeader:
+    """Where to go on, and the queue's ends. Present with codes 0, 19, 20 and 21."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int | None = None  # static topics
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    forbidden_type: int | None = None

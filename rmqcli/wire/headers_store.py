@@ -1,0 +1,53 @@
+"""Headers of looking into a broker's store (codes 12, 33, 321).
+
+Offsets without a queue are positions in the commit log, in bytes.
+
+Source: the classes of the same names in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessageRequestHeader:
+    """Messages by key, from the index (12). Times in ms.
+
+    The broker compares hashes: check topic and key of what it answers.
+    """
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    index_type: str | None = None  # 5.5
+    last_key: str | None = None  # 5.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessageResponseHeader:
+    """How far the index has come."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewMessageRequestHeader:
+    """The message at a commit log offset (33). The broker does not check it."""
+
+    offset: int
+    topic: str | None = None  # 5.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumeQueueRequestHeader:
+    """Entries of a consume queue (321)."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None
