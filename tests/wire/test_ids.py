@@ -1,0 +1,146 @@
+"""Ids, hashes and checksums are Java's, to the last digit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rmqcli.errors import UsageError
+from rmqcli.wire.ids import (
+    OffsetMsgId,
+    UniqueId,
+    crc32,
+    decode_offset_msg_id,
+    decode_unique_id,
+    encode_offset_msg_id,
+    encode_unique_id,
+    host_bytes,
+    host_text,
+    java_string_hash,
+    since_month_start_ms,
+    tags_code,
+)
+from tests.golden_vectors import from_base64, load
+
+
+def of_kind(kind: str) -> list[Any]:
+    return [
+        pytest.param(case, id=f"{case['rocketmq']} {index}")
+        for index, case in enumerate(load("ids"))
+        if case["kind"] == kind
+    ]
+
+
+@pytest.mark.parametrize("case", of_kind("offset_msg_id"))
+def test_offset_msg_id_both_ways(case):
+    made = OffsetMsgId(case["host"], case["commit_log_offset"])
+    assert encode_offset_msg_id(made.host, made.commit_log_offset) == case["id"]
+    assert decode_offset_msg_id(case["id"]) == made
+    assert decode_offset_msg_id(case["id"].lower()) == made
+
+
+@pytest.mark.parametrize("case", of_kind("offset_msg_id_text"))
+def test_odd_offset_msg_ids(case):
+    """What Java refuses, we refuse; it takes a "Z" for a digit, we do not."""
+    expected = case["expected"]
+    if "error" in expected or "Z" in case["text"]:
+        with pytest.raises(UsageError):
+            decode_offset_msg_id(case["text"])
+    else:
+        assert decode_offset_msg_id(case["text"]) == OffsetMsgId(**expected)
+
+
+@pytest.mark.parametrize("case", of_kind("unique_id"))
+def test_unique_id_says_who_made_it_and_when(case):
+    unique_id = decode_unique_id(case["id"])
+    expected_ip = ":".join(part.lstrip("0") or "0" for part in case["ip"].split(":"))
+    if "." in case["ip"]:
+        assert unique_id.ip == case["ip"]
+    else:
+        assert host_bytes(f"[{unique_id.ip}]:0") == host_bytes(f"[{expected_ip}]:0")
+    if "pid" in case:
+        # Java reads the two bytes as a signed short there, or as the number it is.
+        assert unique_id.pid == case["pid"] & 0xFFFF
+    assert unique_id.near_ms(case["now_ms"], tz=UTC) == case["near_ms"]
+    assert encode_unique_id(unique_id) == case["id"]
+
+
+def ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def test_unique_id_of_last_month():
+    """The id counts from the start of its month but does not say which month."""
+    made_ms = ms("2024-02-29T23:59:59+00:00")
+    unique_id = UniqueId(
+        ip="10.0.0.1",
+        pid=4711,
+        class_loader_hash=0x2A139A55,
+        since_month_start_ms=since_month_start_ms(made_ms, tz=UTC),
+        counter=1,
+    )
+    assert unique_id.near_ms(ms("2024-03-01T00:00:01+00:00"), tz=UTC) == made_ms
+    january = ms("2024-01-01T00:00:00+00:00")
+    december = unique_id.near_ms(january, tz=UTC)
+    assert december == ms("2023-12-29T23:59:59+00:00")
+
+
+@pytest.mark.parametrize("case", of_kind("string_hash"))
+def test_string_hash(case):
+    assert java_string_hash(case["text"]) == case["hash"]
+    assert tags_code(case["text"]) == case["tags_code"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TagA", 2598919),
+        ("标签", 857175),
+        ("TopicT#k1", -1902674620),
+        ("polygenelubricants", -(1 << 31)),
+        ("\ud83d", 0xD83D),  # half of a pair
+    ],
+)
+def test_string_hash_by_hand(text, expected):
+    assert java_string_hash(text) == expected
+
+
+def test_tags_code_without_tags():
+    assert tags_code(None) == 0
+
+
+@pytest.mark.parametrize("case", of_kind("crc32"))
+def test_crc32(case):
+    assert crc32(from_base64(case["bytes_b64"])) == case["crc32"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("0a00000100003039", "10.0.0.1:12345"),
+        ("0a000001ffffffff", "10.0.0.1:-1"),  # no port, but what stands there
+        ("fe80000000000000000000000000000100002a9f", "[fe80:0:0:0:0:0:0:1]:10911"),
+    ],
+)
+def test_hosts_both_ways(raw, text):
+    assert host_text(bytes.fromhex(raw)) == text
+    assert host_bytes(text) == bytes.fromhex(raw)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0.1", "broker-a:10911", "10.0.0.1:x", "10.0.0.1:99999999999"]
+)
+def test_hosts_that_are_no_address(text):
+    with pytest.raises(UsageError, match="is not ip:port"):
+        host_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 31, "0" * 55, "g" * 32, "é" * 32, " 0" * 16]
+)
+def test_ids_that_are_no_id(text):
+    for decode in (decode_offset_msg_id, decode_unique_id):
+        with pytest.raises(UsageError, match="is not 32 or 56 hex digits"):
+            decode(text)

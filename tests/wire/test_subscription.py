@@ -1,0 +1,60 @@
+"""Subscriptions mean what Java makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli.errors import UsageError
+from rmqcli.wire.subscription import parse_subscription, tag_matches
+from tests.golden_vectors import load
+
+
+def of_kind(kind: str) -> list[Any]:
+    return [
+        pytest.param(case, id=f"{case['rocketmq']} {index}")
+        for index, case in enumerate(load("ids"))
+        if case["kind"] == kind
+    ]
+
+
+@pytest.mark.parametrize(
+    "case", of_kind("subscription") + of_kind("subscription_typed")
+)
+def test_an_expression_is_read_as_java_reads_it(case):
+    expected = case["expected"]
+    kind = case.get("type", "TAG")
+    if "error" in expected:
+        with pytest.raises(UsageError):
+            parse_subscription("T", case["expression"], expression_type=kind)
+        return
+    subscription = parse_subscription("T", case["expression"], expression_type=kind)
+    assert subscription.topic == "T"
+    assert subscription.sub_string == expected["sub_string"]
+    assert sorted(subscription.tags_set) == sorted(expected["tags"])
+    assert sorted(subscription.code_set) == sorted(expected["codes"])
+    assert subscription.expression_type == expected["expression_type"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags", "matches"),
+    [
+        ("*", None, True),
+        (None, "A", True),
+        ("A || B", "B", True),
+        ("A || B", "C", False),
+        ("A", None, False),  # a message without tags
+        ("A", "A B", False),  # the whole text counts
+        ("Aa", "BB", False),  # the same hash: a broker lets it through
+        (" * ", "A", False),  # a tag of that name, not "all"
+        (" ", "A", True),
+    ],
+)
+def test_tag_matches(expression, tags, matches):
+    assert tag_matches(parse_subscription("T", expression), tags) is matches
+
+
+def test_sql_is_the_brokers_choice():
+    subscription = parse_subscription("T", "a > 3", expression_type="SQL92")
+    assert tag_matches(subscription, None)
