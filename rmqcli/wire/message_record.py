@@ -234,7 +234,7 @@ class InnerMessage(StoredMessage):
         message.prepared_transaction_offset = record.prepared_transaction_offset
         message.queue_id = record.queue_id
         message.queue_offset = record.queue_offset + index
-        message.reconsume_times = record.reconsume_times
+        message.reconsume_times = 0  # decodeMessage does not hand the record's on
         message.store_bytes = span.end - span.at
         message.store_timestamp_ms = record.store_timestamp_ms
         message.sys_flag = record.sys_flag & ~1  # inflated with the record

@@ -118,12 +118,12 @@ def test_a_cut_inner_batch_keeps_its_whole_items():
     assert shape(found) == [
         (7, b"one"),
         (8, b"two"),
-        (9, "batch item 2 at byte 54: body length 5 is over the 2 left"),
+        (9, "batch item 2 at byte 57: body length 5 is over the 2 left"),
         (7, b"next"),
     ]
     failure = found[2]
     assert isinstance(failure, DecodeFailure)
-    assert failure.raw == body[54:-3]
+    assert failure.raw == body[57:-3]
 
 
 def test_an_empty_inner_batch_is_not_passed_over():
