@@ -197,6 +197,15 @@ def get_queue_table(
     return table
 
 
+def get_queue_numbers(data: JsonObject, name: str) -> dict[MessageQueue, int]:
+    """A table by queue whose values are whole numbers; null ones are skipped."""
+    return {
+        queue_of_key(key, name): to_int(value, name)
+        for key, value in get_object(data, name).items()
+        if value is not None
+    }
+
+
 def read_queue(data: JsonObject) -> MessageQueue:
     """A MessageQueue written as an object."""
     topic, broker_name = data.get("topic"), data.get("brokerName")

@@ -74,25 +74,14 @@ def parse_topic_route(topic: str, body: bytes) -> TopicRoute:
 
 def encode_topic_route(route: TopicRoute) -> bytes:
     """A route as strict JSON, which every version of the Java client reads."""
-    data = {
-        "brokerDatas": [_broker_json(broker) for broker in route.brokers],
-        "filterServerTable": {},
-        "queueDatas": [
-            {
-                "brokerName": queue.broker_name,
-                "perm": queue.perm,
-                "readQueueNums": queue.read_queue_nums,
-                # Its name up to 4.8.0; those ignore the other one.
-                "topicSynFlag": queue.topic_sys_flag,
-                "topicSysFlag": queue.topic_sys_flag,
-                "writeQueueNums": queue.write_queue_nums,
-            }
-            for queue in route.queues
-        ],
-    }
-    if route.order_topic_conf is not None:
-        data["orderTopicConf"] = route.order_topic_conf  # type: ignore[assignment]
-    return fastjson.dumps(data).encode()
+    return fastjson.dump_body(
+        {
+            "brokerDatas": list(map(_broker_json, route.brokers)),
+            "filterServerTable": {},
+            "orderTopicConf": route.order_topic_conf,
+            "queueDatas": list(map(_queue_json, route.queues)),
+        }
+    )
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
@@ -123,10 +112,7 @@ def encode_topic_list(
     topics: Iterable[str], *, broker_addr: str | None = None
 ) -> bytes:
     """A list of topics; `broker_addr` is the broker to ask for the rest (304)."""
-    data: dict[str, object] = {"topicList": list(topics)}
-    if broker_addr is not None:
-        data["brokerAddr"] = broker_addr
-    return fastjson.dumps(data).encode()
+    return fastjson.dump_body({"brokerAddr": broker_addr, "topicList": list(topics)})
 
 
 def _queue_data(data: JsonObject) -> QueueData:
@@ -140,6 +126,17 @@ def _queue_data(data: JsonObject) -> QueueData:
         perm=get_int(data, "perm", 0),
         topic_sys_flag=sys_flag,
     )
+
+
+def _queue_json(queue: QueueData) -> dict[str, object]:
+    return {
+        "brokerName": queue.broker_name,
+        "perm": queue.perm,
+        "readQueueNums": queue.read_queue_nums,
+        "topicSynFlag": queue.topic_sys_flag,  # its name up to 4.8.0
+        "topicSysFlag": queue.topic_sys_flag,
+        "writeQueueNums": queue.write_queue_nums,
+    }
 
 
 def _merge_queues(items: Iterable[QueueData]) -> tuple[QueueData, ...]:

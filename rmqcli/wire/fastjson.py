@@ -53,6 +53,8 @@ _TO_REQUOTE = re.compile(r"\\(.)|\"", re.DOTALL)
 _WORD = re.compile(r"[\w$.+\-]++")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+#: A key of digits with a plain number or text, up to what ends the entry.
+_NUMBER_ENTRY = re.compile(r'([0-9]++):(?:(-?[0-9]{1,18}+)|"([^"\\]*+)")(?=[,}])')
 _WORDS: dict[str, JsonValue] = {
     "true": True,
     "false": False,
@@ -109,6 +111,12 @@ def dumps(value: object) -> str:
     except RecursionError:
         raise _too_deep() from None
     return "".join(out)
+
+
+def dump_body(data: Mapping[str, object]) -> bytes:
+    """A body in UTF-8. Fields of `data` that are None are left out, as in Java."""
+    kept = {name: value for name, value in data.items() if value is not None}
+    return dumps(kept).encode()
 
 
 def _write(value: object, put: Callable[[str], None]) -> None:
@@ -209,6 +217,8 @@ class _TolerantReader:
                 self._read_value(None)
             elif character == "{":
                 self._read_object_keys(top)
+            elif character.isdigit() and self._read_number_keys(top):
+                pass
             else:
                 self._read_value(self._read_key(character))
         if self._peek():
@@ -309,6 +319,17 @@ class _TolerantReader:
             if any(key is _AS_KEY for key in self._keys):
                 raise BodyError("JSON has an object key inside an object key")
             self._push({}, _AS_KEY)
+
+    def _read_number_keys(self, top: dict[str, JsonValue]) -> bool:
+        """Entries such as `0:5,1:6`, as many as follow each other; whether any was."""
+        text, start = self._text, self._at
+        match = _NUMBER_ENTRY.match(text, start)
+        while match:
+            key, number, word = match.groups()
+            top[key] = word if number is None else int(number)
+            self._at = end = match.end()
+            match = _NUMBER_ENTRY.match(text, end + 1) if text[end] == "," else None
+        return self._at > start
 
     def _read_string(self, quote: str) -> str:
         try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _INT64_MAX = (1 << 63) - 1
 _SHOWN_MAX = 80
+_SURE_DIGITS = 19  # fewer always fit 64 bits
 
 
 class BoundaryType(enum.Enum):
@@ -46,16 +47,13 @@ def to_ext_fields(header: DataclassInstance) -> dict[str, str]:
     fields: dict[str, str] = {}
     for attribute, name, _, _ in _plan(type(header)):
         value = getattr(header, attribute)
-        if value is None:
-            continue
-        if value is True:
-            fields[name] = "true"
-        elif value is False:
-            fields[name] = "false"
-        elif isinstance(value, enum.Enum):
-            fields[name] = str(value.value)
-        else:
+        kind = type(value)
+        if kind is str:
+            fields[name] = value
+        elif kind is int:
             fields[name] = str(value)
+        elif value is not None:
+            fields[name] = _loose_text(value)
     return fields
 
 
@@ -82,7 +80,17 @@ def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> Header
     return cls(**values)
 
 
+def _loose_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum) and not isinstance(value, int):
+        return str(value.value)
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
 def _read_int(text: str) -> int:
+    if len(text) < _SURE_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
     if not _INTEGER.fullmatch(text):
         raise ValueError(text)
     value = int(text)
