@@ -2,6 +2,7 @@
 
     RmqError                     everything rmqcli raises on purpose
     ├── UsageError               bad arguments: 2
+    │   └── TextError            a text that breaks its grammar, and where
     ├── WireError                a peer's bytes make no sense
     │   ├── FrameError           not a remoting frame: the connection is lost
     │   ├── HeaderError          a frame whose header cannot be read
@@ -78,6 +79,22 @@ class UsageError(RmqError):
     """The command line or an argument of the library makes no sense."""
 
     exit_code = ExitCode.USAGE
+
+
+class TextError(UsageError):
+    """A text does not follow its grammar: `text[start:end]` is the part at fault.
+
+    `message` quotes the whole text first, so that a caret can be drawn under the part.
+    """
+
+    def __init__(
+        self, text: str, what: str, *, start: int, end: int, hint: str = ""
+    ) -> None:
+        super().__init__(f"{text!r}: {what}", hint=hint)
+        self.text = text
+        self.what = what
+        self.start = start
+        self.end = end
 
 
 class ConfigError(RmqError):
