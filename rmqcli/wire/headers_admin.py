@@ -7,18 +7,18 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqcli.wire.header import Header, header_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTopicStatsInfoRequestHeader:
+@header_class
+class GetTopicStatsInfoRequestHeader(Header):
     """Min and max offset of a topic's queues (202)."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumeStatsRequestHeader:
+@header_class
+class GetConsumeStatsRequestHeader(Header):
     """A group's offsets beside the queues' ends (208)."""
 
     consumer_group: str
@@ -26,36 +26,36 @@ class GetConsumeStatsRequestHeader:
     topic_list: str | None = None  # 5.3.2, joined with ;
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumeStatsInBrokerHeader:
+@header_class
+class GetConsumeStatsInBrokerHeader(Header):
     """Every group's consume stats (317)."""
 
     is_order: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumerConnectionListRequestHeader:
+@header_class
+class GetConsumerConnectionListRequestHeader(Header):
     """Who consumes in a group (203)."""
 
     consumer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetProducerConnectionListRequestHeader:
+@header_class
+class GetProducerConnectionListRequestHeader(Header):
     """Who produces in a group (204)."""
 
     producer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumerListByGroupRequestHeader:
+@header_class
+class GetConsumerListByGroupRequestHeader(Header):
     """The client ids of a group (38)."""
 
     consumer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumerRunningInfoRequestHeader:
+@header_class
+class GetConsumerRunningInfoRequestHeader(Header):
     """What one consumer is doing, asked through its broker (307)."""
 
     consumer_group: str
@@ -63,38 +63,38 @@ class GetConsumerRunningInfoRequestHeader:
     jstack_enable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryTopicConsumeByWhoRequestHeader:
+@header_class
+class QueryTopicConsumeByWhoRequestHeader(Header):
     """The groups that consume a topic (300)."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryConsumeTimeSpanRequestHeader:
+@header_class
+class QueryConsumeTimeSpanRequestHeader(Header):
     """The times a group is at (303)."""
 
     topic: str
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryTopicsByConsumerRequestHeader:
+@header_class
+class QueryTopicsByConsumerRequestHeader(Header):
     """The topics a group consumes (343, 5.0)."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuerySubscriptionByConsumerRequestHeader:
+@header_class
+class QuerySubscriptionByConsumerRequestHeader(Header):
     """A group's subscription to a topic (345, 5.0)."""
 
     group: str
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewBrokerStatsDataRequestHeader:
+@header_class
+class ViewBrokerStatsDataRequestHeader(Header):
     """One of a broker's counters (315)."""
 
     stats_name: str

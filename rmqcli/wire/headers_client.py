@@ -7,13 +7,13 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from rmqcli.wire.header import wire
+from rmqcli.wire.header import Header, header_class, wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterClientRequestHeader:
+@header_class
+class UnregisterClientRequestHeader(Header):
     """A client leaves a group (35)."""
 
     client_id: str = field(metadata=wire("clientID"))
@@ -21,8 +21,8 @@ class UnregisterClientRequestHeader:
     consumer_group: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSendMsgBackRequestHeader:
+@header_class
+class ConsumerSendMsgBackRequestHeader(Header):
     """Deliver a message again later (36).
 
     `offset` is its commit log offset. `max_reconsume_times` must be sent: brokers up to
@@ -38,15 +38,15 @@ class ConsumerSendMsgBackRequestHeader:
     max_reconsume_times: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifyConsumerIdsChangedRequestHeader:
+@header_class
+class NotifyConsumerIdsChangedRequestHeader(Header):
     """A group's members changed (40, from the broker, one-way)."""
 
     consumer_group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeMessageDirectlyResultRequestHeader:
+@header_class
+class ConsumeMessageDirectlyResultRequestHeader(Header):
     """Consume this one message now (309)."""
 
     consumer_group: str
@@ -58,8 +58,8 @@ class ConsumeMessageDirectlyResultRequestHeader:
     group_sys_flag: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckTransactionStateRequestHeader:
+@header_class
+class CheckTransactionStateRequestHeader(Header):
     """Was this transaction committed? (39, from the broker)"""
 
     tran_state_table_offset: int
@@ -70,8 +70,8 @@ class CheckTransactionStateRequestHeader:
     topic: str | None = None  # 5.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyMessageRequestHeader:
+@header_class
+class ReplyMessageRequestHeader(Header):
     """A reply to a request message (326, from the broker)."""
 
     producer_group: str

@@ -7,11 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqcli.wire.header import Header, header_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopicRequestHeader:
+@header_class
+class CreateTopicRequestHeader(Header):
     """Make a topic, or set all of its settings (17)."""
 
     topic: str
@@ -26,43 +26,43 @@ class CreateTopicRequestHeader:
     force: bool | None = None  # 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicRequestHeader:
+@header_class
+class DeleteTopicRequestHeader(Header):
     """Remove a topic from one broker (215)."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTopicConfigRequestHeader:
+@header_class
+class GetTopicConfigRequestHeader(Header):
     """One topic's settings (351, 5.0)."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetAllTopicConfigResponseHeader:
+@header_class
+class GetAllTopicConfigResponseHeader(Header):
     """How many topics there are (21)."""
 
     total_topic_num: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetSubscriptionGroupConfigRequestHeader:
+@header_class
+class GetSubscriptionGroupConfigRequestHeader(Header):
     """One group's settings (352, 5.0). May create the group."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetAllSubscriptionGroupResponseHeader:
+@header_class
+class GetAllSubscriptionGroupResponseHeader(Header):
     """How many groups there are (201)."""
 
     total_group_num: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteSubscriptionGroupRequestHeader:
+@header_class
+class DeleteSubscriptionGroupRequestHeader(Header):
     """Remove a group (207). Send both flags: each version knows one."""
 
     group_name: str
@@ -70,8 +70,8 @@ class DeleteSubscriptionGroupRequestHeader:
     clean_offset: bool | None = None  # 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateGroupForbiddenRequestHeader:
+@header_class
+class UpdateGroupForbiddenRequestHeader(Header):
     """Whether a group may read a topic (353, 5.0)."""
 
     group: str
@@ -79,8 +79,8 @@ class UpdateGroupForbiddenRequestHeader:
     readable: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetBrokerConfigResponseHeader:
+@header_class
+class GetBrokerConfigResponseHeader(Header):
     """The version of a broker's settings, as JSON (26)."""
 
     version: str | None = None

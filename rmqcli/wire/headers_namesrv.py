@@ -7,43 +7,43 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from rmqcli.wire.header import wire
+from rmqcli.wire.header import Header, header_class, wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetRouteInfoRequestHeader:
+@header_class
+class GetRouteInfoRequestHeader(Header):
     """Where a topic's queues are (105)."""
 
     topic: str
     accept_standard_json_only: bool | None = None  # 4.9.4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetTopicsByClusterRequestHeader:
+@header_class
+class GetTopicsByClusterRequestHeader(Header):
     """The topics of one cluster (224)."""
 
     cluster: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetKVConfigRequestHeader:
+@header_class
+class GetKVConfigRequestHeader(Header):
     """One value of the name server's key-value store (101)."""
 
     namespace: str
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetKVConfigResponseHeader:
+@header_class
+class GetKVConfigResponseHeader(Header):
     """The value."""
 
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutKVConfigRequestHeader:
+@header_class
+class PutKVConfigRequestHeader(Header):
     """Set one value (100)."""
 
     namespace: str
@@ -51,23 +51,23 @@ class PutKVConfigRequestHeader:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteKVConfigRequestHeader:
+@header_class
+class DeleteKVConfigRequestHeader(Header):
     """Remove one value (102)."""
 
     namespace: str
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetKVListByNamespaceRequestHeader:
+@header_class
+class GetKVListByNamespaceRequestHeader(Header):
     """Every value of one namespace (219)."""
 
     namespace: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerRequestHeader:
+@header_class
+class RegisterBrokerRequestHeader(Header):
     """A broker announces itself and its topics (103)."""
 
     broker_name: str
@@ -81,16 +81,16 @@ class RegisterBrokerRequestHeader:
     body_crc32: int = field(default=0, metadata=wire("bodyCrc32"))  # 0: not checked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerResponseHeader:
+@header_class
+class RegisterBrokerResponseHeader(Header):
     """Where a slave finds its master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnRegisterBrokerRequestHeader:
+@header_class
+class UnRegisterBrokerRequestHeader(Header):
     """A broker leaves (104)."""
 
     broker_name: str
@@ -99,8 +99,8 @@ class UnRegisterBrokerRequestHeader:
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryDataVersionRequestHeader:
+@header_class
+class QueryDataVersionRequestHeader(Header):
     """Whether the broker's topics are known as they are (322)."""
 
     broker_name: str
@@ -109,15 +109,15 @@ class QueryDataVersionRequestHeader:
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryDataVersionResponseHeader:
+@header_class
+class QueryDataVersionResponseHeader(Header):
     """Whether it must register again."""
 
     changed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerHeartbeatRequestHeader:
+@header_class
+class BrokerHeartbeatRequestHeader(Header):
     """A broker is alive (904, 5.0)."""
 
     cluster_name: str
@@ -131,44 +131,44 @@ class BrokerHeartbeatRequestHeader:
     election_priority: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicFromNamesrvRequestHeader:
+@header_class
+class DeleteTopicFromNamesrvRequestHeader(Header):
     """Forget a topic (216)."""
 
     topic: str
     cluster_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterTopicRequestHeader:
+@header_class
+class RegisterTopicRequestHeader(Header):
     """Announce one topic (217, 5.0)."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WipeWritePermOfBrokerRequestHeader:
+@header_class
+class WipeWritePermOfBrokerRequestHeader(Header):
     """Take a broker's topics out of writing (205)."""
 
     broker_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WipeWritePermOfBrokerResponseHeader:
+@header_class
+class WipeWritePermOfBrokerResponseHeader(Header):
     """How many topics changed."""
 
     wipe_topic_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddWritePermOfBrokerRequestHeader:
+@header_class
+class AddWritePermOfBrokerRequestHeader(Header):
     """Let a broker's topics be written again (327)."""
 
     broker_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddWritePermOfBrokerResponseHeader:
+@header_class
+class AddWritePermOfBrokerResponseHeader(Header):
     """How many topics changed."""
 
     add_topic_count: int

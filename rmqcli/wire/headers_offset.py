@@ -7,15 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rmqcli.wire.header import BoundaryType
+from rmqcli.wire.header import BoundaryType, Header, header_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryConsumerOffsetRequestHeader:
+@header_class
+class QueryConsumerOffsetRequestHeader(Header):
     """The offset a group has committed for a queue (14)."""
 
     consumer_group: str
@@ -24,15 +20,15 @@ class QueryConsumerOffsetRequestHeader:
     set_zero_if_not_found: bool | None = None  # 5.0; false: say 22 instead of guessing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryConsumerOffsetResponseHeader:
+@header_class
+class QueryConsumerOffsetResponseHeader(Header):
     """The committed offset."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateConsumerOffsetRequestHeader:
+@header_class
+class UpdateConsumerOffsetRequestHeader(Header):
     """Commit an offset, forward or back (15)."""
 
     consumer_group: str
@@ -41,8 +37,8 @@ class UpdateConsumerOffsetRequestHeader:
     commit_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOffsetRequestHeader:
+@header_class
+class SearchOffsetRequestHeader(Header):
     """The offset for a store time in ms (29)."""
 
     topic: str
@@ -51,15 +47,15 @@ class SearchOffsetRequestHeader:
     boundary_type: BoundaryType | None = None  # 5.1.4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOffsetResponseHeader:
+@header_class
+class SearchOffsetResponseHeader(Header):
     """The offset found."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetMaxOffsetRequestHeader:
+@header_class
+class GetMaxOffsetRequestHeader(Header):
     """The next offset that will be written (30)."""
 
     topic: str
@@ -67,45 +63,45 @@ class GetMaxOffsetRequestHeader:
     committed: bool | None = None  # 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetMaxOffsetResponseHeader:
+@header_class
+class GetMaxOffsetResponseHeader(Header):
     """The next offset that will be written."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetMinOffsetRequestHeader:
+@header_class
+class GetMinOffsetRequestHeader(Header):
     """The oldest offset still there (31)."""
 
     topic: str
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetMinOffsetResponseHeader:
+@header_class
+class GetMinOffsetResponseHeader(Header):
     """The oldest offset still there."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetEarliestMsgStoretimeRequestHeader:
+@header_class
+class GetEarliestMsgStoretimeRequestHeader(Header):
     """The store time of the oldest message (32)."""
 
     topic: str
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetEarliestMsgStoretimeResponseHeader:
+@header_class
+class GetEarliestMsgStoretimeResponseHeader(Header):
     """Epoch ms; -1 when the queue is empty."""
 
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResetOffsetRequestHeader:
+@header_class
+class ResetOffsetRequestHeader(Header):
     """Reset a group's offsets of a topic (222, 220).
 
     `queue_id` and `offset` only for brokers from 5.2.0 on: older ones go by `timestamp`
@@ -120,8 +116,8 @@ class ResetOffsetRequestHeader:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetConsumerStatusRequestHeader:
+@header_class
+class GetConsumerStatusRequestHeader(Header):
     """The offsets live consumers are at (223, 221)."""
 
     topic: str
@@ -129,8 +125,8 @@ class GetConsumerStatusRequestHeader:
     client_addr: str | None = None  # a client id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloneGroupOffsetRequestHeader:
+@header_class
+class CloneGroupOffsetRequestHeader(Header):
     """Copy one group's offsets to another (314)."""
 
     src_group: str

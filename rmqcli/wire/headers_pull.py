@@ -7,11 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqcli.wire.header import Header, header_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullMessageRequestHeader:
+@header_class
+class PullMessageRequestHeader(Header):
     """What to pull, for whom, and what to commit. `sys_flag`: PullSysFlag."""
 
     consumer_group: str
@@ -30,8 +30,8 @@ class PullMessageRequestHeader:
     proxy_froward_client_id: str | None = None  # 5.1, spelled so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullMessageResponseHeader:
+@header_class
+class PullMessageResponseHeader(Header):
     """Where to go on, and the queue's ends. Present with codes 0, 19, 20 and 21."""
 
     suggest_which_broker_id: int

@@ -7,13 +7,13 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from rmqcli.wire.header import wire
+from rmqcli.wire.header import Header, header_class, wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendMessageRequestHeader:
+@header_class
+class SendMessageRequestHeader(Header):
     """One message to store (10)."""
 
     producer_group: str
@@ -31,8 +31,8 @@ class SendMessageRequestHeader:
     batch: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendMessageRequestHeaderV2:
+@header_class
+class SendMessageRequestHeaderV2(Header):
     """One message to store (310), or a batch (320)."""
 
     producer_group: str = field(metadata=wire("a"))
@@ -51,8 +51,8 @@ class SendMessageRequestHeaderV2:
     bname: str | None = field(default=None, metadata=wire("n"))  # 4.9.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendMessageResponseHeader:
+@header_class
+class SendMessageResponseHeader(Header):
     """Where it was stored. For a batch: ids joined with commas, the first offset."""
 
     msg_id: str
@@ -63,8 +63,8 @@ class SendMessageResponseHeader:
     recall_handle: str | None = None  # 5.3.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionRequestHeader:
+@header_class
+class EndTransactionRequestHeader(Header):
     """Commit or roll back a half message (37). `commit_or_rollback`: sysFlag bits."""
 
     topic: str | None = None
@@ -77,8 +77,8 @@ class EndTransactionRequestHeader:
     transaction_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallMessageRequestHeader:
+@header_class
+class RecallMessageRequestHeader(Header):
     """Take back a delayed message (370, 5.3.2)."""
 
     producer_group: str | None = None
@@ -86,8 +86,8 @@ class RecallMessageRequestHeader:
     recall_handle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallMessageResponseHeader:
+@header_class
+class RecallMessageResponseHeader(Header):
     """The message that was taken back."""
 
     msg_id: str

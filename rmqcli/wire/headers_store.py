@@ -7,11 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqcli.wire.header import Header, header_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryMessageRequestHeader:
+@header_class
+class QueryMessageRequestHeader(Header):
     """Messages by key, from the index (12). Times in ms.
 
     The broker compares hashes: check topic and key of what it answers.
@@ -26,24 +26,24 @@ class QueryMessageRequestHeader:
     last_key: str | None = None  # 5.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryMessageResponseHeader:
+@header_class
+class QueryMessageResponseHeader(Header):
     """How far the index has come."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewMessageRequestHeader:
+@header_class
+class ViewMessageRequestHeader(Header):
     """The message at a commit log offset (33). The broker does not check it."""
 
     offset: int
     topic: str | None = None  # 5.3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryConsumeQueueRequestHeader:
+@header_class
+class QueryConsumeQueueRequestHeader(Header):
     """Entries of a consume queue (321)."""
 
     topic: str
