@@ -3,9 +3,9 @@
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}    object keys
     {"brokerAddrs":{0:"10.0.0.1:10911"}}                              bare keys
 
-Strict JSON goes through the standard library. What that refuses is read by a reader
-that also takes single quotes, comments, a BOM, doubled and trailing commas. Both are
-linear in the input, nest boundedly and raise nothing but BodyError.
+Strict JSON goes through the standard library. What that refuses is read by
+`fastjson_reader`. Both are linear in the input, nest boundedly and raise nothing but
+BodyError.
 
 Source: fastjson 1.2.51 to 2.0.59 as used by apache/rocketmq.
 """
@@ -13,11 +13,10 @@ Source: fastjson 1.2.51 to 2.0.59 as used by apache/rocketmq.
 from __future__ import annotations
 
 import json
-import json.decoder
 import json.encoder
 import math
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue
@@ -31,37 +30,12 @@ if TYPE_CHECKING:
     )
     JsonObject: TypeAlias = "dict[str, JsonValue]"
 
-#: How deep the tolerant reader follows. RocketMQ's own bodies nest 6 deep.
-DEPTH_MAX = 256
-_NUMBER_LENGTH_MAX = 400
-_SHOWN_MAX = 20
-
 _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
-# The C scanners themselves: raw_decode and loads cost more than a short header does.
-_scan_once: Callable[[str, int], tuple[JsonValue, int]] = vars(_decoder)["scan_once"]
-_scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(json.decoder)[
-    "scanstring"
-]
+# The C scanner itself: raw_decode and loads cost more than a short header does.
+scan_once: Callable[[str, int], tuple[JsonValue, int]] = vars(_decoder)["scan_once"]
 _quote_raw = json.encoder.encode_basestring
 _quote_ascii = json.encoder.encode_basestring_ascii
 
-_BLANKS = re.compile(
-    r"(?:[ \t\r\n\f\v\b\ufeff]++|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/|//[^\n]*+)*+"
-)
-_SINGLE_QUOTED = re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL)
-_TO_REQUOTE = re.compile(r"\\(.)|\"", re.DOTALL)
-_WORD = re.compile(r"[\w$.+\-]++")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-#: A key of digits with a plain number or text, up to what ends the entry.
-_NUMBER_ENTRY = re.compile(r'([0-9]++):(?:(-?[0-9]{1,18}+)|"([^"\\]*+)")(?=[,}])')
-_WORDS: dict[str, JsonValue] = {
-    "true": True,
-    "false": False,
-    "null": None,
-    "NaN": None,
-    "undefined": None,
-}
 _HAS_BLANK = re.compile(r"[ \t\r\n]")
 
 
@@ -88,14 +62,17 @@ def loads(data: bytes | bytearray | memoryview | str) -> JsonValue:
     """
     text = data if isinstance(data, str) else str(data, "utf-8", "replace")
     try:
-        value, end = _scan_once(text, 0)
+        value, end = scan_once(text, 0)
         if end == len(text):
             return value
     except (ValueError, StopIteration):
         pass
     except RecursionError:
-        raise _too_deep() from None
-    return _TolerantReader(text).read()
+        raise too_deep() from None
+    # Loaded when it is first needed: new brokers' routes and headers are strict.
+    from rmqcli.wire.fastjson_reader import TolerantReader
+
+    return TolerantReader(text).read()
 
 
 def dumps(value: object) -> str:
@@ -109,7 +86,7 @@ def dumps(value: object) -> str:
     try:
         _write(value, out.append)
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     return "".join(out)
 
 
@@ -178,201 +155,6 @@ def _quote(text: str) -> str:
     return _quote_raw(text)
 
 
-def _too_deep() -> BodyError:
+def too_deep() -> BodyError:
+    """The error for JSON that nests deeper than anything RocketMQ writes."""
     return BodyError("JSON is nested too deep")
-
-
-#: Stands for the key of a container that is itself a key; known by its identity.
-_AS_KEY = ObjectKey()
-
-
-class _TolerantReader:
-    """Reads one value as fastjson would. Keeps its own stack, so it cannot overflow.
-
-    Values under object keys, the bulk of a large answer, are given to the standard
-    library's scanner first. When that refuses one, it is not asked again: what was
-    scanned in vain is scanned only once.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._is_fast = True
-        self._root: JsonValue = None
-        #: containers that are open, outermost first
-        self._open: list[dict[str, JsonValue] | list[JsonValue]] = []
-        #: for each, the key it goes under; None in a list; _AS_KEY: it is a key
-        self._keys: list[str | None] = []
-
-    def read(self) -> JsonValue:
-        self._read_value(None)
-        while self._open:
-            top = self._open[-1]
-            # Where nothing was read yet a comma may not follow, but fastjson lets it.
-            character = self._skip_commas(must=bool(top))
-            if character == "}" if isinstance(top, dict) else character == "]":
-                self._at += 1
-                self._close()
-            elif isinstance(top, list):
-                self._read_value(None)
-            elif character == "{":
-                self._read_object_keys(top)
-            elif character.isdigit() and self._read_number_keys(top):
-                pass
-            else:
-                self._read_value(self._read_key(character))
-        if self._peek():
-            self._fail("nothing more")
-        return self._root
-
-    def _peek(self) -> str:
-        """The next character that counts; empty at the end."""
-        match = _BLANKS.match(self._text, self._at)
-        if match:
-            self._at = match.end()
-        return self._text[self._at : self._at + 1]
-
-    def _skip_commas(self, *, must: bool) -> str:
-        character = self._peek()
-        if must and character not in ",}]":
-            self._fail("a comma")
-        while character == ",":
-            self._at += 1
-            character = self._peek()
-        return character
-
-    def _read_key(self, character: str) -> str:
-        """A key and its colon."""
-        if character in ('"', "'"):
-            key = self._read_string(character)
-        else:
-            key = self._read_word("a key")
-        self._read_colon()
-        return key
-
-    def _read_colon(self) -> None:
-        if self._peek() != ":":
-            self._fail("a colon")
-        self._at += 1
-
-    def _read_value(self, key: str | None) -> None:
-        """A value for `key`, or the next of a list; a container is only opened."""
-        character = self._peek()
-        if character == "{":
-            self._push({}, key)
-        elif character == "[":
-            self._push([], key)
-        elif character in ('"', "'"):
-            self._attach(self._read_string(character), key)
-        else:
-            self._attach(_word_value(self._read_word("a value")), key)
-
-    def _push(
-        self, container: dict[str, JsonValue] | list[JsonValue], key: str | None
-    ) -> None:
-        if len(self._open) >= DEPTH_MAX:
-            raise _too_deep()
-        self._at += 1
-        self._open.append(container)
-        self._keys.append(key)
-
-    def _close(self) -> None:
-        value = self._open.pop()
-        key = self._keys.pop()
-        if key is _AS_KEY and isinstance(value, dict):
-            self._read_colon()
-            self._read_value(ObjectKey.of(" ", value))
-        else:
-            self._attach(value, key)
-
-    def _attach(self, value: JsonValue, key: str | None) -> None:
-        if not self._open:
-            self._root = value
-            return
-        top = self._open[-1]
-        if isinstance(top, list):
-            top.append(value)
-        elif key is not None:
-            top[key] = value
-
-    def _read_object_keys(self, top: dict[str, JsonValue]) -> None:
-        """Entries whose keys are objects, as many as follow each other."""
-        text, at = self._text, self._at
-        try:
-            while self._is_fast and text.startswith("{", at):
-                key, end = _scan_once(text, at)
-                if not text.startswith(":", end) or not isinstance(key, dict):
-                    break
-                value, value_end = _scan_once(text, end + 1)
-                top[ObjectKey.of(text[at:end], key)] = value
-                self._at = at = value_end
-                if not text.startswith(",", at):
-                    return
-                if not text.startswith("{", at + 1):
-                    return
-                at += 1
-        except (ValueError, StopIteration):
-            self._is_fast = False
-        except RecursionError:
-            raise _too_deep() from None
-        if self._skip_commas(must=False) == "{":
-            if any(key is _AS_KEY for key in self._keys):
-                raise BodyError("JSON has an object key inside an object key")
-            self._push({}, _AS_KEY)
-
-    def _read_number_keys(self, top: dict[str, JsonValue]) -> bool:
-        """Entries such as `0:5,1:6`, as many as follow each other; whether any was."""
-        text, start = self._text, self._at
-        match = _NUMBER_ENTRY.match(text, start)
-        while match:
-            key, number, word = match.groups()
-            top[key] = word if number is None else int(number)
-            self._at = end = match.end()
-            match = _NUMBER_ENTRY.match(text, end + 1) if text[end] == "," else None
-        return self._at > start
-
-    def _read_string(self, quote: str) -> str:
-        try:
-            if quote == '"':
-                value, self._at = _scan_string(self._text, self._at + 1, False)
-                return value
-            match = _SINGLE_QUOTED.match(self._text, self._at)
-            if match is None:
-                self._fail("the end of a string")
-            self._at = match.end()
-            requoted = _TO_REQUOTE.sub(_requote, match[1]) + '"'
-            return _scan_string(requoted, 0, False)[0]
-        except ValueError:
-            self._fail("a string")
-
-    def _read_word(self, wanted: str) -> str:
-        match = _WORD.match(self._text, self._at)
-        if match is None:
-            self._fail(wanted)
-        self._at = match.end()
-        return match[0]
-
-    def _fail(self, wanted: str) -> NoReturn:
-        found = self._text[self._at : self._at + _SHOWN_MAX]
-        raise BodyError(
-            f"JSON has {found!r} at character {self._at}, not {wanted}"
-            if found
-            else f"JSON ends at character {self._at}, where {wanted} is due"
-        )
-
-
-def _requote(match: re.Match[str]) -> str:
-    if match[1] is None:
-        return '\\"'
-    return "'" if match[1] == "'" else match[0]
-
-
-def _word_value(word: str) -> JsonValue:
-    if word in _WORDS:
-        return _WORDS[word]
-    if len(word) <= _NUMBER_LENGTH_MAX:
-        if _INTEGER.fullmatch(word):
-            return int(word)
-        if _NUMBER.fullmatch(word):
-            return float(word)
-    raise BodyError(f"JSON has the value {word[:_SHOWN_MAX]!r}, which is none")
