@@ -1,0 +1,121 @@
+"""Addresses of peers: `host:port` text, and what it resolves to.
+
+Parsing is pure. Resolving may block on DNS, so it is done once for each address and
+kept until a connection to it fails; literal IP addresses never ask DNS.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from rmqcli.errors import ConnectError, UsageError
+
+#: family and the socket module's own address tuple
+Endpoint = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
+
+_HOST_LENGTH_MAX = 253  # RFC 1035, and room enough for a literal with a scope
+_HINT = "write it as host:port, or [IPv6 address]:port"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a peer listens. `host` has no brackets; `text` is as it was given."""
+
+    host: str
+    port: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_address(text: str) -> Address:
+    """Return the address in `text`: `host:port`, `1.2.3.4:port` or `[v6]:port`.
+
+    Raises UsageError on anything else, such as a port outside 1..65535 or an IPv6
+    address without brackets, whose port cannot be told from its last group.
+    """
+    host, colon, port_text = text.rpartition(":")
+    if not colon or not host:
+        raise UsageError(f"address {text!r} is not host:port", hint=_HINT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not is_literal(host, socket.AF_INET6):
+            raise UsageError(f"address {text!r} has no IPv6 address", hint=_HINT)
+    elif ":" in host:
+        raise UsageError(f"address {text!r} has more than one colon", hint=_HINT)
+    if not _is_host(host):
+        raise UsageError(f"address {text!r} has no usable host name", hint=_HINT)
+    port = int(port_text) if _is_number(port_text) else 0
+    if not 0 < port < 65536:
+        raise UsageError(f"port {port_text!r} of {text!r} is not in 1..65535")
+    return Address(host, port, text)
+
+
+def is_literal(host: str, family: int) -> bool:
+    """Whether `host` is an IP address of `family`, not a name."""
+    try:
+        socket.inet_pton(family, host.partition("%")[0])
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5
+
+
+def _is_host(host: str) -> bool:
+    # Blanks, controls and the characters of URLs mean that this is not a host.
+    return (
+        0 < len(host) <= _HOST_LENGTH_MAX
+        and host.isprintable()
+        and not any(c in " /@[]?#\\,;" for c in host)
+    )
+
+
+class Resolver:
+    """Endpoints of addresses, asked once. For one thread."""
+
+    def __init__(self) -> None:
+        #: address text -> its endpoints, in the system's order of preference
+        self._known: dict[str, list[Endpoint]] = {}
+
+    def resolve(self, address: Address) -> list[Endpoint]:
+        """Return the endpoints of `address`, never none. May block on DNS once.
+
+        Raises ConnectError when the name is not known.
+        """
+        known = self._known.get(address.text)
+        if known is None:
+            known = self._known[address.text] = _look_up(address)
+        return known
+
+    def forget(self, address: Address) -> None:
+        """Ask again next time: nothing answered there any more."""
+        self._known.pop(address.text, None)
+
+
+def _look_up(address: Address) -> list[Endpoint]:
+    host, flags = address.host, 0
+    if is_literal(host, socket.AF_INET) or is_literal(host, socket.AF_INET6):
+        flags = socket.AI_NUMERICHOST
+    try:
+        # As bytes: a str would load the IDNA codec, which takes longer than a request.
+        name = host.encode("ascii" if host.isascii() else "idna")
+        found = socket.getaddrinfo(
+            name, address.port, type=socket.SOCK_STREAM, flags=flags
+        )
+    except UnicodeError as error:
+        raise _unknown(address, "not a host name") from error
+    except OSError as error:
+        raise _unknown(address, (error.strerror or str(error)).lower()) from error
+    return [(family, sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[misc]  # stream sockets have these two forms
+
+
+def _unknown(address: Address, reason: str) -> ConnectError:
+    return ConnectError(
+        f"cannot connect to {address}: no address for {address.host!r}: {reason}",
+        address=address.text,
+    )

@@ -1,0 +1,421 @@
+"""One peer: the connection to it, what waits to be sent, and who waits for answers.
+
+    idle ──request──> dialing ──open──> open ──lost──> idle
+                         └──────────failed───────────> idle, backing off
+
+A connection is made when a request needs one and again when it was lost. After a
+failed attempt the next one waits for the back-off; requests made meanwhile wait with
+it, or fail at once when their time would be over before.
+
+What was never sent is not lost with a connection that had worked: it goes out on the
+next one. What was sent fails with DisconnectedError, for the peer may have acted on it.
+
+Belongs to the thread that drives the `Loop`. Source: NettyRemotingAbstract.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import (
+    ConnectError,
+    DeadlineError,
+    DisconnectedError,
+    TransportError,
+    WireError,
+)
+from rmqcli.transport import diagnosis
+from rmqcli.transport.dial import Dial
+from rmqcli.transport.serve import encode_served
+from rmqcli.transport.stream import WOULD_BLOCK
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.command import decode_command
+from rmqcli.wire.frame import FrameBuffer
+
+if TYPE_CHECKING:
+    from rmqcli.transport.address import Address
+    from rmqcli.transport.backoff import Backoff
+    from rmqcli.transport.loop import Loop
+    from rmqcli.transport.reply import Reply
+    from rmqcli.transport.stream import Stream
+    from rmqcli.wire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+#: Small requests go out together, up to this size for one call of the system.
+_CHUNK_BYTES = 256 * 1024
+#: Reads of one turn, so that a flood from one peer does not starve the others.
+_READS_PER_TURN = 8
+#: After this silence a look at the socket precedes a send: the peer may have left.
+_SILENCE_MS = 1_000
+
+_GO_AWAY = int(ResponseCode.GO_AWAY)
+
+
+class Connection:
+    """The one connection to one address, over and over again."""
+
+    def __init__(self, address: Address, loop: Loop) -> None:
+        self.address = address
+        #: opaque -> reply, of all requests that are not answered
+        self.waiters: dict[int, Reply] = {}
+        #: bytes ever queued (guarded by the loop's lock), and ever sent or dropped
+        self.posted_bytes = 0
+        self.gone_bytes = 0
+        self._loop = loop
+        self._dial: Dial | None = None
+        self._stream: Stream | None = None
+        self._events = 0
+        self._frames = FrameBuffer()
+        self._frame_count = 0
+        self._first_bytes = b""
+        self._unsent: deque[tuple[Reply | None, bytes]] = deque()
+        #: what is being sent; TLS wants the same bytes again after WOULD_BLOCK
+        self._chunk: memoryview | None = None
+        self._active_ms = 0
+        self._backoff: Backoff | None = None
+        self._retry_at_ms = 0
+        self._failure: ConnectError | None = None
+
+    @property
+    def due_ms(self) -> int:
+        """When `on_time` has something to do, while this is in `loop.timed`."""
+        return self._retry_at_ms if self._dial is None else self._dial.due_ms
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether an open connection has bytes to send."""
+        return self._stream is not None and bool(self._unsent or self._chunk)
+
+    def enqueue(self, reply: Reply | None, data: bytes, now_ms: int) -> None:
+        """Queue a request (a oneway one has no reply); `flush` sends it."""
+        self._unsent.append((reply, data))
+        if reply is None:
+            return
+        self.waiters[reply.opaque] = reply
+        deadline_ms = now_ms + reply.timeout_ms
+        is_idle = self._stream is None and self._dial is None
+        if is_idle and self._retry_at_ms >= deadline_ms:
+            deadline_ms = now_ms
+        self._loop.deadlines.add(deadline_ms, reply.opaque, self)
+
+    def flush(self, now_ms: int) -> None:
+        """Send what is queued, or see to it that a connection is made."""
+        if self._stream is not None and now_ms - self._active_ms > _SILENCE_MS:
+            self._active_ms = now_ms
+            self._read(self._stream)
+        if self._stream is not None:
+            self._send(self._stream)
+        elif self._dial is None:
+            self._connect(now_ms)
+
+    def on_event(self, mask: int) -> None:
+        """Go on with what the selector saw the socket ready for."""
+        if self._dial is not None:
+            self._step(self._dial, self._loop.now_ms())
+            return
+        if mask & selectors.EVENT_READ and self._stream is not None:
+            self._active_ms = self._loop.now_ms()
+            self._read(self._stream)
+        if self._chunk is not None and self._stream is not None:
+            self._send(self._stream)
+
+    def on_time(self, now_ms: int) -> None:
+        """Go on with what `due_ms` was set for, if it has come."""
+        if now_ms < self.due_ms:
+            return
+        if self._dial is not None:
+            self._step(self._dial, now_ms, timed_out=True)
+        elif self._unsent and self._stream is None:
+            self._connect(now_ms)
+        else:
+            self._loop.timed.discard(self)
+
+    def expire(self, opaque: int) -> None:
+        """Fail a request whose time is over."""
+        reply = self.waiters.pop(opaque)
+        self._loop.failed(reply, self._expired(reply))
+
+    def close(self, error: TransportError) -> None:
+        """Give the socket back and fail what waits."""
+        self._disconnect()
+        self._drop_unsent()
+        self._fail_all(error)
+
+    def _connect(self, now_ms: int) -> None:
+        if now_ms < self._retry_at_ms:
+            self._loop.timed.add(self)
+            return
+        loop = self._loop
+        timeout_ms = loop.options.connect_timeout_ms
+        dial = Dial(self.address, tls=loop.tls, timeout_ms=timeout_ms)
+        try:
+            stream = dial.start(loop.resolver.resolve(self.address), now_ms)
+        except ConnectError as error:
+            self._unreachable(error)
+        else:
+            self._dialed(dial, stream)
+
+    def _step(self, dial: Dial, now_ms: int, *, timed_out: bool = False) -> None:
+        self._loop.unwatch(dial.watched)
+        self._dial = None
+        try:
+            stream = dial.time_out(now_ms) if timed_out else dial.step(now_ms)
+        except ConnectError as error:
+            self._unreachable(error)
+        else:
+            self._dialed(dial, stream)
+
+    def _dialed(self, dial: Dial, stream: Stream | None) -> None:
+        loop = self._loop
+        if stream is None:
+            self._dial = dial
+            loop.timed.add(self)
+            loop.watch(dial.watched, dial.events, self)
+            return
+        loop.timed.discard(self)
+        loop.counters.connections += 1
+        logger.info("connected address=%s", self.address)
+        self._stream = stream
+        self._events = selectors.EVENT_READ
+        self._active_ms = loop.now_ms()
+        loop.watch(stream.sock, self._events, self)
+        self._send(stream)
+
+    def _unreachable(self, error: ConnectError) -> None:
+        self._loop.timed.discard(self)
+        self._loop.resolver.forget(self.address)
+        self._failure = error
+        self._back_off()
+        self._drop_unsent()
+        self._fail_all(error)
+
+    def _back_off(self) -> None:
+        if self._backoff is None:
+            self._backoff = self._loop.new_backoff()
+        delay_ms = self._backoff.failed()
+        self._retry_at_ms = self._loop.now_ms() + delay_ms
+        logger.info("unreachable address=%s retry_in_ms=%d", self.address, delay_ms)
+
+    def _send(self, stream: Stream) -> None:
+        chunk = self._chunk
+        while True:
+            if chunk is None:
+                chunk = self._next_chunk()
+                if chunk is None:
+                    break
+            try:
+                count = stream.send(chunk)
+            except OSError as error:
+                self._ended(diagnosis.describe(error))
+                return
+            if count == WOULD_BLOCK:
+                break
+            self.gone_bytes += count
+            chunk = chunk[count:] if count < len(chunk) else None
+        self._chunk = chunk
+        events = selectors.EVENT_READ
+        if chunk is not None:
+            events |= selectors.EVENT_WRITE
+        if events != self._events:
+            self._events = events
+            self._loop.rewatch(stream.sock, events, self)
+
+    def _next_chunk(self) -> memoryview | None:
+        """Queued requests as one piece of bytes, without the expired ones."""
+        parts: list[bytes] = []
+        size = 0
+        while self._unsent and size < _CHUNK_BYTES:
+            reply, data = self._unsent.popleft()
+            if reply is not None and reply.is_done:
+                self.gone_bytes += len(data)
+                continue
+            parts.append(data)
+            size += len(data)
+        if not parts:
+            return None
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _read(self, stream: Stream) -> None:
+        for _ in range(_READS_PER_TURN):
+            room = self._frames.writable()
+            size = len(room)
+            try:
+                count = stream.recv_into(room)
+            except OSError as error:
+                self._ended(diagnosis.describe(error))
+                return
+            if count > 0 and not self._frame_count:
+                missing = diagnosis.FIRST_BYTES_MAX - len(self._first_bytes)
+                self._first_bytes += bytes(room[: min(count, missing)])
+            room.release()
+            if count == WOULD_BLOCK:
+                return
+            if count == 0:
+                self._ended("closed the connection")
+                return
+            if not self._take(count) or self._stream is not stream:
+                return
+            if count < size and stream.short_read_is_all:
+                return
+        if stream.more_at_once:
+            self._loop.again.add(self)
+
+    def _take(self, count: int) -> bool:
+        """Dispatch what `count` more bytes complete; False when they make no sense."""
+        try:
+            for frame in self._frames.wrote(count):
+                if self._stream is None:
+                    return False  # an answer before this one ended the connection
+                command = decode_command(frame)
+                self._frame_count += 1
+                self._dispatch(command)
+        except WireError as error:
+            self._lost(self._garbage(error))
+            return False
+        return True
+
+    def _dispatch(self, command: RemotingCommand) -> None:
+        loop = self._loop
+        loop.counters.frames += 1
+        if not command.is_response:
+            self._serve(command)
+            return
+        reply = self.waiters.pop(command.opaque, None)
+        if reply is None:
+            if 0 < command.opaque < loop.next_opaque:
+                loop.counters.late_answers += 1
+            else:
+                loop.counters.unknown_answers += 1
+        elif command.code == _GO_AWAY:
+            error = DisconnectedError(
+                f"{self.address} is shutting down", address=self.address.text
+            )
+            loop.failed(reply, error)
+            self._lost(error)
+        else:
+            loop.answered(reply, command)
+
+    def _serve(self, command: RemotingCommand) -> None:
+        loop = self._loop
+        loop.counters.peer_requests += 1
+        data = encode_served(
+            loop.request_handler,
+            self.address.text,
+            command,
+            serialize_type=loop.options.serialize_type,
+        )
+        if data is None:
+            return
+        try:
+            loop.reserve(self, len(data))
+        except TransportError as error:
+            # It asks and asks and takes no answers.
+            self._lost(DisconnectedError(error.message, address=error.address))
+            return
+        self._unsent.append((None, data))
+        if self._stream is not None:
+            self._send(self._stream)
+
+    def _expired(self, reply: Reply) -> TransportError:
+        address, timeout_ms = self.address.text, reply.timeout_ms
+        if self._stream is not None:
+            return DeadlineError(
+                f"no answer from {address} to {_request_name(reply.code)} in"
+                f" {timeout_ms} ms",
+                address=address,
+            )
+        if self._dial is None and self._failure is not None:
+            return _copy(self._failure)
+        return ConnectError(
+            f"cannot connect to {address}: no answer in {timeout_ms} ms",
+            address=address,
+        )
+
+    def _garbage(self, error: WireError) -> DisconnectedError:
+        address = self.address.text
+        if self._frame_count:
+            return diagnosis.lost_place(address, self._frame_count, error)
+        return diagnosis.not_remoting(address, self._first_bytes, error)
+
+    def _ended(self, reason: str) -> None:
+        pending_bytes = self._frames.pending_bytes
+        if pending_bytes:
+            reason = f"{reason} {pending_bytes} bytes into a frame"
+        self._lost(
+            diagnosis.ended(
+                self.address.text,
+                reason,
+                answered=self._frame_count > 0,
+                plaintext=self._loop.tls is None,
+            )
+        )
+
+    def _lost(self, error: DisconnectedError) -> None:
+        """The connection is of no use any more: fail what was sent on it."""
+        logger.info("disconnected address=%s reason=%s", self.address, error.message)
+        had_worked = self._frame_count > 0
+        is_garbage = error.__cause__ is not None
+        self._disconnect()
+        if had_worked and not is_garbage:
+            self._backoff = None
+            unsent = {reply.opaque for reply, _ in self._unsent if reply is not None}
+            self._retry_at_ms = self._loop.now_ms()
+            if self._unsent:
+                self._loop.timed.add(self)
+            self._fail_all(error, but=unsent)
+            return
+        self._failure = ConnectError(
+            error.message, address=error.address, hint=error.hint
+        )
+        self._back_off()
+        self._drop_unsent()
+        self._fail_all(error)
+
+    def _disconnect(self) -> None:
+        if self._dial is not None:
+            self._loop.unwatch(self._dial.watched)
+            self._dial.abandon()
+            self._dial = None
+        if self._stream is not None:
+            self._loop.unwatch(self._stream.sock)
+            self._stream.close()
+            self._stream = None
+        self._loop.timed.discard(self)
+        self._loop.again.discard(self)
+        if self._chunk is not None:
+            self.gone_bytes += len(self._chunk)
+            self._chunk = None
+        self._frames = FrameBuffer()
+        self._frame_count = 0
+        self._first_bytes = b""
+
+    def _drop_unsent(self) -> None:
+        self.gone_bytes += sum(len(data) for _, data in self._unsent)
+        self._unsent.clear()
+
+    def _fail_all(
+        self, error: TransportError, *, but: set[int] | frozenset[int] = frozenset()
+    ) -> None:
+        failed = [reply for opaque, reply in self.waiters.items() if opaque not in but]
+        for reply in failed:
+            del self.waiters[reply.opaque]
+        for reply in failed:
+            self._loop.failed(reply, _copy(error))
+
+
+def _copy(error: TransportError) -> TransportError:
+    """The same error for another request: a raised one collects its own traceback."""
+    copy = type(error)(error.message, address=error.address, hint=error.hint)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def _request_name(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return f"request {code}"

@@ -1,0 +1,90 @@
+"""What a peer is that does not speak remoting: a guess from its first bytes. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import DisconnectedError
+
+if TYPE_CHECKING:
+    from rmqcli.errors import WireError
+
+#: Enough to tell protocols apart; never shown longer than this.
+FIRST_BYTES_MAX = 16
+
+_PORT_HINT = (
+    "RocketMQ listens on 9876 (name server), 10911 (broker) and 8080 (proxy remoting)"
+)
+_TLS_HINT = "this peer takes TLS: try --tls"
+
+
+def guess_protocol(first: bytes) -> tuple[str, str]:
+    """Name the protocol that starts like `first`, and a hint; both may be empty."""
+    if first.startswith(b"HTTP/") or first.split(b" ")[0] in _HTTP_METHODS:
+        return "HTTP", _PORT_HINT
+    if first.startswith(b"PRI *"):
+        return "HTTP/2", _PORT_HINT
+    if first[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "TLS", _TLS_HINT
+    # A server's first HTTP/2 frame: SETTINGS (type 4) on stream 0.
+    if len(first) >= 9 and first[3] == 4 and first[4] < 2 and not any(first[5:9]):
+        return "HTTP/2 (gRPC?)", "gRPC is served on a proxy's other port; " + _PORT_HINT
+    if first.startswith(b"SSH-"):
+        return "SSH", _PORT_HINT
+    return "", _PORT_HINT
+
+
+_HTTP_METHODS = frozenset(
+    {b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"PATCH"}
+)
+
+
+def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedError:
+    """The error for a connection whose very first bytes make no sense."""
+    protocol, hint = guess_protocol(first)
+    looks = f"look like {protocol}" if protocol else "are"
+    found = DisconnectedError(
+        f"{address} does not speak RocketMQ's remoting protocol: its first bytes"
+        f" {looks} {first[:FIRST_BYTES_MAX]!r}: {error.message}",
+        address=address,
+        hint=hint,
+    )
+    found.__cause__ = error
+    return found
+
+
+def lost_place(address: str, frames: int, error: WireError) -> DisconnectedError:
+    """The error for a stream that made sense for `frames` frames, then no more."""
+    found = DisconnectedError(
+        f"{address} sent what cannot be read after {frames} good frames:"
+        f" {error.message}",
+        address=address,
+    )
+    found.__cause__ = error
+    return found
+
+
+def ended(
+    address: str, reason: str, *, answered: bool, plaintext: bool
+) -> DisconnectedError:
+    """The error for a connection that the peer or the network ended.
+
+    `answered`: whether it ever sent a frame. One that takes TLS only never does.
+    """
+    if answered:
+        return DisconnectedError(
+            f"{address} {reason} while an answer was due", address=address
+        )
+    return DisconnectedError(
+        f"{address} {reason} without ever answering",
+        address=address,
+        hint="a peer that takes TLS only does this: try --tls" if plaintext else "",
+    )
+
+
+def describe(error: OSError) -> str:
+    """The system's or OpenSSL's reason in lower case words."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str):  # ssl.SSLError
+        return reason.replace("_", " ").lower()
+    return (error.strerror or str(error) or type(error).__name__).lower()

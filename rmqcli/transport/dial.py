@@ -1,0 +1,152 @@
+"""One attempt to reach a peer: every resolved endpoint in turn, then TLS.
+
+Never blocks and never waits: the owner watches `watched` for `events`, calls `step`
+when they come and `time_out` at `due_ms`. Ends with a Stream or a ConnectError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import ConnectError
+from rmqcli.transport.stream import PlainStream
+
+if TYPE_CHECKING:
+    from rmqcli.transport.address import Address, Endpoint
+    from rmqcli.transport.stream import Stream
+    from rmqcli.transport.tls_stream import TlsDialer, TlsStream
+
+
+class Dial:
+    """An attempt under way. Whoever gets a Stream from it owns the socket."""
+
+    def __init__(
+        self, address: Address, *, tls: TlsDialer | None, timeout_ms: int
+    ) -> None:
+        self._address = address
+        self._tls = tls
+        self._timeout_ms = timeout_ms
+        self._endpoints: list[Endpoint] = []
+        self._endpoint: Endpoint | None = None
+        #: "reason (endpoint)" of each endpoint that failed
+        self._failures: list[tuple[str, str]] = []
+        self._handshake: TlsStream | None = None
+        self._deadline_ms = 0
+        self._sock: socket.socket | None = None
+        self.events = 0
+        self.due_ms = 0
+
+    @property
+    def watched(self) -> socket.socket:
+        """The socket to watch for `events`, between `start` and the end."""
+        if self._sock is None:
+            raise RuntimeError(f"no attempt to reach {self._address} is under way")
+        return self._sock
+
+    def start(self, endpoints: list[Endpoint], now_ms: int) -> Stream | None:
+        """Begin. Returns as `step` does."""
+        self._endpoints = list(endpoints)
+        self._deadline_ms = now_ms + self._timeout_ms
+        return self._next_endpoint(now_ms)
+
+    def step(self, now_ms: int) -> Stream | None:
+        """Go on after an event; return the open stream, or None to wait for more.
+
+        Raises ConnectError when no endpoint is left.
+        """
+        if self._handshake is not None:
+            return self._shake_hands(self._handshake)
+        code = self.watched.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return self._connected(now_ms) if code == 0 else self._failed(code, now_ms)
+
+    def time_out(self, now_ms: int) -> Stream | None:
+        """Give the current endpoint up. Returns and raises as `step` does."""
+        if self._handshake is not None:
+            self.abandon()
+            raise ConnectError(
+                f"no TLS with {self._address}: the handshake was not done in"
+                f" {self._timeout_ms} ms",
+                address=self._address.text,
+            )
+        return self._failed(errno.ETIMEDOUT, now_ms)
+
+    def abandon(self) -> None:
+        """Close what is open."""
+        if self._handshake is not None:
+            self._handshake.close()
+        elif self._sock is not None:
+            self._sock.close()
+        self._handshake = self._sock = None
+
+    def _next_endpoint(self, now_ms: int) -> Stream | None:
+        if not self._endpoints:
+            raise self._error()
+        left_ms = max(1, self._deadline_ms - now_ms)
+        # A silent first endpoint must not eat the time of the others.
+        self.due_ms = now_ms + max(1, left_ms // len(self._endpoints))
+        self._endpoint = family, sockaddr = self._endpoints.pop(0)
+        try:
+            self._sock = socket.socket(family, socket.SOCK_STREAM)
+            self._sock.setblocking(False)
+            code = self._sock.connect_ex(sockaddr)
+        except OSError as error:  # no such family here, or no file descriptors left
+            return self._failed(error.errno or errno.EIO, now_ms)
+        if code == errno.EINPROGRESS:
+            self.events = selectors.EVENT_WRITE
+            return None
+        return self._connected(now_ms) if code == 0 else self._failed(code, now_ms)
+
+    def _failed(self, code: int, now_ms: int) -> Stream | None:
+        self.abandon()
+        where = str(self._endpoint[1][0]) if self._endpoint is not None else ""
+        reason = "timed out" if code == errno.ETIMEDOUT else os.strerror(code).lower()
+        self._failures.append((reason, where))
+        return self._next_endpoint(now_ms)
+
+    def _connected(self, now_ms: int) -> Stream | None:
+        sock = self.watched
+        try:
+            if sock.getsockname() == sock.getpeername():
+                # A local port that nobody listens on can be given to our own end.
+                return self._failed(errno.ECONNREFUSED, now_ms)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError as error:  # reset before we looked
+            return self._failed(error.errno or errno.ECONNRESET, now_ms)
+        if self._tls is None:
+            self._sock = None
+            return PlainStream(sock)
+        self.due_ms = self._deadline_ms
+        self._sock = None  # the TLS stream owns it from here, also when this raises
+        self._handshake = self._tls.open(sock, self._address)
+        self._sock = self._handshake.sock
+        return self._shake_hands(self._handshake)
+
+    def _shake_hands(self, stream: TlsStream) -> Stream | None:
+        from rmqcli.transport.tls_stream import handshake_error
+
+        try:
+            self.events = stream.handshake()
+        except OSError as error:
+            self.abandon()
+            raise handshake_error(self._address, error) from error
+        if self.events:
+            return None
+        self._handshake = self._sock = None
+        return stream
+
+    def _error(self) -> ConnectError:
+        reasons = {reason for reason, _ in self._failures}
+        if len(reasons) == 1:
+            (text,) = reasons
+        else:
+            text = ", ".join(f"{reason} ({where})" for reason, where in self._failures)
+        if text == "timed out":
+            text = f"no answer in {self._timeout_ms} ms"
+        return ConnectError(
+            f"cannot connect to {self._address}: {text}", address=self._address.text
+        )

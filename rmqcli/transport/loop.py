@@ -1,0 +1,283 @@
+"""One turn of I/O over all connections of a client: send, wait, read, expire.
+
+Everything here belongs to the one thread that drives it, but for `post`, which any
+thread may call. Whoever drives decides when; nothing here starts a thread.
+
+Time is that of `now_ms`: it stands still while nobody drives the loop, so that a
+caller that stops to write a file (or is stopped by a full pipe) does not find its
+requests expired with the answers lying in the socket.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+from rmqcli.errors import DisconnectedError, TransportError
+from rmqcli.transport.address import Resolver
+from rmqcli.transport.backoff import Backoff
+from rmqcli.transport.deadlines import Deadlines
+from rmqcli.transport.options import TransportCounters
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from rmqcli.clock import Clock
+    from rmqcli.transport.connection import Connection
+    from rmqcli.transport.options import TransportOptions
+    from rmqcli.transport.reply import Reply
+    from rmqcli.transport.tls_stream import TlsDialer
+    from rmqcli.wire.command import RemotingCommand
+
+    RequestHandler = Callable[[str, RemotingCommand], RemotingCommand | None]
+
+OPAQUE_MAX = 0x7FFF_FFFF
+
+#: A pause between turns that is longer does not count for deadlines.
+PAUSE_MS = 100
+
+
+class Watcher(Protocol):
+    """What is told that a watched socket is ready."""
+
+    def on_event(self, mask: int) -> None:
+        """Do what the socket is ready for, without blocking."""
+
+
+class Loop:
+    """What the connections of one client share, and the turn that moves them all."""
+
+    def __init__(
+        self, options: TransportOptions, clock: Clock, rng: random.Random | None
+    ) -> None:
+        self.options = options
+        self.counters = TransportCounters()
+        self.resolver = Resolver()
+        self.deadlines = Deadlines()
+        self.tls = _tls_dialer(options)
+        self.request_handler: RequestHandler | None = None
+        #: the number of the next request; numbers below it were given out
+        self.next_opaque = 1
+        #: replies done since the start
+        self.completed = 0
+        #: connections to look at again when their `due_ms` has come
+        self.timed: set[Connection] = set()
+        #: connections with bytes that the selector cannot see
+        self.again: set[Connection] = set()
+        self.callback_errors: list[Exception] = []
+        self._clock = clock
+        self._rng = rng
+        self._selector = selectors.DefaultSelector()
+        self._turn_ended_ms: int | None = None
+        self._paused_ms = 0
+        self._lock = threading.Lock()
+        #: handed over and not yet taken by the driving thread; guarded by _lock
+        self._inbox: list[tuple[Connection, Reply | None, bytes]] = []
+        self._is_closed = False  # guarded by _lock
+        self._waker: Waker | None = None
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds, less those in which nobody drove."""
+        return self._clock.monotonic_ms() - self._paused_ms
+
+    def new_backoff(self) -> Backoff:
+        """A back-off that uses the client's source of randomness."""
+        if self._rng is None:
+            import random  # only after a failure: 1 ms of start-up
+
+            self._rng = random.Random()  # noqa: S311  # jitter, not a secret
+        return Backoff(self._rng)
+
+    def wake_on_post(self) -> None:
+        """Let `post` interrupt the wait of a turn in another thread."""
+        self._waker = Waker()
+        self._selector.register(self._waker.sock, selectors.EVENT_READ, self._waker)
+
+    def wake(self) -> None:
+        """End the wait of the turn under way. Safe to call from any thread."""
+        if self._waker is not None:
+            self._waker.wake()
+
+    def take_opaque(self) -> int:
+        """A number for a request, different from all in flight. From any thread."""
+        with self._lock:
+            opaque = self.next_opaque
+            self.next_opaque = opaque + 1 if opaque < OPAQUE_MAX else 1
+        return opaque
+
+    def post(self, connection: Connection, reply: Reply | None, data: bytes) -> None:
+        """Hand a request over; the next turn sends it. Safe from any thread.
+
+        Raises TransportError when too much waits for that peer already, and
+        DisconnectedError after `close`.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise DisconnectedError(
+                    f"the client is closed: nothing goes to {connection.address}",
+                    address=connection.address.text,
+                )
+            self._reserve(connection, len(data))
+            self._inbox.append((connection, reply, data))
+            is_first = len(self._inbox) == 1
+        if is_first:
+            self.wake()
+
+    def reserve(self, connection: Connection, size_bytes: int) -> None:
+        """Count bytes that a connection queues by itself. Raises as `post` does."""
+        with self._lock:
+            self._reserve(connection, size_bytes)
+
+    def _reserve(self, connection: Connection, size_bytes: int) -> None:
+        waiting_bytes = connection.posted_bytes - connection.gone_bytes
+        limit = self.options.queued_bytes_max
+        if waiting_bytes and waiting_bytes + size_bytes > limit:
+            raise TransportError(
+                f"{waiting_bytes} bytes wait to be sent to {connection.address}:"
+                f" {size_bytes} more are over the limit of {limit}",
+                address=connection.address.text,
+            )
+        connection.posted_bytes += size_bytes
+
+    def answered(self, reply: Reply, answer: RemotingCommand) -> None:
+        """Complete a reply; what its callback raises comes out at the turn's end."""
+        self.completed += 1
+        try:
+            reply.answered(answer)
+        except Exception as error:  # noqa: BLE001  # raised again by the turn's caller
+            self.callback_errors.append(error)
+
+    def failed(self, reply: Reply, error: TransportError) -> None:
+        """Complete a reply with an error; callbacks as in `answered`."""
+        self.completed += 1
+        try:
+            reply.failed(error)
+        except Exception as raised:  # noqa: BLE001  # raised again by the turn's caller
+            self.callback_errors.append(raised)
+
+    def watch(self, sock: socket.socket, events: int, watcher: Watcher) -> None:
+        """Call `watcher` when `sock` is ready for `events`."""
+        self._selector.register(sock, events, watcher)
+
+    def rewatch(self, sock: socket.socket, events: int, watcher: Watcher) -> None:
+        """Change what is waited for."""
+        self._selector.modify(sock, events, watcher)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        """Forget `sock`; before it is closed."""
+        self._selector.unregister(sock)
+
+    def run_turn(self, timeout_ms: int | None) -> None:
+        """Send what is queued, wait for at most `timeout_ms`, read, expire."""
+        self._count_pause()
+        try:
+            self._take_inbox()
+            self._wait_and_read(timeout_ms)
+            now_ms = self.now_ms()
+            self.deadlines.expire(now_ms)
+            if self.timed:
+                for connection in list(self.timed):
+                    connection.on_time(now_ms)
+        finally:
+            self._turn_ended_ms = self._clock.monotonic_ms()
+
+    def has_work(self) -> bool:
+        """Whether a turn could still complete a reply."""
+        return bool(len(self.deadlines) or self.timed or self._inbox)
+
+    def refuse_posts(self) -> None:
+        """Take nothing more; what was handed over reaches its connection."""
+        with self._lock:
+            self._is_closed = True
+        self._take_inbox()
+
+    def close(self) -> None:
+        """Give the selector and the waker back. Nothing is due any more."""
+        self.deadlines = Deadlines()
+        if self._waker is not None:
+            self._selector.unregister(self._waker.sock)
+            self._waker.close()
+            self._waker = None
+        self._selector.close()
+
+    def _count_pause(self) -> None:
+        if self._turn_ended_ms is not None:
+            pause_ms = self._clock.monotonic_ms() - self._turn_ended_ms
+            if pause_ms > PAUSE_MS:
+                self._paused_ms += pause_ms
+
+    def _take_inbox(self) -> None:
+        if not self._inbox:
+            return
+        with self._lock:
+            posted, self._inbox = self._inbox, []
+        now_ms = self.now_ms()
+        touched: dict[Connection, None] = {}
+        for connection, reply, data in posted:
+            connection.enqueue(reply, data, now_ms)
+            touched[connection] = None
+        for connection in touched:
+            connection.flush(now_ms)
+
+    def _wait_and_read(self, timeout_ms: int | None) -> None:
+        again, self.again = self.again, set()
+        wait_ms = 0 if again else self._wait_ms(timeout_ms)
+        ready = self._selector.select(None if wait_ms is None else wait_ms / 1000)
+        for key, mask in ready:
+            again.discard(key.data)
+            key.data.on_event(mask)
+        for connection in again:
+            connection.on_event(selectors.EVENT_READ)
+
+    def _wait_ms(self, timeout_ms: int | None) -> int | None:
+        if self.callback_errors:
+            return 0
+        due = [connection.due_ms for connection in self.timed]
+        next_ms = self.deadlines.next_ms()
+        if next_ms is not None:
+            due.append(next_ms)
+        if not due:
+            return timeout_ms
+        left_ms = max(0, min(due) - self.now_ms())
+        return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
+
+
+class Waker:
+    """Ends a selector's wait from another thread."""
+
+    def __init__(self) -> None:
+        self.sock, self._writer = socket.socketpair()
+        self.sock.setblocking(False)
+        self._writer.setblocking(False)
+
+    def wake(self) -> None:
+        """Make `sock` readable. Safe from any thread, also after `close`."""
+        try:
+            self._writer.send(b"\0")
+        except OSError:
+            # Full: it is readable already. Closed: nobody waits any more.
+            return
+
+    def on_event(self, mask: int) -> None:
+        """Take what was written, so that the next wait waits."""
+        del mask
+        try:
+            self.sock.recv(4096)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.sock.close()
+        self._writer.close()
+
+
+def _tls_dialer(options: TransportOptions) -> TlsDialer | None:
+    if options.tls is None:
+        return None
+    from rmqcli.transport.tls_stream import TlsDialer
+
+    return TlsDialer(options.tls)

@@ -1,0 +1,330 @@
+"""The remoting client: requests to many peers, pipelined, driven by their caller.
+
+Nothing happens in the background: `wait` and `poll` do the I/O in the caller's thread,
+and all calls must come from one thread. Only after `start_io_thread` a thread of its
+own does it; then `submit`, `send_oneway`, `wait`, `invoke` and `close` are safe from
+any thread, and callbacks and the request handler run in that thread.
+
+| thread | started by | blocks on | ended by |
+|---|---|---|---|
+| rmq-io | start_io_thread() | the selector, callbacks | close() |
+
+Source: NettyRemotingClient in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Self
+
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.errors import DisconnectedError
+from rmqcli.transport.address import parse_address
+from rmqcli.transport.connection import Connection
+from rmqcli.transport.loop import Loop
+from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.reply import Reply
+from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand, encode_command
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.clock import Clock
+    from rmqcli.transport.loop import RequestHandler
+    from rmqcli.transport.options import TransportCounters
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_MS = 1_000
+
+
+class RemotingClient:
+    """Connections to any number of peers, one for each address.
+
+    Requests to one peer share a connection and may be answered in any order. Deadlines
+    run while the client is driven; each reply has one, so every wait ends.
+    """
+
+    def __init__(
+        self,
+        options: TransportOptions | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Make a client; nothing is opened before the first request.
+
+        `rng` gives the jitter of the back-off. Raises ConfigError when the options
+        name certificates that cannot be used.
+        """
+        self._options = options or TransportOptions()
+        self._clock = clock
+        self._loop = Loop(self._options, clock, rng)
+        #: address text -> connection; guarded by _lock
+        self._connections: dict[str, Connection] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        #: notified by the I/O thread after replies were completed
+        self._completed = threading.Condition(threading.Lock())
+        self._is_driving = False
+        self._close_asked = False
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def counters(self) -> TransportCounters:
+        """What happened so far, for reading."""
+        return self._loop.counters
+
+    def submit(
+        self,
+        address: str,
+        command: RemotingCommand,
+        *,
+        timeout_ms: int,
+        on_done: Callable[[Reply], None] | None = None,
+    ) -> Reply:
+        """Hand over a request; the next turn of I/O sends it. Never blocks.
+
+        The request gets its own opaque and, with credentials, a signature. `on_done`
+        is called once, in the driving thread, never from here; it may submit but not
+        wait. While the peer's address is backed off the request waits, unless its time
+        would be over before the next attempt: then it fails in the next turn.
+
+        Raises UsageError for a bad address, HeaderError or FrameError for a command
+        that cannot be written, DisconnectedError after `close`, TransportError when
+        `queued_bytes_max` is reached.
+        """
+        connection = self._connection(address)
+        opaque = self._loop.take_opaque()
+        reply = Reply(
+            address,
+            code=command.code,
+            opaque=opaque,
+            sent_at_ms=self._clock.monotonic_ms(),
+            timeout_ms=timeout_ms,
+            on_done=on_done,
+        )
+        self._loop.post(connection, reply, self._encode(command, opaque))
+        return reply
+
+    def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Hand over a request that is not answered. Raises as `submit` does.
+
+        The next turn sends it, or `close` when there is an open connection. It is
+        lost without a word when none can be made.
+        """
+        connection = self._connection(address)
+        oneway = command.with_opaque(self._loop.take_opaque())
+        oneway.flag = command.flag | ONEWAY_FLAG
+        self._loop.post(connection, None, self._encode(oneway, oneway.opaque))
+
+    def invoke(
+        self, address: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a request and return its answer, whatever its code.
+
+        Raises as `submit` and `Reply.result` do.
+        """
+        reply = self.submit(address, command, timeout_ms=timeout_ms)
+        self.wait((reply,))
+        return reply.result()
+
+    def wait(self, replies: Iterable[Reply], *, timeout_ms: int | None = None) -> bool:
+        """Wait until all `replies` are done or `timeout_ms` is over; return whether.
+
+        Without the I/O thread this does the I/O, for all requests. What a callback
+        raises comes out here, after the others were called.
+        """
+        pending = list(replies)
+        deadline = None if timeout_ms is None else Deadline(self._clock, timeout_ms)
+        if self._thread is not None:
+            return self._wait_for_thread(pending, deadline)
+        done = 0
+        while True:
+            while done < len(pending) and pending[done].is_done:
+                done += 1
+            if done == len(pending):
+                return True
+            if deadline is not None and deadline.is_over():
+                return False
+            if not self._loop.has_work():
+                raise RuntimeError(f"{pending[done]!r} is not of this client")
+            self._turn(None if deadline is None else deadline.left_ms())
+
+    def poll(self, timeout_ms: int) -> int:
+        """Do one turn of I/O of at most `timeout_ms`; return how many replies ended.
+
+        With the I/O thread it waits until some have.
+        """
+        before = self._loop.completed
+        if self._thread is None:
+            self._turn(timeout_ms)
+        else:
+            self._refuse_in_callback()
+            with self._completed:
+                self._completed.wait_for(
+                    lambda: self._loop.completed != before, timeout_ms / 1000
+                )
+        return self._loop.completed - before
+
+    def set_request_handler(self, handler: RequestHandler | None) -> None:
+        """Let `handler(address, command)` see what peers request of us.
+
+        Called in the driving thread. What it returns is sent back unless the request
+        is oneway; None sends nothing. When it raises, code 1 is sent. Without a
+        handler peers get code 3.
+        """
+        self._loop.request_handler = handler
+
+    def start_io_thread(self) -> None:
+        """Do the I/O in a thread from now on; before other threads use the client.
+
+        `close` must be called: the thread keeps the process alive.
+        """
+        if self._is_closed or self._thread is not None:
+            raise RuntimeError("the client is closed or has its thread already")
+        self._loop.wake_on_post()
+        self._thread = threading.Thread(target=self._run, name="rmq-io")
+        self._thread.start()
+
+    def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Send what is queued on open connections, then end everything. Idempotent.
+
+        Pending replies fail with DisconnectedError. From a callback it only asks: the
+        end comes with the end of the turn.
+        """
+        self._close_asked = True
+        thread = self._thread
+        if thread is None:
+            if not self._is_driving:
+                self._finish(Deadline(self._clock, timeout_ms))
+            return
+        self._loop.wake()
+        if thread is threading.current_thread():
+            return
+        thread.join(timeout_ms / 1000 + 1)
+        if thread.is_alive():
+            logger.error(
+                "thread %s did not stop: is a callback still running?", thread.name
+            )
+
+    def _connection(self, address: str) -> Connection:
+        if self._close_asked:
+            raise DisconnectedError(
+                f"the client is closed: nothing goes to {address}", address=address
+            )
+        connection = self._connections.get(address)
+        if connection is None:
+            parsed = parse_address(address)
+            with self._lock:
+                connection = self._connections.setdefault(
+                    address, Connection(parsed, self._loop)
+                )
+        return connection
+
+    def _encode(self, command: RemotingCommand, opaque: int) -> bytes:
+        numbered = command.with_opaque(opaque)
+        if self._options.credentials is not None:
+            from rmqcli.wire.acl import sign  # loads hmac and hashlib
+
+            numbered.ext_fields = sign(
+                command.ext_fields, command.body, self._options.credentials
+            )
+        return encode_command(numbered, self._options.serialize_type)
+
+    def _turn(self, timeout_ms: int | None) -> None:
+        """One turn in the caller's thread; raises what callbacks raised."""
+        self._refuse_in_callback()
+        if self._is_closed:
+            return
+        self._is_driving = True
+        try:
+            self._loop.run_turn(timeout_ms)
+        finally:
+            self._is_driving = False
+            if self._close_asked:
+                self._finish(Deadline(self._clock, CLOSE_TIMEOUT_MS))
+        errors = self._loop.callback_errors
+        if errors:
+            self._loop.callback_errors = []
+            raise errors[0]
+
+    def _refuse_in_callback(self) -> None:
+        if self._is_driving and self._thread in (None, threading.current_thread()):
+            raise RuntimeError("a callback may submit requests, but not wait for them")
+
+    def _wait_for_thread(self, replies: list[Reply], deadline: Deadline | None) -> bool:
+        self._refuse_in_callback()
+        done = 0
+        with self._completed:
+            while True:
+                while done < len(replies) and replies[done].is_done:
+                    done += 1
+                if done == len(replies):
+                    return True
+                left_ms = None if deadline is None else deadline.left_ms()
+                if left_ms == 0:
+                    return False
+                self._completed.wait(None if left_ms is None else left_ms / 1000)
+
+    def _run(self) -> None:
+        """The I/O thread: turns until `close`; survives what callbacks raise."""
+        loop = self._loop
+        self._is_driving = True
+        try:
+            while not self._close_asked:
+                before = loop.completed
+                loop.run_turn(None)
+                self._log_callback_errors()
+                if loop.completed != before:
+                    with self._completed:
+                        self._completed.notify_all()
+        finally:
+            self._finish(Deadline(self._clock, CLOSE_TIMEOUT_MS))
+            with self._completed:
+                self._completed.notify_all()
+
+    def _log_callback_errors(self) -> None:
+        errors, self._loop.callback_errors = self._loop.callback_errors, []
+        for error in errors:
+            logger.error("callback failed", exc_info=error)
+
+    def _finish(self, deadline: Deadline) -> None:
+        """Send what open connections still have, then close all. Once."""
+        if self._is_closed:
+            return
+        self._close_asked = self._is_closed = True
+        loop = self._loop
+        was_driving, self._is_driving = self._is_driving, True
+        try:
+            loop.run_turn(0)
+            loop.refuse_posts()
+            while not deadline.is_over() and self._is_sending():
+                loop.run_turn(deadline.left_ms())
+        finally:
+            loop.refuse_posts()
+            for connection in list(self._connections.values()):
+                address = connection.address.text
+                connection.close(
+                    DisconnectedError(
+                        f"the client was closed before {address} answered",
+                        address=address,
+                    )
+                )
+            loop.close()
+            self._is_driving = was_driving
+            self._log_callback_errors()
+
+    def _is_sending(self) -> bool:
+        return any(c.is_sending for c in self._connections.values())
+
+
+__all__ = ["RemotingClient", "Reply", "TransportOptions"]

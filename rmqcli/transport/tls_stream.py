@@ -1,0 +1,157 @@
+"""TLS over a non-blocking socket, and its failures in words.
+
+The handshake is driven by the caller's selector, so it has the caller's deadline.
+Imports `ssl` (15 ms): load this module only when TLS is asked for.
+"""
+
+from __future__ import annotations
+
+import selectors
+import ssl
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import ConfigError, ConnectError
+from rmqcli.transport.stream import WOULD_BLOCK
+
+if TYPE_CHECKING:
+    import socket
+
+    from rmqcli.transport.address import Address
+    from rmqcli.transport.tls import TlsOptions
+
+
+class TlsDialer:
+    """Makes TLS streams by one set of `TlsOptions`."""
+
+    def __init__(self, options: TlsOptions) -> None:
+        """Load the certificates. Raises ConfigError naming the file that cannot be."""
+        self._options = options
+        self._context = _build_context(options)
+
+    def open(self, sock: socket.socket, address: Address) -> TlsStream:
+        """Put TLS on a connected socket; the handshake is still to be done."""
+        name = self._options.server_hostname or address.host
+        try:
+            wrapped = self._context.wrap_socket(
+                sock,
+                server_hostname=name,
+                do_handshake_on_connect=False,
+            )
+        except (OSError, ValueError) as error:  # gone already, or a host of dots
+            sock.close()
+            raise handshake_error(address, error) from error
+        return TlsStream(wrapped)
+
+
+class TlsStream:
+    """A TLS connection as a `Stream`."""
+
+    #: One read gives one record, of 16 KiB at most.
+    short_read_is_all = False
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self.sock = sock
+
+    @property
+    def more_at_once(self) -> bool:
+        return self.sock.pending() > 0
+
+    def handshake(self) -> int:
+        """Go on with the handshake; return what to wait for, 0 when it is done.
+
+        Raises OSError, `ssl.SSLError` among them, when it failed.
+        """
+        try:
+            self.sock.do_handshake()
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        return 0
+
+    def recv_into(self, room: memoryview) -> int:
+        try:
+            return self.sock.recv_into(room)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return WOULD_BLOCK
+
+    def send(self, data: memoryview) -> int:
+        try:
+            return self.sock.send(data)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return WOULD_BLOCK
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def handshake_error(address: Address, error: Exception) -> ConnectError:
+    """Say why TLS with `address` did not come about, and what to try."""
+    start = f"no TLS with {address}: "
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectError(
+            f"{start}its certificate is not accepted: {error.verify_message.lower()}",
+            address=address.text,
+            hint="name the CA that signed it with --tls-ca FILE,"
+            " or accept any certificate with --tls-insecure",
+        )
+    reason = getattr(error, "reason", None) or ""
+    if reason in _NOT_TLS:
+        return ConnectError(
+            f"{start}it does not speak TLS", address=address.text, hint=_PLAIN_HINT
+        )
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        return ConnectError(
+            f"{start}it closed the connection during the handshake",
+            address=address.text,
+            hint=_PLAIN_HINT,
+        )
+    words = reason.replace("_", " ").lower() or str(error)
+    return ConnectError(f"{start}{words}", address=address.text)
+
+
+_PLAIN_HINT = "does this peer take TLS at all? try without --tls"
+#: What OpenSSL calls bytes that are not a TLS record.
+_NOT_TLS = frozenset(
+    {
+        "WRONG_VERSION_NUMBER",
+        "UNKNOWN_PROTOCOL",
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "RECORD_LAYER_FAILURE",
+        "UNEXPECTED_MESSAGE",
+        "BAD_RECORD_TYPE",
+    }
+)
+
+
+def _build_context(options: TlsOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise _unusable("CA file", options.ca_file, error) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if options.cert_file is not None:
+        try:
+            # A password, be it empty, keeps OpenSSL from asking the terminal for one.
+            context.load_cert_chain(
+                options.cert_file, options.key_file, options.key_password or ""
+            )
+        except OSError as error:
+            files = options.cert_file
+            if options.key_file is not None:
+                files = f"{files} with key {options.key_file}"
+            raise _unusable("certificate", files, error) from error
+    return context
+
+
+def _unusable(what: str, name: str | None, error: OSError) -> ConfigError:
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or "not in PEM form").replace("_", " ").lower()
+    else:
+        reason = (error.strerror or str(error)).lower()
+    return ConfigError(f"TLS {what} {name} cannot be used: {reason}")
