@@ -213,7 +213,7 @@ class InnerMessage(StoredMessage):
 
     Body, flag and properties are its own; all else is the record's, `queue_offset`
     counted on. `store_bytes` is the item's, `offset_msg_id` that of the record, which
-    is what a broker can find.
+    is what a broker can find. `buffer` is the inflated batch, `at` where the record is.
     """
 
     __slots__ = ("record", "span")
@@ -238,7 +238,7 @@ class InnerMessage(StoredMessage):
         message.store_bytes = span.end - span.at
         message.store_timestamp_ms = record.store_timestamp_ms
         message.sys_flag = record.sys_flag & ~1  # inflated with the record
-        message.at = span.at
+        message.at = record.at
         message.body_bytes = span.body_end - span.body_at
         message.buffer = items
         message.parsed_properties = None

@@ -73,6 +73,23 @@ def _decode_each(
     return count
 
 
+def _decode_columns(
+    bodies: list[bytes], bodies_per_batch: int, with_properties: bool
+) -> int:
+    from rmqcli.wire.columnar import decode_columns
+
+    count = 0
+    for start in range(0, len(bodies), bodies_per_batch):
+        result = decode_columns(
+            bodies[start : start + bodies_per_batch],
+            topic="TopicTest",
+            broker_name="broker-a",
+            with_properties=with_properties,
+        )
+        count += result.batch.num_rows
+    return count
+
+
 def _read_all(message: StoredMessage) -> object:
     return (
         message.queue_id,
@@ -117,6 +134,13 @@ def main() -> None:
     for name, read in reads.items():
         result[name] = best_rate(
             lambda read=read: _decode_each(bodies, read),  # type: ignore[misc]
+            rounds=args.rounds,
+        )
+    for name, with_properties in (("columns", True), ("columns_no_properties", False)):
+        result[name] = best_rate(
+            lambda flag=with_properties: _decode_columns(  # type: ignore[misc]
+                bodies, args.batch // args.per_body, flag
+            ),
             rounds=args.rounds,
         )
     print(json.dumps(result))
