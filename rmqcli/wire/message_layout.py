@@ -39,7 +39,10 @@ RECORD_BYTES_MIN: Final = 91
 _HEAD: Final = struct.Struct(">IIiiiqqi")
 
 _SIZE_AND_MAGIC: Final = struct.Struct(">II")
-_KNOWN_MAGIC: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+#: A size below 64 MiB and a known magic; looked ahead, so that matches may overlap.
+_RECORD_START: Final = re.compile(
+    rb"(?=[\x00-\x03].{3}\xda\xa3\x20[\xa7\xab])", re.DOTALL
+)
 
 
 class Layout(NamedTuple):
@@ -143,8 +146,8 @@ def find_next_record(buffer: bytes, at: int) -> int:
     Only a record whose inner lengths add up to its total size counts, so that a magic
     inside a body is hardly ever mistaken for one. Linear: each place is looked at once.
     """
-    for match in _KNOWN_MAGIC.finditer(buffer, at + 5):
-        start = match.start() - 4
+    for match in _RECORD_START.finditer(buffer, at + 1):
+        start = match.start()
         head = read_head(buffer, start)
         if head is None:
             break
