@@ -1,0 +1,103 @@
+"""The table of commands: name, where its function is, one line of help.
+
+`rmq --help` is drawn from this table alone. A command's module is imported when that
+command runs, or when its own help is asked for. A test keeps each line of help equal to
+the first line of the function's docstring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """One command. `path` is what is typed after `rmq`, e.g. `topic show`."""
+
+    path: str
+    module: str
+    attribute: str
+    help: str
+
+
+#: Commands in the order of `rmq --help`.
+COMMANDS = (
+    CommandEntry(
+        "tail",
+        "rmqcli.cli.tail",
+        "tail",
+        "Read messages of topics without touching any group.",
+    ),
+    CommandEntry(
+        "lag",
+        "rmqcli.cli.lag",
+        "lag",
+        "Show how far groups are behind, per queue, and why.",
+    ),
+    CommandEntry(
+        "reset-offset",
+        "rmqcli.cli.reset_offset",
+        "reset_offset",
+        "Plan, apply, verify or undo a change of a group's offsets.",
+    ),
+    CommandEntry(
+        "send",
+        "rmqcli.cli.send",
+        "send",
+        "Send messages from an argument, lines, JSONL or files.",
+    ),
+    CommandEntry(
+        "export",
+        "rmqcli.cli.export",
+        "export",
+        "Write a range of a topic to Parquet files through Spark.",
+    ),
+    CommandEntry(
+        "topics",
+        "rmqcli.cli.topics",
+        "topics",
+        "List topics.",
+    ),
+    CommandEntry(
+        "topic show",
+        "rmqcli.cli.topic",
+        "show",
+        "Show a topic's queues, offsets and settings.",
+    ),
+    CommandEntry(
+        "topic create",
+        "rmqcli.cli.topic",
+        "create",
+        "Create a topic, or change its number of queues.",
+    ),
+    CommandEntry(
+        "topic delete",
+        "rmqcli.cli.topic",
+        "delete",
+        "Delete a topic and its messages.",
+    ),
+    CommandEntry(
+        "groups",
+        "rmqcli.cli.groups",
+        "groups",
+        "List consumer groups.",
+    ),
+    CommandEntry(
+        "group show",
+        "rmqcli.cli.group",
+        "show",
+        "Show a group's members, subscriptions and settings.",
+    ),
+    CommandEntry(
+        "brokers",
+        "rmqcli.cli.brokers",
+        "brokers",
+        "List brokers with their addresses, versions and rates.",
+    ),
+)
+
+#: Help of the names that only hold other commands.
+GROUPS = {
+    "topic": "Show, create and delete a topic.",
+    "group": "Show a consumer group.",
+}

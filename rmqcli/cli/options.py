@@ -1,0 +1,439 @@
+"""What every command takes, and option types that several commands share.
+
+    @command_options(formats=FORMATS, fields=COLUMNS)
+    def lag(common: Common, groups: Annotated[list[str], ...]) -> None:
+
+adds the common options to `lag` and hands their values over as one `Common`. A command
+that has a parameter of its own with the name of a common one (tail's `timeout`) keeps
+its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from rmqcli.cli.messages import Messages, color_is_on
+from rmqcli.cli.output import TABLE_FORMATS, Column, write_field_help
+from rmqcli.errors import TextError, UsageError
+from rmqcli.queue_selector import QueueSelector, parse_queue_selector
+from rmqcli.units import parse_duration_ms, parse_size_bytes
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+    from rmqcli.transport.tls import TlsOptions
+
+NAMESRV_DEFAULT = "127.0.0.1:9876"
+NAMESRV_PORT_DEFAULT = 9876
+COLORS = ("auto", "always", "never")
+
+#: Title of the section of `--help` that holds the options of this module.
+COMMON_SECTION = "Common options"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The values of the options that every command has."""
+
+    namesrv: tuple[str, ...] = (NAMESRV_DEFAULT,)
+    output: str = "table"
+    quiet: bool = False
+    verbose: int = 0
+    timeout_ms: int = 5000
+    assume_yes: bool = False
+    no_input: bool = False
+    color: str = "auto"
+    tls: TlsOptions | None = None
+    acl_file: str | None = None
+    messages: Messages = field(default_factory=Messages, compare=False)
+
+    @property
+    def use_color(self) -> bool:
+        """Whether what goes to stdout may be coloured."""
+        return color_is_on(self.color, sys.stdout)
+
+    @property
+    def namesrv_text(self) -> str:
+        """The name servers as they are typed, for hints."""
+        return ";".join(self.namesrv)
+
+    def client_config(self) -> ClientConfig:
+        """How to reach the cluster. Reads the credentials, so it may raise ConfigError.
+
+        Call it once: with `--acl-file -` it uses up stdin.
+        """
+        from rmqcli.config import ClientConfig
+        from rmqcli.credentials import load_credentials
+
+        credentials = load_credentials(
+            self.acl_file, environ=os.environ, stdin=sys.stdin
+        )
+        return ClientConfig(
+            namesrv=self.namesrv,
+            timeout_ms=self.timeout_ms,
+            credentials=credentials,
+            tls=self.tls,
+        )
+
+    def open_client(self) -> Client:
+        """A client for the cluster, to be closed by the caller: use `with`."""
+        from rmqcli.api.client import Client
+
+        return Client(self.client_config())
+
+
+def option_parser(parse: Callable[[str], T]) -> Callable[[Any], Any]:
+    """Make a parser of ours usable as `typer.Option(parser=...)`.
+
+    Its errors then name the option. Typer also passes defaults through, which are
+    values already.
+    """
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except UsageError as error:
+            raise typer.BadParameter(error.message) from error
+
+    convert.__name__ = parse.__name__
+    return convert
+
+
+def choice_parser(choices: Sequence[str]) -> Callable[[Any], Any]:
+    """A parser that takes one of `choices` and suggests the nearest to anything else.
+
+    Give the option `metavar="|".join(choices)`: help and completion read it.
+    """
+
+    def choice(text: str) -> str:
+        if text in choices:
+            return text
+        raise not_a_choice(text, choices)
+
+    return option_parser(choice)
+
+
+def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
+    """The error for a value that is not one of `choices`."""
+    import difflib  # only when something was mistyped
+
+    near = difflib.get_close_matches(text, choices, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(choices)}"
+    return UsageError(f"{text!r} is not one of {', '.join(choices)}", hint=hint)
+
+
+def parse_namesrv(text: str) -> tuple[str, ...]:
+    """Read `HOST:PORT[;HOST:PORT]`; IPv6 hosts in brackets, port 9876 when left out.
+
+    Raises TextError.
+    """
+    addresses = []
+    start = 0
+    for part in text.split(";"):
+        stripped = part.strip()
+        if stripped:
+            at = start + part.index(stripped)
+            addresses.append(_parse_address(text, stripped, at))
+        start += len(part) + 1
+    if not addresses:
+        what = "no name server in it"
+        hint = "write HOST:PORT, or several with ';' between them"
+        raise TextError(text, what, start=0, end=len(text), hint=hint)
+    return tuple(dict.fromkeys(addresses))
+
+
+def _parse_address(text: str, address: str, at: int) -> str:
+    hint = "write HOST:PORT, or several with ';' between them"
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(NAMESRV_PORT_DEFAULT)
+    port_at = at + len(address) - len(port) if colon else at
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+        end = at + len(address)
+        raise TextError(
+            text, "the port is no number", start=port_at, end=end, hint=hint
+        )
+    if not 0 < int(port) < 65_536:
+        what = f"port {int(port)} is not in 1..65535"
+        raise TextError(text, what, start=port_at, end=at + len(address), hint=hint)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or any(c.isspace() or not c.isprintable() or c in "/@," for c in bare):
+        end = at + max(1, len(host))
+        raise TextError(text, "not a host name", start=at, end=end, hint=hint)
+    if ":" in bare and bare is host:
+        what = "an IPv6 address needs brackets"
+        end = at + len(host)
+        raise TextError(text, what, start=at, end=end, hint=f"write [{host}]:{port}")
+    return f"{host}:{int(port)}"
+
+
+def duration_option(*names: str, **settings: Any) -> Any:
+    """An option that takes a duration and gives milliseconds, an int."""
+    return typer.Option(
+        *names,
+        parser=option_parser(parse_duration_ms),
+        metavar="DURATION",
+        **settings,
+    )
+
+
+def size_option(*names: str, **settings: Any) -> Any:
+    """An option that takes a size and gives bytes, an int."""
+    return typer.Option(
+        *names, parser=option_parser(parse_size_bytes), metavar="SIZE", **settings
+    )
+
+
+def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Any:
+    """An option that takes one of `choices`, a str."""
+    return typer.Option(
+        *names, parser=choice_parser(choices), metavar="|".join(choices), **settings
+    )
+
+
+def position_option(*names: str, **settings: Any) -> Any:
+    """An option that takes a position and gives a `rmqcli.position.Position`."""
+    return typer.Option(
+        *names, parser=option_parser(_parse_position), metavar="POS", **settings
+    )
+
+
+def _parse_position(text: str) -> Any:
+    from rmqcli.position import parse_position  # few commands need it
+
+    return parse_position(text, tz=None)
+
+
+#: `--queue`, repeatable.
+Queues = Annotated[
+    list[QueueSelector] | None,
+    typer.Option(
+        "--queue",
+        parser=option_parser(parse_queue_selector),
+        metavar="[BROKER:]ID",
+        help="Only this queue; repeatable.",
+    ),
+]
+
+
+def _common(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=COMMON_SECTION, **settings)
+
+
+def _build_common(
+    *,
+    namesrv: Annotated[
+        Any,
+        _common(
+            "--namesrv",
+            "-n",
+            envvar="NAMESRV_ADDR",
+            show_envvar=True,
+            parser=option_parser(parse_namesrv),
+            metavar="HOST:PORT[;...]",
+            help="Name servers.",
+        ),
+    ] = NAMESRV_DEFAULT,
+    output: Annotated[str, _common("--output", "-o")] = "table",
+    quiet: Annotated[
+        bool, _common("--quiet", "-q", help="Say nothing but warnings and errors.")
+    ] = False,
+    verbose: Annotated[
+        int,
+        _common(
+            "--verbose",
+            "-v",
+            count=True,
+            show_default=False,
+            help="Say more; -vv adds every request and tracebacks.",
+        ),
+    ] = 0,
+    timeout: Annotated[
+        int,
+        _common(
+            "--timeout",
+            parser=option_parser(parse_duration_ms),
+            metavar="DURATION",
+            show_default=False,
+            help="Longest wait for the cluster.  [default: 5s]",
+        ),
+    ] = 5000,
+    yes: Annotated[
+        bool, _common("--yes", help="Answer yes to what would be asked.")
+    ] = False,
+    no_input: Annotated[
+        bool, _common("--no-input", help="Never ask; refuse instead.")
+    ] = False,
+    color: Annotated[
+        str,
+        _common(
+            "--color",
+            parser=choice_parser(COLORS),
+            metavar="|".join(COLORS),
+            help="Colour; auto heeds NO_COLOR and TERM=dumb.",
+        ),
+    ] = "auto",
+    acl_file: Annotated[
+        str | None,
+        _common(
+            "--acl-file",
+            metavar="FILE|-",
+            help="Access and secret key: a file only you can read, or stdin.",
+        ),
+    ] = None,
+    tls: Annotated[bool, _common("--tls", help="Use TLS, verified.")] = False,
+    tls_ca: Annotated[
+        str | None,
+        _common("--tls-ca", metavar="FILE", help="Trust only the CAs in this file."),
+    ] = None,
+    tls_server_name: Annotated[
+        str | None,
+        _common(
+            "--tls-server-name",
+            metavar="NAME",
+            help="Name in the certificates, for brokers that advertise an IP.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        _common("--tls-cert", metavar="FILE", help="Our certificate, for mutual TLS."),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        _common("--tls-key", metavar="FILE", help="The key of our certificate."),
+    ] = None,
+    tls_insecure: Annotated[
+        bool,
+        _common("--tls-insecure", help="Take any certificate: no protection."),
+    ] = False,
+) -> Common:
+    """Turn the values of the common options into one value.
+
+    Any `--tls-...` implies `--tls`: nobody names a CA to talk in the clear.
+    """
+    tls_options = None
+    if tls_key and not tls_cert:
+        raise UsageError("--tls-key is given without --tls-cert")
+    if tls_insecure and tls_ca:
+        raise UsageError("--tls-insecure and --tls-ca contradict each other")
+    if tls or tls_insecure or tls_ca or tls_server_name or tls_cert:
+        from rmqcli.transport.tls import TlsOptions
+
+        tls_options = TlsOptions(
+            ca_file=tls_ca,
+            insecure=tls_insecure,
+            cert_file=tls_cert,
+            key_file=tls_key,
+            server_hostname=tls_server_name,
+        )
+    return Common(
+        namesrv=namesrv,
+        output=output,
+        quiet=quiet,
+        verbose=verbose,
+        timeout_ms=timeout,
+        assume_yes=yes,
+        no_input=no_input,
+        color=color,
+        tls=tls_options,
+        acl_file=acl_file,
+        messages=Messages(quiet=quiet, color=color),
+    )
+
+
+def command_options(
+    function: Callable[..., Any] | None = None,
+    *,
+    formats: Sequence[str] = TABLE_FORMATS,
+    fields: Sequence[Column] = (),
+) -> Any:
+    """Add the common options to a command whose first parameter is `common: Common`.
+
+    `formats` are what `--output` takes, the first by default; `fields` is what
+    `-o help` lists.
+    """
+    if function is None:
+        return lambda f: _with_common(f, tuple(formats), tuple(fields))
+    return _with_common(function, tuple(formats), tuple(fields))
+
+
+def _with_common(
+    function: Callable[..., Any], formats: tuple[str, ...], fields: tuple[Column, ...]
+) -> Callable[..., Any]:
+    own = _parameters(function)
+    if not own or own[0].name != "common":
+        raise TypeError(f"{function.__qualname__}: the first parameter is not `common`")
+    own = own[1:]
+    own_names = {parameter.name for parameter in own}
+    common = [p for p in _parameters(_build_common) if p.name not in own_names]
+    common = [_output_parameter(p, formats, fields) for p in common]
+    common_names = {parameter.name for parameter in common}
+
+    @wraps(function)
+    def run(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in common_names}
+        given.setdefault("output", formats[0])
+        given.setdefault("namesrv", parse_namesrv(NAMESRV_DEFAULT))
+        common_value = _build_common(**given)
+        from rmqcli.cli import log
+
+        log.configure(verbose=common_value.verbose, quiet=common_value.quiet)
+        return function(common_value, **values)
+
+    signature = inspect.Signature([*own, *common])
+    run.__signature__ = signature  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    del run.__wrapped__  # Typer would read its hints
+    return run
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of `function`, annotations resolved, all keyword-only."""
+    hints = get_type_hints(function, include_extras=True)
+    return [
+        parameter.replace(
+            annotation=hints.get(parameter.name, str),
+            kind=inspect.Parameter.KEYWORD_ONLY,
+        )
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+def _output_parameter(
+    parameter: inspect.Parameter, formats: tuple[str, ...], fields: tuple[Column, ...]
+) -> inspect.Parameter:
+    """`--output` as this command takes it; any other parameter as it is."""
+    if parameter.name != "output":
+        return parameter
+    choices = formats
+    if fields:
+        choices = (*formats, "help")
+
+    def show_fields(value: str) -> str:
+        if value == "help" and fields:
+            write_field_help(fields)
+            raise typer.Exit
+        return value
+
+    option = _common(
+        "--output",
+        "-o",
+        parser=choice_parser(choices),
+        metavar="|".join(choices),
+        callback=show_fields,
+        is_eager=True,
+        help="Form of the data" + ("; help lists its fields." if fields else "."),
+    )
+    return parameter.replace(annotation=Annotated[str, option], default=formats[0])

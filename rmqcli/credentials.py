@@ -1,0 +1,158 @@
+"""Where a secret comes from: a file closed to others, stdin, or the environment.
+
+Never from a flag's value, which every user of the machine could see. Nothing here puts
+a secret into a message. Understood are TOML (`access_key = "x"`), mqadmin's `tools.yml`
+(`accessKey: x`), and two or three bare lines: access key, secret key, security token.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, TextIO
+
+from rmqcli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.wire.acl import Credentials
+
+ENV_ACCESS_KEY = "RMQ_ACCESS_KEY"
+ENV_SECRET_KEY = "RMQ_SECRET_KEY"  # noqa: S105  # the name of a variable
+ENV_SECURITY_TOKEN = "RMQ_SECURITY_TOKEN"  # noqa: S105  # the name of a variable
+
+FILE_BYTES_MAX = 64 * 1024
+
+_FIELDS = {
+    "access_key": "access_key",
+    "accesskey": "access_key",
+    "secret_key": "secret_key",
+    "secretkey": "secret_key",
+    "security_token": "security_token",
+    "securitytoken": "security_token",
+}
+_EXAMPLE = 'write: access_key = "..." and secret_key = "..." on two lines'
+
+
+def load_credentials(
+    acl_file: str | None, *, environ: Mapping[str, str], stdin: TextIO | None
+) -> Credentials | None:
+    """The credentials of `acl_file` (`-` is stdin), else of `environ`, else None.
+
+    Raises ConfigError when a source is there but cannot be used.
+    """
+    if acl_file == "-":
+        if stdin is None:
+            raise ConfigError("cannot read credentials from stdin: it is closed")
+        return parse_credentials(stdin.read(FILE_BYTES_MAX + 1), source="stdin")
+    if acl_file is not None:
+        return parse_credentials(_read_private_file(acl_file), source=acl_file)
+    access_key = environ.get(ENV_ACCESS_KEY)
+    secret_key = environ.get(ENV_SECRET_KEY)
+    if not access_key and not secret_key:
+        return None
+    values = {"access_key": access_key or "", "secret_key": secret_key or ""}
+    if environ.get(ENV_SECURITY_TOKEN):
+        values["security_token"] = environ[ENV_SECURITY_TOKEN]
+    return _credentials(values, source=f"{ENV_ACCESS_KEY}, {ENV_SECRET_KEY}")
+
+
+def parse_credentials(text: str, *, source: str) -> Credentials:
+    """The credentials that `text` holds. Raises ConfigError that never quotes it."""
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigError(f"{source}: too large for credentials")
+    text = text.removeprefix("\ufeff")
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if any("=" in line for line in lines) and not _is_yaml(lines):
+        try:
+            return _credentials(_parse_toml(text, source=source), source=source)
+        except ConfigError:
+            # Two bare lines whose secret happens to contain "=".
+            if not _is_bare(lines):
+                raise
+    if _is_yaml(lines):
+        return _credentials(_parse_yaml_lines(lines), source=source)
+    if _is_bare(lines):
+        names = ("access_key", "secret_key", "security_token")
+        return _credentials(dict(zip(names, lines, strict=False)), source=source)
+    raise ConfigError(f"{source}: no access key and secret key in it", hint=_EXAMPLE)
+
+
+def _read_private_file(path: str) -> str:
+    """The text of a regular file that is ours and closed to everybody else.
+
+    Checked on the open file, so what is read is what was checked.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{path}: {reason}") from error
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path}: not a regular file")
+        if status.st_uid not in (os.geteuid(), 0):
+            raise ConfigError(f"{path}: belongs to another user")
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077:
+            raise ConfigError(
+                f"{path}: others can read or write it (mode {mode:04o})",
+                hint=f"run: chmod 600 {path}",
+            )
+        data = file.read(FILE_BYTES_MAX + 1)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
+def _parse_toml(text: str, *, source: str) -> dict[str, str]:
+    import tomllib  # 5 ms, only for those who use it
+
+    try:
+        table = tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError:
+        # Its message may quote the line with the secret.
+        raise ConfigError(f"{source}: not valid TOML", hint=_EXAMPLE) from None
+    values = {}
+    for key, value in table.items():
+        name = _FIELDS.get(key.lower())
+        if name is not None and isinstance(value, str):
+            values[name] = value
+    return values
+
+
+def _is_yaml(lines: list[str]) -> bool:
+    keys = (line.partition(":")[0].strip().lower() for line in lines if ":" in line)
+    return any(key in _FIELDS for key in keys)
+
+
+def _is_bare(lines: list[str]) -> bool:
+    return len(lines) in (2, 3)
+
+
+def _parse_yaml_lines(lines: list[str]) -> dict[str, str]:
+    values = {}
+    for line in lines:
+        key, _, value = line.partition(":")
+        name = _FIELDS.get(key.strip().lower())
+        if name is not None:
+            value = value.strip()
+            if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+                value = value[1:-1]
+            values[name] = value
+    return values
+
+
+def _credentials(values: Mapping[str, str], *, source: str) -> Credentials:
+    from rmqcli.wire.acl import Credentials
+
+    access_key, secret_key = values.get("access_key"), values.get("secret_key")
+    if not access_key or not secret_key:
+        missing = "secret key" if access_key else "access key"
+        raise ConfigError(f"{source}: the {missing} is missing", hint=_EXAMPLE)
+    return Credentials(access_key, secret_key, values.get("security_token") or None)

@@ -1,0 +1,323 @@
+"""One grammar for where to start and where to end, used by every command.
+
+    earliest latest now       the ends; `now` is the broker's clock, not `latest`
+    12345                     a queue offset
+    -100  +10                 the last 100 messages; 10 after the start
+    -15m -2h -1d              before the broker's clock
+    @2026-01-02T03:04:05Z     a time, RFC 3339; without a zone it is local
+    @1767322800000            a time, milliseconds since 1970
+    group:G                   where group G stands
+
+Pure: a position is what was written, `rmqcli.admin.positions` finds the offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+
+from rmqcli.errors import TextError
+from rmqcli.units import format_duration, parse_duration_ms
+
+#: Offsets and times are Java longs.
+LONG_MAX = (1 << 63) - 1
+
+#: Fewer digits than this after `@` are seconds by mistake: as milliseconds they would
+#: be before March 1973, when there was no RocketMQ.
+_EPOCH_MS_DIGITS_MIN = 12
+_EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
+
+_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, TopicValidator
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)"
+    r"(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?"
+    r"([Zz]|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
+)
+_WORDS = ("earliest", "latest", "now")
+_HINT = (
+    "write earliest, latest, now, 12345, -100, +10, -15m, @2026-01-02T03:04:05Z, "
+    "@1767322800000 or group:NAME"
+)
+
+
+class Position:
+    """Where in each queue. One of the classes below."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest(Position):
+    """The oldest message that is still there: the min offset."""
+
+    def __str__(self) -> str:
+        return "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Latest(Position):
+    """The offset that the next message will get: the max offset."""
+
+    def __str__(self) -> str:
+        return "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Position):
+    """The first message stored at or after the broker's present time."""
+
+    def __str__(self) -> str:
+        return "now"
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset(Position):
+    """A queue offset, the same in every queue."""
+
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return str(self.queue_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class LastN(Position):
+    """The last `count` messages."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"-{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlusN(Position):
+    """`count` after the start: after the min offset, or for an end, after the start."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"+{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime(Position):
+    """The first message stored at or after `epoch_ms`.
+
+    `echo` says which moment that is, with its zone, and what was assumed.
+    """
+
+    epoch_ms: int
+    echo: str
+
+    def __str__(self) -> str:
+        return f"@{self.echo}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ago(Position):
+    """The first message stored at or after the broker's present time less this."""
+
+    ago_ms: int
+
+    def __str__(self) -> str:
+        return f"-{format_duration(self.ago_ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtGroup(Position):
+    """The offset that a consumer group has committed."""
+
+    group: str
+
+    def __str__(self) -> str:
+        return f"group:{self.group}"
+
+
+def parse_position(text: str, *, tz: tzinfo | None) -> Position:
+    """Read one position. `tz` is for times without a zone; None is the machine's own.
+
+    Raises TextError, which points at the part that is wrong.
+    """
+    if text in _WORDS:
+        return {"earliest": Earliest, "latest": Latest, "now": Now}[text]()
+    if text.startswith("@"):
+        return _parse_time(text, tz)
+    if text.startswith("group:"):
+        return _parse_group(text)
+    if text.startswith("-"):
+        if _is_number(text[1:]):
+            return LastN(_parse_long(text, start=1))
+        return _parse_ago(text)
+    if text.startswith("+"):
+        return PlusN(_parse_long(text, start=1))
+    if text[:1].isdigit():
+        return AtOffset(_parse_long(text, start=0))
+    raise _not_a_position(text)
+
+
+def parse_range(text: str, *, tz: tzinfo | None) -> tuple[Position, Position]:
+    """Read `A:B`, half-open; a left-out side is `earliest` or `latest`.
+
+    Colons inside times and `group:G` do not separate. Raises TextError.
+    """
+    for match in re.finditer(":", text):
+        start_text, end_text = text[: match.start()], text[match.end() :]
+        try:
+            start = parse_position(start_text, tz=tz) if start_text else Earliest()
+            end = parse_position(end_text, tz=tz) if end_text else Latest()
+        except TextError:
+            continue
+        return start, end
+    hint = "write START:END, for example earliest:latest or -15m:now"
+    raise TextError(text, "not a range", start=0, end=len(text), hint=hint)
+
+
+def _parse_ago(text: str) -> Ago:
+    try:
+        return Ago(parse_duration_ms(text[1:]))
+    except TextError as error:
+        if error.end == 0:
+            hint = "write -100 for the last 100 messages, or -15m for a time ago"
+            raise TextError(
+                text, "nothing after '-'", start=0, end=1, hint=hint
+            ) from None
+        hint = error.hint and "write for example -100, -500ms, -15m, -2h, -1d"
+        raise TextError(
+            text, error.what, start=error.start + 1, end=error.end + 1, hint=hint
+        ) from None
+
+
+def _parse_group(text: str) -> AtGroup:
+    name = text.removeprefix("group:")
+    start = len("group:")
+    if not name:
+        what = "no group name after 'group:'"
+        raise TextError(text, what, start=0, end=len(text), hint="write group:NAME")
+    match = _GROUP_NAME.match(name)
+    if match is None or match.end() != len(name):
+        at = start + (match.end() if match else 0)
+        what = "not allowed in a group's name"
+        raise TextError(text, what, start=at, end=at + 1)
+    return AtGroup(name)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _parse_long(text: str, *, start: int) -> int:
+    digits = text[start:]
+    if not _is_number(digits):
+        bad = next((i for i, c in enumerate(digits) if c not in "0123456789"), 0)
+        what = "not a number" if digits else f"nothing after {text!r}"
+        at = start + bad if digits else 0
+        end = len(text) if digits else 1
+        raise TextError(text, what, start=at, end=end, hint=_HINT)
+    if len(digits) > 19 or int(digits) > LONG_MAX:
+        what = f"over {LONG_MAX}, the largest offset"
+        raise TextError(text, what, start=start, end=len(text))
+    return int(digits)
+
+
+def _parse_time(text: str, tz: tzinfo | None) -> AtTime:
+    digits = text[1:]
+    if _is_number(digits):
+        return _parse_epoch(text, digits)
+    match = _TIME.match(text, 1)
+    if match is None or match.end() != len(text):
+        at = 1 if match is None else match.end()
+        hint = "write @2026-01-02T03:04:05Z, @2026-01-02T03:04 (local) or @ms"
+        what = "not a time" if at < len(text) else "no time after '@'"
+        if at >= len(text):
+            at = 0
+        raise TextError(text, what, start=at, end=len(text), hint=hint)
+    naive = _naive_time(text, match)
+    zone = match.group(8)
+    if zone is None:
+        return _local_time(text, naive, tz)
+    moment = naive.replace(tzinfo=_parse_zone(text, match))
+    return AtTime(_epoch_ms(text, moment), _iso(moment))
+
+
+def _parse_epoch(text: str, digits: str) -> AtTime:
+    if len(digits) < _EPOCH_MS_DIGITS_MIN and int(digits):
+        hint = f"times are in milliseconds; for seconds write @{digits}000"
+        what = "too early: this looks like seconds"
+        raise TextError(text, what, start=1, end=len(text), hint=hint)
+    if len(digits) > 15 or int(digits) > _EPOCH_MS_MAX:
+        what = "after the year 9999"
+        hint = "times are in milliseconds"
+        raise TextError(text, what, start=1, end=len(text), hint=hint)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(digits))
+    return AtTime(int(digits), _iso(moment))
+
+
+def _naive_time(text: str, match: re.Match[str]) -> datetime:
+    numbers = [int(group or 0) for group in match.groups()[:6]]
+    micros = int((match.group(7) or "").ljust(6, "0")[:6])
+    try:
+        day = date(numbers[0], numbers[1], numbers[2])
+        time_of_day = time(numbers[3], numbers[4], numbers[5], micros)
+    except ValueError as error:
+        end = match.start(8) if match.group(8) else len(text)
+        what = f"no such time: {error}"
+        raise TextError(text, what, start=1, end=end) from None
+    return datetime.combine(day, time_of_day)
+
+
+def _parse_zone(text: str, match: re.Match[str]) -> tzinfo:
+    zone = match.group(8)
+    if zone in "Zz":
+        return UTC
+    hours, minutes = int(zone[1:3]), int(zone[3:].removeprefix(":") or 0)
+    if hours > 18 or minutes > 59:
+        what = f"no zone is {zone} from UTC"
+        raise TextError(text, what, start=match.start(8), end=len(text))
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if zone[0] == "-" else offset)
+
+
+def _local_time(text: str, naive: datetime, tz: tzinfo | None) -> AtTime:
+    """A time of the local clock, which may have shown it twice or never."""
+    try:
+        first, second = (
+            naive.replace(fold=fold, tzinfo=tz).astimezone(UTC) for fold in (0, 1)
+        )
+    except (OverflowError, ValueError, OSError):
+        what = "outside the years that this machine's zone knows"
+        raise TextError(text, what, start=1, end=len(text)) from None
+    local = first.astimezone(tz)
+    if local.replace(tzinfo=None) != naive.replace(fold=0):
+        after = _iso(max(first, second).astimezone(tz))
+        what = "no such local time: clocks were set forward over it"
+        hint = f"write it with a zone, for example @{after}"
+        raise TextError(text, what, start=1, end=len(text), hint=hint)
+    echo = f"{_iso(local)} (local)"
+    if second != first:
+        other = _iso(second.astimezone(tz))
+        echo = f"{_iso(local)} (local, the earlier of two; the later is {other})"
+    return AtTime(_epoch_ms(text, first), echo)
+
+
+def _epoch_ms(text: str, moment: datetime) -> int:
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    epoch_ms = delta // timedelta(milliseconds=1)
+    if epoch_ms < 0:
+        raise TextError(text, "before 1970", start=1, end=len(text))
+    return epoch_ms
+
+
+def _iso(moment: datetime) -> str:
+    spec = "milliseconds" if moment.microsecond else "seconds"
+    return moment.isoformat(timespec=spec).replace("+00:00", "Z")
+
+
+def _not_a_position(text: str) -> TextError:
+    import difflib  # only when something was mistyped
+
+    near = difflib.get_close_matches(text.lower(), (*_WORDS, "group:"), n=1)
+    hint = f"did you mean {near[0]}?" if near else _HINT
+    return TextError(text, "not a position", start=0, end=len(text), hint=hint)

@@ -1,0 +1,75 @@
+"""`--queue [BROKER:]ID`: which queues of a topic are meant. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import TextError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rmqcli.model import MessageQueue
+
+QUEUE_ID_MAX = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSelector:
+    """A queue id, on one broker or (None) on every broker that has it."""
+
+    broker_name: str | None
+    queue_id: int
+
+    def matches(self, queue: MessageQueue) -> bool:
+        """Whether `queue` is meant."""
+        return queue.queue_id == self.queue_id and (
+            self.broker_name is None or self.broker_name == queue.broker_name
+        )
+
+    def __str__(self) -> str:
+        if self.broker_name is None:
+            return str(self.queue_id)
+        return f"{self.broker_name}:{self.queue_id}"
+
+
+def parse_queue_selector(text: str) -> QueueSelector:
+    """Read `3` or `broker-a:3`. Raises TextError."""
+    broker_name, colon, digits = text.rpartition(":")
+    start = len(text) - len(digits)
+    hint = "write a queue id, or broker and id: 3, broker-a:3"
+    if colon and not broker_name:
+        raise TextError(text, "no broker before ':'", start=0, end=1, hint=hint)
+    if not (digits.isascii() and digits.isdigit()):
+        what = "the queue id is not a number" if digits else "no queue id"
+        raise TextError(text, what, start=start, end=len(text), hint=hint)
+    if len(digits) > 5 or int(digits) > QUEUE_ID_MAX:
+        what = f"the queue id is over {QUEUE_ID_MAX}"
+        raise TextError(text, what, start=start, end=len(text), hint=hint)
+    return QueueSelector(broker_name or None, int(digits))
+
+
+def select_queues(
+    queues: Iterable[MessageQueue], selectors: Collection[QueueSelector]
+) -> list[MessageQueue]:
+    """Those of `queues` that a selector means, in their order; all when none is given.
+
+    Raises UsageError when a selector means none of them.
+    """
+    all_queues = list(queues)
+    for selector in selectors:
+        if not any(selector.matches(queue) for queue in all_queues):
+            brokers = sorted({queue.broker_name for queue in all_queues})
+            raise UsageError(
+                f"--queue {selector}: no such queue",
+                hint=f"queues {_id_span(all_queues)} on {', '.join(brokers)}",
+            )
+    if not selectors:
+        return all_queues
+    return [q for q in all_queues if any(s.matches(q) for s in selectors)]
+
+
+def _id_span(queues: list[MessageQueue]) -> str:
+    ids = [queue.queue_id for queue in queues]
+    return f"{min(ids)} to {max(ids)} exist" if ids else "none exist"
