@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+from rmqcli.errors import ConfigError
+
 ACCESS_KEY = "AccessKey"  # SessionCredentials.ACCESS_KEY
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # SessionCredentials.SECURITY_TOKEN
 SIGNATURE = "Signature"  # SessionCredentials.SIGNATURE
@@ -22,11 +24,18 @@ SIGNATURE = "Signature"  # SessionCredentials.SIGNATURE
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who asks. Only the access key is ever shown."""
+    """Who asks. Only the access key is ever shown.
+
+    Raises ConfigError when a key is empty: nothing can be signed with that.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.access_key or not self.secret_key:
+            raise ConfigError("credentials need an access key and a secret key")
 
 
 def sign(

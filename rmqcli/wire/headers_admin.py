@@ -90,7 +90,7 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
     """A group's subscription to a topic (345, 5.0)."""
 
     group: str
-    topic: str
+    topic: str | None = None
 
 
 @header_class

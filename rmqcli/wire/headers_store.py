@@ -46,7 +46,7 @@ class ViewMessageRequestHeader(Header):
 class QueryConsumeQueueRequestHeader(Header):
     """Entries of a consume queue (321)."""
 
-    topic: str
+    topic: str | None = None
     queue_id: int
     index: int
     count: int
