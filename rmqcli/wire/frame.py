@@ -23,8 +23,12 @@ from rmqcli.errors import FrameError
 #: here, so a hostile or confused peer cannot make us collect 2 GiB.
 FRAME_LENGTH_MAX = 16 * 1024 * 1024
 
-#: Room offered to one read, so that a socket is emptied in few calls.
-READ_SIZE_BYTES = 64 * 1024
+#: Room made for reads, so that a socket is emptied in few calls.
+READ_SIZE_BYTES = 256 * 1024
+
+#: Room below which more is made. Less than READ_SIZE_BYTES: were it the same, a peer
+#: that dribbles would have the buffer copied for each byte.
+_ROOM_MIN_BYTES = 64 * 1024
 
 #: A longer buffer is given back once the frame that needed it is complete.
 _RETAINED_BYTES_MAX = 1024 * 1024
@@ -115,17 +119,12 @@ class FrameBuffer:
     def writable(self) -> memoryview:
         """Where the next bytes go: never empty; release it before `wrote`.
 
-        At least `READ_SIZE_BYTES`, and more while a large frame comes in: as much
-        again as is here of it, so that a peer which only claims a large frame gets
-        no memory for it.
+        At least 64 KiB, and more while a large frame comes in: as much again as is
+        here of it, so that a peer which only claims a large frame gets no memory for
+        it.
         """
-        pending = self._end - self._start
-        wanted = READ_SIZE_BYTES
-        if pending > wanted:
-            (length,) = _LENGTH.unpack_from(self._data, self._start)
-            wanted = max(wanted, min(pending, length + 4 - pending))
-        if len(self._data) - self._end < wanted:
-            self._make_room(pending, wanted)
+        if len(self._data) - self._end < _ROOM_MIN_BYTES:
+            self._make_room()
         return memoryview(self._data)[self._end :]
 
     def wrote(self, count: int) -> list[Frame]:
@@ -159,8 +158,13 @@ class FrameBuffer:
             self._check_length(_LENGTH.unpack_from(data, start)[0])
         return frames
 
-    def _make_room(self, pending: int, wanted: int) -> None:
+    def _make_room(self) -> None:
         """Move what is pending to the front, into a longer buffer if it must be."""
+        pending = self._end - self._start
+        wanted = READ_SIZE_BYTES
+        if pending > wanted:
+            (length,) = _LENGTH.unpack_from(self._data, self._start)
+            wanted = max(wanted, min(pending, length + 4 - pending))
         kept = self._data[self._start : self._end]
         if len(self._data) - pending < wanted:
             self._data = bytearray(pending + wanted)
