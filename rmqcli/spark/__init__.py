@@ -4,6 +4,7 @@
     layout    where each thing lies inside the user's directory, and what is not ours
     part      one part: pull, decode, write, rename; runs in a Spark worker
     manifest  what was written, per queue and file; the proof of completeness
+    directory the state of the user's directory: whose files, which run, who is at work
     job       the Spark job: run it, watch it, cancel it
     export    the whole: plan, run, verify, commit
 

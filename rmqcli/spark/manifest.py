@@ -46,8 +46,8 @@ class FileRow:
     first_offset: int
     last_offset: int
     file_bytes: int
-    first_store_timestamp_ms: int
-    last_store_timestamp_ms: int
+    first_store_timestamp_ms: int | None
+    last_store_timestamp_ms: int | None
     body_crc32: int
 
 

@@ -48,8 +48,8 @@ class Extent:
     rows: int = 0
     first_offset: int = 0
     last_offset: int = 0
-    first_store_us: int = 0
-    last_store_us: int = 0
+    first_store_us: int | None = None
+    last_store_us: int | None = None
     body_crc32: int = 0
 
 
@@ -100,8 +100,6 @@ class ParquetFile:
     def __init__(
         self, path: str, schema: pa.Schema, *, compression: str, disk: Disk
     ) -> None:
-        import pyarrow.parquet as pq
-
         self.path = path
         self.extent = Extent()
         self._disk = disk
@@ -109,16 +107,13 @@ class ParquetFile:
         self._pending_rows = 0
         self._file = disk.create(path)
         self._sink = Sink(self._file)
-        names = set(schema.names)
-        self._writer: Any = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression=compression,
-            compression_level=_LEVELS.get(compression),
-            use_dictionary=[n for n in _DICTIONARY if n.split(".")[0] in names],
-            version="2.6",
-        )
         self.pending_bytes = 0
+        try:
+            self._writer = _writer(self._sink, schema, compression)
+        except BaseException:
+            self._file.close()
+            disk.remove(path)
+            raise
 
     @property
     def file_bytes(self) -> int:
@@ -166,17 +161,32 @@ class ParquetFile:
 
     def _extend(self, batch: pa.RecordBatch) -> None:
         offsets = batch.column("queue_offset")
-        stores = batch.column("store_timestamp").cast("int64").to_numpy()
-        first_us, last_us = int(stores.min()), int(stores.max())
         extent = self.extent
         if not extent.rows:
             extent.first_offset = offsets[0].as_py()
-            extent.first_store_us, extent.last_store_us = first_us, last_us
-        extent.first_store_us = min(extent.first_store_us, first_us)
-        extent.last_store_us = max(extent.last_store_us, last_us)
+        times = batch.column("store_timestamp").cast("int64").drop_null().to_numpy()
+        if len(times):  # a time that is no time is null
+            known = (extent.first_store_us, extent.last_store_us)
+            both = [int(times.min()), int(times.max())]
+            both += [us for us in known if us is not None]
+            extent.first_store_us, extent.last_store_us = min(both), max(both)
         extent.last_offset = offsets[-1].as_py()
         extent.rows += batch.num_rows
         extent.body_crc32 = _body_crc32(batch.column("body"), extent.body_crc32)
+
+
+def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: ANN401
+    import pyarrow.parquet as pq
+
+    names = set(schema.names)
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=compression,
+        compression_level=_LEVELS.get(compression),
+        use_dictionary=[n for n in _DICTIONARY if n.split(".")[0] in names],
+        version="2.6",
+    )
 
 
 def _body_crc32(bodies: pa.Array, crc: int) -> int:

@@ -8,6 +8,7 @@ files it left. Imports nothing of Spark. A repeated call replaces the same names
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import secrets
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from rmqcli.wire.message_record import DecodeFailure
 
 #: Decode when so much has come in: measured, 32 messages at a time reach 6 % of the
-#: speed of ten thousand, and more gains nothing.
+#: speed of ten thousand, and more gains nothing. Few bytes at once, because compressed
+#: bodies may grow a hundredfold.
 DECODE_MESSAGES: Final = 16_384
-DECODE_BYTES: Final = 16 * 1024 * 1024
+DECODE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Columns(Protocol):
@@ -243,10 +245,12 @@ def _write_record(result: PartResult, context: FilesContext) -> None:
 
 def _disk_error(error: OSError) -> RmqError:
     where = f" {error.filename}" if error.filename else ""
-    return RmqError(
-        f"cannot write{where}: {error.strerror or error}",
-        hint="nothing incomplete has a final name; make room and run with --resume",
-    )
+    hint = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "nothing incomplete has a final name; make room and run with --resume"
+    elif error.errno == errno.ENOENT:
+        hint = "every worker must see the folder under the same path as this process"
+    return RmqError(f"cannot write{where}: {error.strerror or error}", hint=hint)
 
 
 class _Undecodable:

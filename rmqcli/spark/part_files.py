@@ -30,6 +30,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 OPEN_FILES_MAX: Final = 8
 
 _US_PER_HOUR: Final = 3_600_000_000
+_NO_TIME_US: Final = -(1 << 63)  # far outside of the calendar: folder dt=unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +145,8 @@ class PartFiles:
             first_offset=extent.first_offset,
             last_offset=extent.last_offset,
             file_bytes=file.file_bytes,
-            first_store_timestamp_ms=extent.first_store_us // 1000,
-            last_store_timestamp_ms=extent.last_store_us // 1000,
+            first_store_timestamp_ms=_to_ms(extent.first_store_us),
+            last_store_timestamp_ms=_to_ms(extent.last_store_us),
             body_crc32=extent.body_crc32,
         )
         self._written.append(_Written(file.path, folder, name, row))
@@ -170,7 +171,8 @@ class PartFiles:
         import pyarrow as pa
 
         with_hour = self._context.request.partition_by == "hour"
-        stores = batch.column("store_timestamp").cast("int64").to_numpy()
+        times = batch.column("store_timestamp").cast("int64")
+        stores = times.fill_null(_NO_TIME_US).to_numpy()
         hours = stores // _US_PER_HOUR
         if not with_hour:
             hours -= hours % 24
@@ -183,3 +185,7 @@ class PartFiles:
             folder = layout.time_folder(int(hour), with_hour=with_hour)
             pieces.setdefault(folder, []).append(batch.filter(pa.array(hours == hour)))
         return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
+
+
+def _to_ms(us: int | None) -> int | None:
+    return None if us is None else us // 1000

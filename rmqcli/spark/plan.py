@@ -23,7 +23,9 @@ ROWS_PER_FILE_DEFAULT: Final = 500_000
 
 PartitionBy = Literal["none", "queue", "date", "hour"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
-GapReason = Literal["trimmed", "missing", "broker_gone"]
+#: Below the queue's min offset before the run; not found during it; the queue itself is
+#: in the route no more.
+GapReason = Literal["trimmed", "missing", "gone"]
 
 PARTITIONS: Final[tuple[str, ...]] = get_args(PartitionBy)
 COMPRESSIONS: Final[tuple[str, ...]] = get_args(Compression)

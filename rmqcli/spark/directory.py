@@ -1,0 +1,261 @@
+"""The state of an export directory: what is there, whose it is, who is at work in it.
+
+One process at a time (a lock that dies with its owner). Files that no manifest of ours
+lists are somebody else's unless they carry an unfinished run's id in their footer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+from rmqcli.spark import layout
+from rmqcli.spark.disk import check_real_folder, read_text, walk_files, write_all
+from rmqcli.spark.footer import read_footer
+from rmqcli.spark.manifest import (
+    Manifest,
+    PartResult,
+    manifest_from_json,
+    manifest_to_json,
+    part_from_json,
+)
+from rmqcli.spark.plan import plan_from_json, plan_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.spark.disk import Disk
+    from rmqcli.spark.plan import ExportPlan, PartSpec
+
+
+class ExportDirectory:
+    """One directory, opened by `open_directory` and locked. Not safe for threads."""
+
+    def __init__(self, paths: layout.Layout, disk: Disk) -> None:
+        self.paths = paths
+        self.disk = disk
+
+    def manifest(self) -> Manifest | None:
+        """What has been finished here. Raises ConfigError when it cannot be read."""
+        path = self.paths.manifest
+        try:
+            return manifest_from_json(read_text(path), path=path)
+        except FileNotFoundError:
+            return None
+
+    def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
+        """The plan of a run that has begun and is not in the manifest, or None."""
+        try:
+            names = sorted(filter(layout.is_run_id, os.listdir(self.paths.runs)))
+        except FileNotFoundError:
+            return None
+        for name in reversed(names):
+            if manifest is not None and manifest.run(name) is not None:
+                continue
+            path = self.paths.plan(name)
+            # A folder without a plan is a run that was killed before it had one.
+            with contextlib.suppress(FileNotFoundError):
+                return plan_from_json(read_text(path), path=path)
+        return None
+
+    def refuse_foreign(self, manifest: Manifest | None) -> None:
+        """Raise RefusedError for Parquet files that no finished run of ours lists."""
+        ours = set(_listed(manifest))
+        for path in walk_files(self.paths.root):
+            if path.endswith(layout.SUFFIX) and path not in ours:
+                raise RefusedError(
+                    f"{self.paths.root} holds {path}, which no export of rmq wrote",
+                    hint="choose an empty folder; nothing was changed",
+                )
+        if manifest is None and os.path.lexists(self.paths.success):
+            raise RefusedError(
+                f"{self.paths.root} holds a {layout.SUCCESS} of somebody else",
+                hint="choose an empty folder; nothing was changed",
+            )
+
+    def write_plan(self, plan: ExportPlan) -> None:
+        """Write a plan down; from here on the run exists and can be resumed."""
+        self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
+        path = self.paths.plan(plan.run_id)
+        temp = f"{path}.{secrets.token_hex(4)}"
+        self.disk.write_text(path, plan_to_json(plan), temp=temp)
+
+    def new_attempt(self, run_id: str) -> str:
+        """Sweep what earlier attempts at a run left, and return a new temp folder.
+
+        Removing their folders also fences off workers of a killed driver that still
+        live: they can create and rename nothing any more.
+        """
+        self.sweep(run_id)
+        relative = os.path.relpath(self.paths.temp(run_id), self.paths.meta)
+        return self.disk.make_folders(
+            self.paths.meta, f"{relative}/{secrets.token_hex(8)}"
+        )
+
+    def sweep(self, run_id: str) -> None:
+        """Remove everything a run has not finished."""
+        folder = self.paths.temp(run_id)
+        parent = os.path.dirname(folder)
+        # Renamed first: a worker that goes on creating files could keep the folder
+        # from ever being empty, but not from losing its name.
+        with contextlib.suppress(FileNotFoundError):
+            check_real_folder(parent)
+            check_real_folder(folder)
+            os.rename(folder, f"{folder}.swept-{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError):
+            for name in os.listdir(parent):
+                if name.startswith(f"{run_id}."):
+                    shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+            os.rmdir(parent)
+
+    def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
+        """Parts whose record adds up and whose files are all there, as it says."""
+        found: dict[int, PartResult] = {}
+        for part in plan.parts():
+            try:
+                text = read_text(self.paths.part_record(plan.run_id, part.index))
+                result = part_from_json(text)
+                result.check(part)
+                self.check_files(plan, result)
+            except (OSError, ValueError, PartialError):
+                continue  # it will be written again, to the same names
+            found[part.index] = result
+        return found
+
+    def check_files(self, plan: ExportPlan, result: PartResult) -> None:
+        """Raise PartialError unless each file of a part is there and says the same."""
+        for row in result.files:
+            path = os.path.join(self.paths.root, row.path)
+            try:
+                file_bytes = os.lstat(path).st_size
+                footer = read_footer(path)
+            except OSError as error:
+                raise PartialError(
+                    f"{path} cannot be read: {error.strerror}"
+                ) from error
+            if (
+                footer is None
+                or (footer.run_id, footer.part) != (plan.run_id, result.index)
+                or (footer.start, footer.end) != (row.start, row.end)
+                or (footer.rows, file_bytes) != (row.rows, row.file_bytes)
+            ):
+                raise PartialError(f"{path} is not the file that was written there")
+
+    def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
+        """Remove this run's own files that no part lists.
+
+        An attempt that was killed between two files of a part may leave one under a
+        name that the next attempt does not write again.
+        """
+        listed = {row.path for result in results for row in result.files}
+        for path in list(walk_files(self.paths.root)):
+            if path in listed or not path.endswith(layout.SUFFIX):
+                continue
+            whole = os.path.join(self.paths.root, path)
+            footer = read_footer(whole)
+            if footer is not None and footer.run_id == plan.run_id:
+                self.disk.remove(whole)
+
+    def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
+        """Put the parts' side files together as `undecodable.jsonl`, if any exist."""
+        sources = [
+            path
+            for part in plan.parts()
+            if os.path.exists(path := self._side(plan, part))
+        ]
+        if not sources:
+            return
+        path = os.path.join(temp, "undecodable.jsonl")
+        self.disk.remove(path)
+        with self.disk.create(path) as merged:
+            for source in sources:
+                with open(source, "rb") as file:
+                    for line in file:
+                        write_all(merged, line)
+            self.disk.sync(merged)
+        self.disk.replace(path, self.paths.undecodable(plan.run_id))
+
+    def commit(self, manifest: Manifest) -> None:
+        """Put a new manifest in the place of the old, which is kept beside it."""
+        temp = f"{self.paths.manifest}.{secrets.token_hex(4)}"
+        with contextlib.suppress(FileNotFoundError):
+            old = read_text(self.paths.manifest)
+            self.disk.write_text(self.paths.previous_manifest, old, temp=temp)
+        self.disk.write_text(self.paths.manifest, manifest_to_json(manifest), temp=temp)
+
+    def set_success(self) -> None:
+        """Mark the directory as complete."""
+        temp = os.path.join(self.paths.meta, f"success.{secrets.token_hex(4)}")
+        self.disk.write_text(self.paths.success, "", temp=temp)
+
+    def clear_success(self) -> None:
+        """Take the mark away: a run is under way."""
+        self.disk.remove(self.paths.success)
+
+    def drop_part_records(self, plan: ExportPlan) -> None:
+        """Remove the records of a committed run's parts: the manifest has them."""
+        for part in plan.parts():
+            self.disk.remove(self.paths.part_record(plan.run_id, part.index))
+            self.disk.remove(self._side(plan, part))
+
+    def _side(self, plan: ExportPlan, part: PartSpec) -> str:
+        return self.paths.part_undecodable(plan.run_id, part.index)
+
+
+@contextlib.contextmanager
+def open_directory(
+    path: str, *, disk: Disk, create: bool = True
+) -> Iterator[ExportDirectory]:
+    """Open a directory for an export and lock it for the time of the block.
+
+    Raises UsageError when it is no folder, RefusedError when another process exports
+    into it or when `_rmq` in it is not ours to use, RmqError when it cannot be written.
+    """
+    root = os.path.realpath(path)
+    try:
+        if create:
+            os.makedirs(root, exist_ok=True)
+        if not os.path.isdir(root):
+            raise UsageError(f"{root} is no folder")
+        paths = layout.Layout(root)
+        if not os.path.lexists(paths.meta):
+            ExportDirectory(paths, disk).refuse_foreign(None)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(paths.meta)
+        check_real_folder(paths.meta)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(paths.lock, flags, 0o644)
+    except FileExistsError as error:
+        raise UsageError(f"{root} is no folder") from error
+    except OSError as error:
+        raise RmqError(f"cannot write to {root}: {error.strerror}") from error
+    try:
+        _lock(handle, root)
+        yield ExportDirectory(paths, disk)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, root: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+        raise RefusedError(
+            f"another export (process {owner or 'unknown'}) is at work in {root}"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+
+
+def _listed(manifest: Manifest | None) -> Iterator[str]:
+    if manifest is not None:
+        for run in manifest.runs:
+            for part in run.parts:
+                for row in part.files:
+                    yield row.path

@@ -1,0 +1,211 @@
+"""Starting Spark for an export, quietly, and ending it.
+
+A local master by default: as many workers as there are cores, each part tried three
+times, no web interface (1.3 s of the start), bound to the loopback. Only the RDD layer
+is started: the SQL layer and its planners would be half of the start. What Spark and
+its Java print goes to a log file, never to the screen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import rmqcli
+from rmqcli.errors import RmqError
+from rmqcli.spark.java import find_java, write_shim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import SparkContext
+
+_LOCAL_TRIES: Final = 3
+_JVM_EXIT_S: Final = 10
+
+#: Our JVM only schedules: the small collector and the quick compiler start sooner.
+_LOCAL_JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+PerfDisableSharedMem"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """`master` None is this machine; `workers_max` is the most tasks there will be."""
+
+    name: str
+    log_path: str
+    workers_max: int
+    master: str | None = None
+
+
+@contextlib.contextmanager
+def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
+    """A SparkContext for the time of the block; its JVM ends with it.
+
+    Raises ConfigError without a Java, RmqError naming the log when Spark does not
+    start. To be called from the main thread; the process's SIGINT handler is kept.
+    """
+    folder = tempfile.mkdtemp(prefix="rmq-spark-")
+    try:
+        with _environment(options, folder), _sigint_kept():
+            context = _start(options)
+        try:
+            if not is_local(options.master):
+                context.addPyFile(zip_package(folder))
+            yield context
+        except BaseException:
+            _stop(context, orderly=False)
+            raise
+        _stop(context, orderly=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_local(master: str | None) -> bool:
+    """Whether the workers are children of a JVM on this machine."""
+    return master is None or master == "local" or master.startswith("local[")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def settings(options: SessionOptions) -> dict[str, str]:
+    """Spark's settings; those of a cluster stay the cluster's."""
+    workers = max(1, min(cores(), options.workers_max))
+    chosen = {
+        "spark.app.name": options.name,
+        "spark.master": options.master or f"local[{workers},{_LOCAL_TRIES}]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(options.master):
+        chosen |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": _LOCAL_JAVA_OPTIONS,
+            # The package may have been found through sys.path alone.
+            "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
+        }
+    return chosen
+
+
+def zip_package(folder: str) -> str:
+    """This package as a zip that executors can import from; return its path."""
+    package = Path(rmqcli.__file__).parent
+    path = os.path.join(folder, "rmqcli.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(package.rglob("*.py")):
+            archive.write(file, str(file.relative_to(package.parent)))
+    return path
+
+
+def _start(options: SessionOptions) -> SparkContext:
+    # Spark's own words, and py4j's when a call is cut short, are for the log.
+    logging.getLogger("py4j").propagate = False
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings(options).items()))
+    try:
+        with open(options.log_path, "ab") as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        return SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
+    except (PySparkException, Py4JError, OSError) as error:
+        raise RmqError(
+            f"Spark did not start: {last_words(options.log_path) or error}",
+            hint=f"its log is {options.log_path}",
+        ) from error
+
+
+def _stop(context: SparkContext, *, orderly: bool) -> None:
+    """Stop Spark and wait for its JVM to be gone.
+
+    Not `orderly` asks the JVM nothing: a call that was interrupted may have left the
+    line to it out of step. Its own shutdown hooks tidy up when it is told to end.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway = context._gateway  # noqa: SLF001  # PySpark offers no other way to it
+    if orderly:
+        # A JVM that died has nothing left to stop.
+        with contextlib.suppress(Py4JError, OSError):
+            context.stop()
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    process = gateway.proc
+    if process is not None:
+        process.stdin.close()
+        process.terminate()
+        try:
+            process.wait(_JVM_EXIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+
+
+def last_words(log_path: str) -> str:
+    """The last line of a log that tells an error, or an empty text."""
+    try:
+        with open(log_path, encoding="utf-8", errors="replace") as file:
+            lines = file.read()[-20_000:].splitlines()
+    except OSError:
+        return ""
+    errors = [line.strip() for line in lines if "rror" in line or "xception" in line]
+    return errors[-1][:300] if errors else ""
+
+
+@contextlib.contextmanager
+def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
+    """The environment variables Spark's start reads, put back afterwards."""
+    java = find_java(os.environ)
+    changes = {"JAVA_HOME": java.home}
+    if not java.has_vector:
+        changes["JAVA_HOME"] = write_shim(java, folder)
+    if is_local(options.master):
+        # Without it workers run whatever `python3` is first on PATH.
+        changes["PYSPARK_PYTHON"] = sys.executable
+        changes["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Undo that a new SparkContext takes SIGINT for itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
