@@ -40,7 +40,7 @@ TOPIC_QUEUES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Every broker group by name, and the names of each cluster's groups.
+    """Every broker group by name, and the names of each cluster's groups, sorted.
 
     Source: ClusterInfo in apache/rocketmq.
     """
@@ -92,7 +92,9 @@ def parse_cluster_info(body: bytes) -> ClusterInfo:
         for name, item in get_table(data, "brokerAddrTable")
     }
     clusters = get_object(data, "clusterAddrTable")
-    return ClusterInfo(brokers, {name: get_texts(clusters, name) for name in clusters})
+    return ClusterInfo(
+        brokers, {name: sorted(get_texts(clusters, name)) for name in clusters}
+    )
 
 
 def encode_cluster_info(info: ClusterInfo) -> bytes:
