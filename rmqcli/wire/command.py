@@ -95,7 +95,10 @@ def decode_command(frame: Frame) -> RemotingCommand:
     Source: a null extension value or key is left out, an absent language is Java.
     """
     if frame.serialize_type == SerializeType.JSON:
-        return _decode_json(frame)
+        try:
+            return _decode_json(frame)
+        except BodyError as error:
+            raise HeaderError(f"header is not JSON: {error.message}") from error
     if frame.serialize_type == SerializeType.ROCKETMQ:
         return _decode_binary(frame)
     raise HeaderError(f"serialize type {frame.serialize_type} is neither 0 nor 1")
@@ -151,10 +154,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _decode_json(frame: Frame) -> RemotingCommand:
-    try:
-        header = fastjson.loads(frame.header)
-    except BodyError as error:
-        raise HeaderError(f"header is not JSON: {error.message}") from error
+    header = fastjson.loads(frame.header)
     if not isinstance(header, dict):
         raise HeaderError("header is not a JSON object")
     get = header.get

@@ -151,6 +151,7 @@ def test_binary_header_refuses_what_it_cannot_carry(command):
 JSON_HEADERS = [
     (b"[" * 10_000, "deep"),
     (b'{"extFields":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", "deep value"),
+    (b'{"remark":' + b"[" * 700 + b"]" * 700 + b"}", "read, but too deep to write"),
     (b"{" * 100_000, "deep objects"),
     (b'{"code":' + b"9" * 5000 + b"}", "number of 5000 digits"),
     (b'{"code":9999999999}', "code beyond 32 bits"),
