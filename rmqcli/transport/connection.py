@@ -75,15 +75,21 @@ class Connection:
         self._unsent: deque[tuple[Reply | None, bytes]] = deque()
         #: what is being sent; TLS wants the same bytes again after WOULD_BLOCK
         self._chunk: memoryview | None = None
-        self._active_ms = 0
+        #: by the clock, not the loop's time: the peer goes on while nobody drives
+        self._active_clock_ms = 0
+        self._retry_clock_ms = 0
         self._backoff: Backoff | None = None
-        self._retry_at_ms = 0
         self._failure: ConnectError | None = None
 
     @property
     def due_ms(self) -> int:
         """When `on_time` has something to do, while this is in `loop.timed`."""
         return self._retry_at_ms if self._dial is None else self._dial.due_ms
+
+    @property
+    def _retry_at_ms(self) -> int:
+        """When the back-off ends, in the loop's time."""
+        return self._retry_clock_ms - self._loop.paused_ms
 
     @property
     def is_sending(self) -> bool:
@@ -104,9 +110,11 @@ class Connection:
 
     def flush(self, now_ms: int) -> None:
         """Send what is queued, or see to it that a connection is made."""
-        if self._stream is not None and now_ms - self._active_ms > _SILENCE_MS:
-            self._active_ms = now_ms
-            self._read(self._stream)
+        if self._stream is not None:
+            clock_ms = self._loop.clock_ms()
+            if clock_ms - self._active_clock_ms > _SILENCE_MS:
+                self._active_clock_ms = clock_ms
+                self._read(self._stream)
         if self._stream is not None:
             self._send(self._stream)
         elif self._dial is None:
@@ -118,9 +126,9 @@ class Connection:
             self._step(self._dial, self._loop.now_ms())
             return
         if mask & selectors.EVENT_READ and self._stream is not None:
-            self._active_ms = self._loop.now_ms()
+            self._active_clock_ms = self._loop.clock_ms()
             self._read(self._stream)
-        if self._chunk is not None and self._stream is not None:
+        if self._stream is not None and (self._chunk or self._unsent):
             self._send(self._stream)
 
     def on_time(self, now_ms: int) -> None:
@@ -181,7 +189,7 @@ class Connection:
         logger.info("connected address=%s", self.address)
         self._stream = stream
         self._events = selectors.EVENT_READ
-        self._active_ms = loop.now_ms()
+        self._active_clock_ms = loop.clock_ms()
         loop.watch(stream.sock, self._events, self)
         self._send(stream)
 
@@ -197,7 +205,7 @@ class Connection:
         if self._backoff is None:
             self._backoff = self._loop.new_backoff()
         delay_ms = self._backoff.failed()
-        self._retry_at_ms = self._loop.now_ms() + delay_ms
+        self._retry_clock_ms = self._loop.clock_ms() + delay_ms
         logger.info("unreachable address=%s retry_in_ms=%d", self.address, delay_ms)
 
     def _send(self, stream: Stream) -> None:
@@ -210,7 +218,9 @@ class Connection:
             try:
                 count = stream.send(chunk)
             except OSError as error:
-                self._ended(diagnosis.describe(error))
+                self._read(stream)  # its last words may say why, as TLS alerts do
+                if self._stream is stream:
+                    self._ended(diagnosis.describe_end(error))
                 return
             if count == WOULD_BLOCK:
                 break
@@ -246,7 +256,7 @@ class Connection:
             try:
                 count = stream.recv_into(room)
             except OSError as error:
-                self._ended(diagnosis.describe(error))
+                self._ended(diagnosis.describe_end(error))
                 return
             if count > 0 and not self._frame_count:
                 missing = diagnosis.FIRST_BYTES_MAX - len(self._first_bytes)
@@ -316,9 +326,7 @@ class Connection:
             # It asks and asks and takes no answers.
             self._lost(DisconnectedError(error.message, address=error.address))
             return
-        self._unsent.append((None, data))
-        if self._stream is not None:
-            self._send(self._stream)
+        self._unsent.append((None, data))  # sent after the reading
 
     def _expired(self, reply: Reply) -> TransportError:
         address, timeout_ms = self.address.text, reply.timeout_ms
@@ -363,7 +371,7 @@ class Connection:
         if had_worked and not is_garbage:
             self._backoff = None
             unsent = {reply.opaque for reply, _ in self._unsent if reply is not None}
-            self._retry_at_ms = self._loop.now_ms()
+            self._retry_clock_ms = self._loop.clock_ms()
             if self._unsent:
                 self._loop.timed.add(self)
             self._fail_all(error, but=unsent)

@@ -82,9 +82,14 @@ def ended(
     )
 
 
-def describe(error: OSError) -> str:
-    """The system's or OpenSSL's reason in lower case words."""
+def describe_end(error: OSError) -> str:
+    """What the peer or the network did, as a verb: it follows the peer's address."""
+    if isinstance(error, ConnectionResetError):
+        return "reset the connection"
+    if isinstance(error, BrokenPipeError):
+        return "closed the connection"
     reason = getattr(error, "reason", None)
     if isinstance(reason, str):  # ssl.SSLError
-        return reason.replace("_", " ").lower()
-    return (error.strerror or str(error) or type(error).__name__).lower()
+        return f"ended TLS ({reason.replace('_', ' ').lower()})"
+    words = (error.strerror or str(error) or type(error).__name__).lower()
+    return f"lost the connection ({words})"

@@ -68,11 +68,12 @@ class Loop:
         #: connections with bytes that the selector cannot see
         self.again: set[Connection] = set()
         self.callback_errors: list[Exception] = []
+        #: how far `now_ms` is behind the clock
+        self.paused_ms = 0
         self._clock = clock
         self._rng = rng
         self._selector = selectors.DefaultSelector()
         self._turn_ended_ms: int | None = None
-        self._paused_ms = 0
         self._lock = threading.Lock()
         #: handed over and not yet taken by the driving thread; guarded by _lock
         self._inbox: list[tuple[Connection, Reply | None, bytes]] = []
@@ -81,7 +82,11 @@ class Loop:
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, less those in which nobody drove."""
-        return self._clock.monotonic_ms() - self._paused_ms
+        return self._clock.monotonic_ms() - self.paused_ms
+
+    def clock_ms(self) -> int:
+        """Monotonic milliseconds, whether somebody drives or not."""
+        return self._clock.monotonic_ms()
 
     def new_backoff(self) -> Backoff:
         """A back-off that uses the client's source of randomness."""
@@ -207,7 +212,7 @@ class Loop:
         if self._turn_ended_ms is not None:
             pause_ms = self._clock.monotonic_ms() - self._turn_ended_ms
             if pause_ms > PAUSE_MS:
-                self._paused_ms += pause_ms
+                self.paused_ms += pause_ms
 
     def _take_inbox(self) -> None:
         if not self._inbox:

@@ -6,6 +6,7 @@ Imports `ssl` (15 ms): load this module only when TLS is asked for.
 
 from __future__ import annotations
 
+import errno
 import selectors
 import ssl
 from typing import TYPE_CHECKING
@@ -74,12 +75,16 @@ class TlsStream:
             return self.sock.recv_into(room)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return WOULD_BLOCK
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError(errno.ECONNRESET, str(error)) from error
 
     def send(self, data: memoryview) -> int:
         try:
             return self.sock.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return WOULD_BLOCK
+        except ssl.SSLEOFError as error:
+            raise BrokenPipeError(errno.EPIPE, str(error)) from error
 
     def close(self) -> None:
         self.sock.close()

@@ -18,10 +18,13 @@ import subprocess
 import sys
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from rmqcli.transport.remoting import RemotingClient
-from rmqcli.transport.reply import Reply
 from rmqcli.wire.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqcli.transport.reply import Reply
 
 PULL_FIELDS = {
     "consumerGroup": "TOOLS_CONSUMER",
@@ -90,7 +93,13 @@ def drive(address: str, *, requests: int, in_flight: int, threaded: bool) -> flo
 
 def measure(args: argparse.Namespace, *, body_bytes: int, threaded: bool) -> None:
     """Run one shape against a fresh peer and print its figures."""
-    command = [sys.executable, "-m", "tests.bench.transport", "--serve", str(body_bytes)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.transport",
+        "--serve",
+        str(body_bytes),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdout is not None
         address = f"127.0.0.1:{int(peer.stdout.readline())}"

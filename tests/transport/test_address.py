@@ -1,0 +1,84 @@
+"""Addresses of peers: what is taken, and what is refused in the user's terms."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from rmqcli.errors import ConnectError, UsageError
+from rmqcli.transport.address import Resolver, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9876", "127.0.0.1", 9876),
+        ("broker-a.example:10911", "broker-a.example", 10911),
+        ("localhost:1", "localhost", 1),
+        ("h:65535", "h", 65535),
+        ("[::1]:9876", "::1", 9876),
+        ("[fe80::1%eth0]:80", "fe80::1%eth0", 80),
+        ("bücher.example:80", "bücher.example", 80),
+    ],
+)
+def test_parse_takes_host_and_port(text, host, port):
+    address = parse_address(text)
+
+    assert (address.host, address.port) == (host, port)
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        ":9876",
+        "host",
+        "host:",
+        "host:0",
+        "host:65536",
+        "host:-1",
+        "host:+80",
+        "host:8 0",
+        "host:٣",  # a digit, but not one of a port
+        "host:123456789012345678901234567890",
+        "::1:9876",  # whose port is it?
+        "[::1]",
+        "[host]:80",
+        "[]:80",
+        "http://host:80",
+        "a b:80",
+        "a\x00b:80",
+        "a\x1b[2Jb:80",
+        "user@host:80",
+        "a;b:80",
+        "x" * 254 + ":80",
+    ],
+)
+def test_parse_refuses_what_is_no_address(text):
+    with pytest.raises(UsageError) as caught:
+        parse_address(text)
+    assert repr(text.rpartition(":")[2])[1:-1] in caught.value.message
+
+
+def test_resolver_knows_literals_and_gives_the_same_answer_again():
+    resolver = Resolver()
+    address = parse_address("127.0.0.1:9876")
+
+    endpoints = resolver.resolve(address)
+
+    assert endpoints == [(socket.AF_INET, ("127.0.0.1", 9876))]
+    assert resolver.resolve(address) is endpoints
+    resolver.forget(address)
+    assert resolver.resolve(address) == endpoints
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 64 + ".invalid", "ü..x"])
+def test_resolver_names_the_host_that_is_not_known(host):
+    with pytest.raises(ConnectError) as caught:
+        Resolver().resolve(parse_address(f"{host}:9876"))
+
+    assert caught.value.address == f"{host}:9876"
+    assert repr(host) in caught.value.message

@@ -1,0 +1,285 @@
+"""Peers that speak something else: a typed error that names them, and no more harm.
+
+Every row: the connection is closed, at most 1 MiB is used, and a request that is under
+way on another connection of the same client is answered.
+"""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+
+import pytest
+
+from rmqcli.errors import (
+    DeadlineError,
+    DisconnectedError,
+    FrameError,
+    HeaderError,
+    RmqError,
+    WireError,
+)
+from rmqcli.wire.command import RemotingCommand, encode_command
+from rmqcli.wire.frame import Frame, encode_frame
+from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, answer_to
+
+PULL = RemotingCommand(11, ext_fields={"topic": "T"})
+HEADER = b'{"code":0,"flag":1,"opaque":1}'
+
+
+def _lengths(length: int, mark: int) -> bytes:
+    return length.to_bytes(4, "big", signed=True) + mark.to_bytes(4, "big")
+
+
+#: what a peer sends instead of an answer, and what the message says about it
+GARBAGE = [
+    pytest.param(_lengths(0, 0), "frame length 0 ", id="length 0"),
+    pytest.param(_lengths(3, 0), "frame length 3 ", id="length 3"),
+    pytest.param(_lengths(4, 0), "frame length 4 ", id="no header"),
+    pytest.param(
+        _lengths((16 << 20) + 1, 100), "frame length 16777217 ", id="16 MiB + 1"
+    ),
+    pytest.param(
+        _lengths(2**31 - 1, 100), "frame length 2147483647 ", id="2 GiB of a frame"
+    ),
+    pytest.param(_lengths(-1, 100), "frame length -1 ", id="length -1"),
+    pytest.param(_lengths(-(2**31), 0), "frame length -2147483648 ", id="length min"),
+    pytest.param(
+        _lengths(100, 97), "header length 97 is not in 1..96", id="header over frame"
+    ),
+    pytest.param(_lengths(100, 0), "header length 0 ", id="header of nothing"),
+    *(
+        pytest.param(_lengths(100, kind << 24 | 50), f"type {kind} ", id=f"type {kind}")
+        for kind in (2, 3, 127, 128, 255)
+    ),
+    pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "look like HTTP/2 ", id="http2"),
+    pytest.param(
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "look like HTTP ", id="http get"
+    ),
+    pytest.param(
+        b"HTTP/1.1 400 Bad Request\r\n\r\n", "look like HTTP ", id="http answer"
+    ),
+    pytest.param(
+        bytes.fromhex("1603010200010001fc0303") + bytes(64), "like TLS ", id="tls hello"
+    ),
+    pytest.param(bytes.fromhex("15030100020246"), "look like TLS ", id="tls alert"),
+    pytest.param(
+        bytes.fromhex("00001204000000000000037fffffff000400400000"),
+        "look like HTTP/2 (gRPC?)",
+        id="grpc settings",
+    ),
+    pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "look like SSH ", id="ssh"),
+    pytest.param(b"\x1b]0;owned\x07\x1b[2J", r"are b'\x1b]0;owned\x07", id="terminal"),
+    pytest.param(encode_frame(Frame(0, b"{", b"")), "header ", id="header not JSON"),
+    pytest.param(encode_frame(Frame(0, b"[1]", b"")), "header ", id="header a list"),
+    pytest.param(
+        encode_frame(Frame(1, b"\0\0", b"")), "binary header ends", id="binary"
+    ),
+    pytest.param(
+        encode_frame(Frame(0, b"[" * 10_000, b"")), "header ", id="deep header"
+    ),
+]
+
+
+@pytest.mark.parametrize(("garbage", "words"), GARBAGE)
+def test_garbage_is_a_typed_error_that_names_the_peer(client, garbage, words):
+    ended = threading.Event()
+    release = threading.Event()
+
+    def bad(connection: PeerConnection) -> None:
+        connection.read()
+        connection.send(garbage)
+        connection.until_closed()
+        ended.set()
+
+    def good(connection: PeerConnection) -> None:
+        first, second = connection.read(), connection.read()
+        release.wait(PATIENCE_S)
+        connection.answer(first)
+        connection.answer(second)
+        connection.until_closed()
+
+    with Peer(bad) as peer, Peer(good) as neighbour:
+        unaffected = client.submit(neighbour.address, PULL, timeout_ms=20_000)
+        with pytest.raises(DisconnectedError) as caught:
+            client.invoke(peer.address, PULL, timeout_ms=20_000)
+
+        error = caught.value
+        assert error.address == peer.address
+        assert error.message.startswith(f"{peer.address} does not speak RocketMQ")
+        assert words in error.message
+        assert "\x1b" not in error.message
+        assert isinstance(error.__cause__, WireError)
+        assert ended.wait(PATIENCE_S), "the connection is closed"
+        release.set()
+        also = client.submit(neighbour.address, PULL, timeout_ms=20_000)
+        client.wait([unaffected, also])
+        assert unaffected.result().code == also.result().code == 0
+
+
+@pytest.mark.parametrize(("garbage", "words"), GARBAGE)
+def test_garbage_one_byte_at_a_time_gives_the_same_error(client, garbage, words):
+    def bad(connection: PeerConnection) -> None:
+        connection.read()
+        for byte in garbage:
+            connection.send(bytes([byte]))
+        connection.until_closed()
+
+    with Peer(bad) as peer, pytest.raises(DisconnectedError) as caught:
+        client.invoke(peer.address, PULL, timeout_ms=20_000)
+
+    assert caught.value.address == peer.address
+    assert isinstance(caught.value.__cause__, FrameError | HeaderError)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(_lengths((16 << 20) - 4, 100), id="the largest frame"),
+        pytest.param(_lengths((16 << 20) - 4, (16 << 20) - 8), id="all of it header"),
+        pytest.param(_lengths(2**31 - 1, 100), id="2 GiB"),
+    ],
+)
+def test_a_claimed_length_gets_no_memory(client, claim):
+    """Claims a huge frame, sends a little of it and falls silent."""
+
+    def liar(connection: PeerConnection) -> None:
+        connection.read()
+        connection.send(claim + b"x" * 1000)
+        connection.until_closed()
+
+    with Peer(liar) as peer:
+        tracemalloc.start()
+        try:
+            with pytest.raises((DeadlineError, DisconnectedError)):
+                client.invoke(peer.address, PULL, timeout_ms=100)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert peak <= 1 << 20
+
+
+def test_an_answer_one_byte_at_a_time_is_an_answer(client):
+    def dribble(connection: PeerConnection) -> None:
+        request = connection.read()
+        for byte in encode_command(answer_to(request, body=b"x" * 500)):
+            connection.send(bytes([byte]))
+        connection.until_closed()
+
+    with Peer(dribble) as peer:
+        answer = client.invoke(peer.address, PULL, timeout_ms=20_000)
+
+        assert answer.body == b"x" * 500
+
+
+def test_garbage_after_good_frames_says_how_many(client):
+    def turns_bad(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        connection.answer(connection.read())
+        connection.read()
+        connection.send(b"GET / HTTP/1.1\r\n")
+        connection.until_closed()
+
+    with Peer(turns_bad) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        with pytest.raises(DisconnectedError, match="after 2 good frames") as caught:
+            client.invoke(peer.address, PULL, timeout_ms=5000)
+
+    assert isinstance(caught.value.__cause__, FrameError)
+
+
+def test_a_half_open_peer_ends_by_deadline(client):
+    """It takes the connection and never reads nor writes."""
+    release = threading.Event()
+
+    def asleep(connection: PeerConnection) -> None:
+        release.wait(PATIENCE_S)
+
+    with Peer(asleep) as peer:
+        with pytest.raises(DeadlineError):
+            client.invoke(peer.address, PULL, timeout_ms=50)
+        release.set()
+
+
+def test_a_peer_that_stops_writing_but_reads_ends_by_deadline(client):
+    import socket
+
+    def half_close(connection: PeerConnection) -> None:
+        connection.read()
+        connection.sock.shutdown(socket.SHUT_WR)
+        connection.until_closed()
+
+    with Peer(half_close) as peer, pytest.raises(DisconnectedError):
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_peer_that_leaves_without_an_answer(client, how):
+    def leave(connection: PeerConnection) -> None:
+        connection.read()
+        getattr(connection, how)()
+
+    with Peer(leave) as peer, pytest.raises(DisconnectedError) as caught:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+
+    assert caught.value.message.startswith(f"{peer.address} ")
+    assert caught.value.message.endswith("without ever answering")
+    assert caught.value.hint == "a peer that takes TLS only does this: try --tls"
+
+
+def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):
+    def cut(connection: PeerConnection) -> None:
+        request = connection.read()
+        connection.answer(request)
+        connection.send(
+            encode_command(answer_to(connection.read(), body=b"x" * 100))[:50]
+        )
+
+    with Peer(cut) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        with pytest.raises(DisconnectedError) as caught:
+            client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert caught.value.message == (
+            f"{peer.address} closed the connection 50 bytes into a frame"
+            " while an answer was due"
+        )
+        assert not caught.value.hint
+
+
+def test_all_requests_under_way_fail_together_and_once(client):
+    def leave(connection: PeerConnection) -> None:
+        for _ in range(50):
+            connection.read()
+
+    calls: list[int] = []
+    with Peer(leave) as peer:
+        replies = [
+            client.submit(
+                peer.address,
+                PULL,
+                timeout_ms=20_000,
+                on_done=lambda r: calls.append(r.opaque),
+            )
+            for _ in range(50)
+        ]
+        client.wait(replies)
+
+    assert all(isinstance(r.error, DisconnectedError) for r in replies)
+    assert sorted(calls) == list(range(1, 51))
+    assert len({id(r.error) for r in replies}) == 50
+
+
+def test_every_failure_is_of_our_own_tree_and_can_be_pickled(client):
+    import pickle
+
+    def http(connection: PeerConnection) -> None:
+        connection.send(b"GET / HTTP/1.1\r\n\r\n")
+
+    with Peer(http) as peer, pytest.raises(RmqError) as caught:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.message, again.address) == (caught.value.message, peer.address)

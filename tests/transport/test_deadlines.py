@@ -1,0 +1,50 @@
+"""Deadlines of many requests: each expires once, in order, and costs little."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.transport.deadlines import COMPACT_FROM, Deadlines
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.waiters: set[int] = set()
+        self.expired: list[int] = []
+
+    def expire(self, opaque: int) -> None:
+        self.waiters.remove(opaque)
+        self.expired.append(opaque)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60))
+def test_exactly_the_unanswered_expire_and_in_order(requests):
+    deadlines, owner = Deadlines(), Owner()
+    due: list[tuple[int, int]] = []
+    for opaque, (deadline_ms, answered) in enumerate(requests):
+        deadlines.add(deadline_ms, opaque, owner)
+        if not answered:
+            owner.waiters.add(opaque)
+            due.append((deadline_ms, opaque))
+
+    deadlines.expire(25)
+    first = list(owner.expired)
+    deadlines.expire(50)
+
+    assert first == [opaque for at, opaque in sorted(due) if at <= 25]
+    assert owner.expired == [opaque for _, opaque in sorted(due)]
+    assert deadlines.next_ms() is None
+
+
+def test_answered_requests_do_not_pile_up():
+    """10,000 requests a second with deadlines of 30 s would be 300,000 entries."""
+    deadlines, owner = Deadlines(), Owner()
+
+    for opaque in range(100_000):
+        owner.waiters.add(opaque)
+        deadlines.add(30_000 + opaque // 10, opaque, owner)
+        owner.waiters.discard(opaque - 64)
+
+    assert len(deadlines) <= COMPACT_FROM + 64
+    assert deadlines.next_ms() is not None

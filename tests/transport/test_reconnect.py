@@ -1,0 +1,251 @@
+"""Connections that cannot be made, and those that are made again."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from rmqcli.errors import ConnectError, DeadlineError, DisconnectedError
+from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.command import RemotingCommand
+from tests.transport.clock import StillClock
+from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, free_port
+
+PULL = RemotingCommand(11)
+
+
+def drive(client, clock, reply, *, step_ms=50):
+    """Turn after turn, with time going on here only, until it ends or is sent."""
+    connections = client.counters.connections
+    for _ in range(2000):
+        if client.counters.connections > connections:
+            client.wait([reply])
+        if reply.is_done:
+            return
+        client.poll(0)
+        clock.now_ms += step_ms
+    raise AssertionError("the reply never ended")
+
+
+def test_nobody_listens(client):
+    address = f"127.0.0.1:{free_port()}"
+
+    with pytest.raises(ConnectError) as caught:
+        client.invoke(address, PULL, timeout_ms=5000)
+
+    assert caught.value.message == f"cannot connect to {address}: connection refused"
+    assert caught.value.address == address
+
+
+def test_each_address_of_a_name_is_tried(client):
+    """`localhost` is ::1 first in many places, and only 127.0.0.1 listens here."""
+    with Peer() as peer:
+        answer = client.invoke(f"localhost:{peer.port}", PULL, timeout_ms=5000)
+
+        assert answer.code == 0
+
+
+def test_a_request_during_the_back_off_waits_for_the_next_attempt():
+    clock = StillClock()
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        first = client.submit(address, PULL, timeout_ms=3000)
+        drive(client, clock, first)
+        assert isinstance(first.error, ConnectError)
+
+        with Peer(port=port) as peer:
+            second = client.submit(address, PULL, timeout_ms=3000)
+            failed_at_ms = clock.now_ms
+            for _ in range(3):
+                client.poll(0)
+            assert peer.accepted == 0, "still backing off"
+            drive(client, clock, second, step_ms=10)
+
+            assert second.result().code == 0
+            assert 50 <= clock.now_ms - failed_at_ms <= 1000
+
+
+def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
+    clock = StillClock()
+    address = f"127.0.0.1:{free_port()}"
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        first = client.submit(address, PULL, timeout_ms=3000)
+        client.wait([first])
+        short = client.submit(address, PULL, timeout_ms=40)
+        before_ms = clock.now_ms
+        client.wait([short])
+
+        assert isinstance(short.error, ConnectError)
+        assert "connection refused" in short.error.message
+        assert clock.now_ms == before_ms
+
+
+def test_the_back_off_ends_also_while_nobody_drives():
+    clock = StillClock()
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        port = free_port()
+        first = client.submit(f"127.0.0.1:{port}", PULL, timeout_ms=3000)
+        client.wait([first])
+        clock.now_ms += 10_000
+        with Peer(port=port) as peer:
+            second = client.submit(peer.address, PULL, timeout_ms=20)
+            client.wait([second])
+
+            assert second.result().code == 0
+
+
+def test_attempts_become_rare():
+    clock = StillClock()
+    address = f"127.0.0.1:{free_port()}"
+    with RemotingClient(clock=clock, rng=random.Random(0)) as client:
+        tries = 0
+        end_ms = clock.now_ms + 60_000
+        while clock.now_ms < end_ms:
+            reply = client.submit(address, PULL, timeout_ms=10_000)
+            drive(client, clock, reply, step_ms=50)
+            tries += 1
+
+        # 100 + 200 + ... + 1600, then one every 2.5 to 5 s
+        assert 14 <= tries <= 30
+
+
+def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
+    clock = StillClock()
+    options = TransportOptions(connect_timeout_ms=500)
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # a full backlog: the next handshakes are not answered
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        client = stack.enter_context(RemotingClient(options, clock=clock))
+
+        reply = client.submit(address, PULL, timeout_ms=3000)
+        drive(client, clock, reply)
+        hasty = client.submit(address, PULL, timeout_ms=400)
+        drive(client, clock, hasty)
+
+        assert isinstance(reply.error, ConnectError)
+        assert (
+            reply.error.message == f"cannot connect to {address}: no answer in 500 ms"
+        )
+        assert isinstance(hasty.error, ConnectError), "it was never sent"
+
+
+def test_a_broker_that_restarts_is_found_again(client):
+    with Peer() as peer:
+        port, address = peer.port, peer.address
+        client.invoke(address, PULL, timeout_ms=5000)
+
+    with Peer(port=port) as peer:
+        answers = 0
+        for _ in range(5):
+            try:
+                answers += client.invoke(address, PULL, timeout_ms=5000).code == 0
+            except (DisconnectedError, ConnectError):
+                continue
+        assert answers >= 4
+        assert peer.accepted == 1
+
+
+@pytest.mark.parametrize("sees_it", [True, False])
+def test_a_connection_closed_while_idle_costs_no_request(sees_it):
+    """A server closes after 120 s of silence; the next request must not pay for it."""
+    clock = StillClock()
+    left = threading.Event()
+
+    def one_answer(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        connection.close()
+        left.set()
+
+    with Peer(one_answer) as peer, RemotingClient(clock=clock) as client:
+        for accepted in (1, 2, 3):
+            reply = client.submit(peer.address, PULL, timeout_ms=5000)
+            client.wait([reply])
+            assert reply.result().code == 0
+            assert left.wait(PATIENCE_S)
+            left.clear()
+            assert peer.accepted == accepted
+            if sees_it:
+                client.poll(0)  # sees the end of it, with nobody waiting
+            clock.now_ms += 130_000
+
+
+def test_go_away_closes_and_the_next_request_connects_again(client):
+    def shutting_down(connection: PeerConnection) -> None:
+        connection.answer(connection.read(), code=1500)
+        connection.until_closed()
+
+    with Peer(shutting_down) as peer:
+        for accepted in (1, 2):
+            with pytest.raises(DisconnectedError, match="is shutting down") as caught:
+                client.invoke(peer.address, PULL, timeout_ms=5000)
+            assert caught.value.retriable
+            assert peer.accepted == accepted
+
+
+def test_what_was_never_sent_goes_out_on_the_next_connection():
+    """The first connection stops reading; what did not fit is not lost with it."""
+    stop = threading.Event()
+    received: list[int] = []
+
+    def script(connection: PeerConnection) -> None:
+        if peer.accepted == 1:
+            connection.answer(connection.read())
+            stop.wait(PATIENCE_S)
+            connection.reset()
+            return
+        for request in connection.requests():
+            received.append(len(request.body))
+            connection.answer(request, body=b"")
+
+    with Peer(script) as peer, RemotingClient() as client:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        big = RemotingCommand(310, body=bytes(8 << 20))
+        replies = [
+            client.submit(peer.address, big, timeout_ms=20_000) for _ in range(4)
+        ]
+        client.poll(0)
+        client.poll(0)
+        stop.set()
+        client.wait(replies)
+
+        assert isinstance(replies[0].error, DisconnectedError)
+        assert [r.error for r in replies[1:]] == [None, None, None]
+        assert received == [8 << 20] * 3
+
+
+def test_an_expired_request_that_was_never_sent_is_not_sent_later(client):
+    stop = threading.Event()
+    codes: list[int] = []
+
+    def script(connection: PeerConnection) -> None:
+        stop.wait(PATIENCE_S)
+        for request in connection.requests():
+            codes.append(request.code)
+            connection.answer(request, body=b"")
+
+    with Peer(script) as peer:
+        big = client.submit(
+            peer.address, RemotingCommand(310, body=bytes(8 << 20)), timeout_ms=20_000
+        )
+        client.poll(0)
+        client.poll(100)
+        expired = client.submit(peer.address, RemotingCommand(25), timeout_ms=20)
+        client.wait([expired])
+        stop.set()
+        client.invoke(peer.address, PULL, timeout_ms=20_000)
+
+        assert isinstance(expired.error, DeadlineError)
+        assert big.result().code == 0
+        assert codes == [310, 11]

@@ -1,0 +1,372 @@
+"""Requests and their answers over one connection, in any order and in time."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+
+import pytest
+
+from rmqcli.errors import (
+    DeadlineError,
+    DisconnectedError,
+    FrameError,
+    TransportError,
+    UsageError,
+)
+from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.acl import Credentials
+from rmqcli.wire.command import RemotingCommand, encode_command
+from rmqcli.wire.frame import SerializeType
+from tests.transport.clock import StillClock
+from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, answer_to, silent
+
+PULL = RemotingCommand(11, ext_fields={"topic": "T"}, body=b"body")
+
+
+def test_invoke_returns_the_answer(client):
+    with Peer() as peer:
+        answer = client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert (answer.code, answer.ext_fields, answer.body) == (
+            0,
+            {"topic": "T"},
+            b"body",
+        )
+
+
+def test_an_error_code_is_an_answer(client):
+    def refuse(connection: PeerConnection) -> None:
+        connection.answer(connection.read(), code=17, remark="No topic route")
+
+    with Peer(refuse) as peer:
+        answer = client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert (answer.code, answer.remark) == (17, "No topic route")
+
+
+def test_requests_share_a_connection_and_may_be_answered_backwards(client):
+    def backwards(connection: PeerConnection) -> None:
+        requests = [connection.read() for _ in range(100)]
+        connection.send(
+            b"".join(encode_command(answer_to(r)) for r in reversed(requests))
+        )
+        connection.until_closed()
+
+    with Peer(backwards) as peer:
+        commands = [RemotingCommand(11, body=b"%d" % i) for i in range(100)]
+        replies = [client.submit(peer.address, c, timeout_ms=5000) for c in commands]
+
+        assert client.wait(replies)
+        assert [r.result().body for r in replies] == [b"%d" % i for i in range(100)]
+        assert peer.accepted == 1
+
+
+def test_both_serialisations_and_bodies_of_megabytes_travel():
+    for serialize_type in SerializeType:
+        options = TransportOptions(serialize_type=serialize_type)
+        body = bytes(range(256)) * 16 * 1024
+        with Peer() as peer, RemotingClient(options) as client:
+            command = RemotingCommand(310, ext_fields={"k": "ü"}, body=body)
+            replies = [
+                client.submit(peer.address, command, timeout_ms=20_000)
+                for _ in range(4)
+            ]
+            client.wait(replies)
+
+            assert all(r.result().body == body for r in replies)
+            assert replies[0].result().ext_fields == {"k": "ü"}
+
+
+def test_nothing_happens_before_the_client_is_driven(client):
+    with Peer() as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=5000)
+
+        assert not reply.is_done
+        with pytest.raises(RuntimeError, match="before wait"):
+            reply.result()
+        client.wait([reply])
+        assert reply.is_done
+        assert reply.error is None
+
+
+def test_callbacks_are_called_once_and_may_submit(client):
+    seen: list[bytes] = []
+
+    def again(reply):
+        seen.append(reply.result().body)
+        if len(seen) < 5:
+            client.submit(
+                peer.address,
+                RemotingCommand(11, body=b"%d" % len(seen)),
+                timeout_ms=5000,
+                on_done=again,
+            )
+
+    with Peer() as peer:
+        client.submit(peer.address, PULL, timeout_ms=5000, on_done=again)
+        while len(seen) < 5:
+            client.poll(1000)
+
+    assert seen == [b"body", b"1", b"2", b"3", b"4"]
+
+
+def test_a_callback_cannot_wait(client):
+    caught: list[str] = []
+
+    def wait(reply):
+        try:
+            client.poll(0)
+        except RuntimeError as error:
+            caught.append(str(error))
+
+    with Peer() as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=5000, on_done=wait)
+        client.wait([reply])
+
+    assert caught == ["a callback may submit requests, but not wait for them"]
+
+
+def test_what_a_callback_raises_comes_out_and_spares_the_others(client):
+    done: list[int] = []
+
+    def burst(connection: PeerConnection) -> None:
+        requests = [connection.read() for _ in range(3)]
+        connection.send(b"".join(encode_command(answer_to(r)) for r in requests))
+        connection.until_closed()
+
+    def fail(reply):
+        done.append(reply.opaque)
+        if len(done) == 1:
+            raise ZeroDivisionError
+
+    with Peer(burst) as peer:
+        replies = [
+            client.submit(peer.address, PULL, timeout_ms=5000, on_done=fail)
+            for _ in range(3)
+        ]
+        with pytest.raises(ZeroDivisionError):
+            client.wait(replies)
+        client.wait(replies)
+
+    assert done == [1, 2, 3]
+
+
+def test_silence_ends_with_a_deadline_error_that_names_request_and_peer(client):
+    with Peer(silent) as peer:
+        with pytest.raises(DeadlineError) as caught:
+            client.invoke(peer.address, PULL, timeout_ms=30)
+
+        assert caught.value.message == (
+            f"no answer from {peer.address} to PULL_MESSAGE in 30 ms"
+        )
+        assert caught.value.retriable
+
+
+def test_a_late_answer_is_dropped_and_counted(client):
+    expired = threading.Event()
+
+    def late(connection: PeerConnection) -> None:
+        first = connection.read()
+        expired.wait(PATIENCE_S)
+        connection.answer(first, body=b"late")
+        connection.answer(connection.read(), body=b"in time")
+        connection.until_closed()
+
+    with Peer(late) as peer:
+        with pytest.raises(DeadlineError):
+            client.invoke(peer.address, PULL, timeout_ms=30)
+        expired.set()
+        answer = client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert answer.body == b"in time"
+        assert client.counters.late_answers == 1
+        assert client.counters.unknown_answers == 0
+        assert peer.accepted == 1
+
+
+def test_answers_that_nobody_asked_for_are_counted_and_harm_nothing(client):
+    def chatty(connection: PeerConnection) -> None:
+        request = connection.read()
+        for opaque in (-1, 0, 77_777, 0x7FFFFFFF):
+            connection.answer(request, opaque=opaque)
+        connection.answer(request)
+        connection.answer(request)
+        connection.answer(connection.read())
+        connection.until_closed()
+
+    with Peer(chatty) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert client.counters.unknown_answers == 4
+        assert client.counters.late_answers == 1
+
+
+def test_a_oneway_request_is_sent_and_its_answer_ignored(client):
+    received: list[RemotingCommand] = []
+
+    def script(connection: PeerConnection) -> None:
+        oneway = connection.read()
+        received.append(oneway)
+        connection.answer(oneway)
+        connection.answer(connection.read())
+        connection.until_closed()
+
+    with Peer(script) as peer:
+        client.send_oneway(peer.address, RemotingCommand(35, body=b"bye"))
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+
+        assert received[0].is_oneway
+        assert not received[0].is_response
+        assert received[0].body == b"bye"
+        assert client.counters.late_answers == 1
+
+
+def test_close_sends_what_is_queued_on_an_open_connection(client):
+    got = threading.Event()
+
+    def script(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        assert connection.read().code == 35
+        got.set()
+
+    with Peer(script) as peer:
+        client.invoke(peer.address, PULL, timeout_ms=5000)
+        client.send_oneway(peer.address, RemotingCommand(35))
+        client.close()
+
+        assert got.wait(PATIENCE_S)
+
+
+def test_close_fails_what_waits_and_refuses_more(client):
+    with Peer(silent) as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=60_000)
+        client.poll(0)
+        client.close()
+        client.close()
+
+        with pytest.raises(DisconnectedError, match="client was closed before"):
+            reply.result()
+        with pytest.raises(DisconnectedError, match="client is closed"):
+            client.submit(peer.address, PULL, timeout_ms=5000)
+        assert client.wait([reply])
+        assert client.poll(10) == 0
+
+
+def test_close_from_a_callback_ends_the_client(client):
+    with Peer() as peer:
+        reply = client.submit(
+            peer.address, PULL, timeout_ms=5000, on_done=lambda _: client.close()
+        )
+        client.wait([reply])
+
+        assert reply.result().body == b"body"
+        with pytest.raises(DisconnectedError):
+            client.submit(peer.address, PULL, timeout_ms=5000)
+
+
+def test_waiting_for_a_reply_of_another_client_is_refused(client):
+    with Peer() as peer, RemotingClient() as other:
+        reply = other.submit(peer.address, PULL, timeout_ms=5000)
+
+        with pytest.raises(RuntimeError, match="not of this client"):
+            client.wait([reply])
+
+
+def test_ctrl_c_ends_a_wait_at_once(client):
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt(connection: PeerConnection) -> None:
+        connection.read()
+        signal.pthread_kill(main, signal.SIGINT)
+        connection.until_closed()
+
+    with Peer(interrupt) as peer:
+        with pytest.raises(KeyboardInterrupt):
+            client.invoke(peer.address, PULL, timeout_ms=60_000)
+        with Peer() as other:
+            assert client.invoke(other.address, PULL, timeout_ms=5000).code == 0
+
+
+def test_wait_may_end_before_the_replies_do(client):
+    with Peer(silent) as peer:
+        reply = client.submit(peer.address, PULL, timeout_ms=60_000)
+
+        assert not client.wait([reply], timeout_ms=20)
+        assert not reply.is_done
+
+
+def test_bad_addresses_and_commands_are_refused_at_once(client):
+    with pytest.raises(UsageError):
+        client.submit("no-port", PULL, timeout_ms=5000)
+    with pytest.raises(FrameError):
+        client.submit(
+            "127.0.0.1:1", RemotingCommand(11, body=bytes(1 << 24)), timeout_ms=5000
+        )
+
+
+def test_what_waits_to_be_sent_is_bounded():
+    options = TransportOptions(queued_bytes_max=1 << 20)
+    with (
+        Peer(silent) as peer,
+        RemotingClient(options) as client,
+    ):
+        half = RemotingCommand(310, body=bytes(600 << 10))
+        client.submit(peer.address, half, timeout_ms=5000)
+        with pytest.raises(TransportError, match="wait to be sent"):
+            client.submit(peer.address, half, timeout_ms=5000)
+
+
+def test_with_credentials_every_request_is_signed(caplog):
+    caplog.set_level(logging.DEBUG)
+    credentials = Credentials("key", "canary-secret")
+    options = TransportOptions(credentials=credentials)
+    with Peer() as peer, RemotingClient(options) as client:
+        answer = client.invoke(peer.address, PULL, timeout_ms=5000)
+
+    assert answer.ext_fields["AccessKey"] == "key"
+    assert answer.ext_fields["topic"] == "T"
+    assert "Signature" in answer.ext_fields
+    assert "Signature" not in PULL.ext_fields
+    assert "canary-secret" not in repr(options) + caplog.text
+
+
+def test_a_deadline_does_not_run_while_nobody_drives():
+    """`tail | less` stops for a minute; the answers lie in the socket all along."""
+    clock = StillClock()
+    sent = threading.Event()
+
+    def script(connection: PeerConnection) -> None:
+        connection.answer(connection.read())
+        sent.set()
+        connection.until_closed()
+
+    with Peer(script) as peer, RemotingClient(clock=clock) as client:
+        reply = client.submit(peer.address, PULL, timeout_ms=3000)
+        while not sent.is_set():
+            client.poll(0)
+        clock.now_ms += 60_000
+        client.wait([reply])
+
+        assert reply.result().body == b"body"
+
+
+def test_a_deadline_runs_while_the_client_is_driven():
+    clock = StillClock()
+    with (
+        Peer(silent) as peer,
+        RemotingClient(clock=clock) as client,
+    ):
+        reply = client.submit(peer.address, PULL, timeout_ms=3000)
+        while client.counters.connections == 0:
+            client.poll(0)
+        for _ in range(30):
+            assert not reply.is_done
+            clock.now_ms += 100
+            client.poll(0)
+
+        assert isinstance(reply.error, DeadlineError)
