@@ -55,6 +55,12 @@ def install() -> None:
             signal.signal(signum, _INTERRUPTS.on_signal)
 
 
+def ignore() -> None:
+    """Drop all that still come: the exit code is known, only Python's end is left."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+
+
 @contextmanager
 def deferred() -> Iterator[None]:
     """Hold interrupts back until the block ends: for steps that belong together.

@@ -178,7 +178,7 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
     return int(result) if isinstance(result, int) else ExitCode.OK
 
 
-def main() -> NoReturn:
+def main(table: Sequence[CommandEntry] = COMMANDS) -> NoReturn:
     """Run `rmq` as a process."""
     if sys.stdout is None:  # closed by the caller: `rmq ... >&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as we do
@@ -187,7 +187,9 @@ def main() -> NoReturn:
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     interrupts.install()
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:], table=table)
+    interrupts.ignore()
+    sys.exit(code)
 
 
 def _flush_stdout() -> None:

@@ -90,8 +90,8 @@ def sample(
         while True:
             print("y" * 1000)
     elif do == "wait":
-        print("waiting", flush=True)
         try:
+            print("waiting", flush=True)
             sys.stdin.read()
         finally:
             print("cleaned up", flush=True)

@@ -1,0 +1,209 @@
+"""Every exit code of the contract, from a real process; and how a process ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROCESS = [sys.executable, "-m", "tests.cli.sample_process"]
+
+
+def start(*arguments, **settings):
+    settings.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen(
+        [*PROCESS, *arguments],
+        cwd=ROOT,
+        stdout=settings.pop("stdout", subprocess.PIPE),
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+def finish(*arguments, **settings):
+    with start(*arguments, **settings) as process:
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["sample", "rows"], 0),
+        (["sample", "failed"], 1),
+        (["sample", "broker"], 1),
+        (["sample", "bug"], 1),
+        (["sample", "--nonsense"], 2),
+        ([], 2),
+        (["sample", "not-found"], 3),
+        (["sample", "denied"], 4),
+        (["sample", "unreachable"], 5),
+        (["sample", "deadline"], 5),
+        (["sample", "partial"], 6),
+        (["sample", "refused"], 7),
+        (["sample", "exit"], 8),
+        (["sample", "interrupt"], 130),
+    ],
+)
+def test_exit_code(arguments, code):
+    assert finish(*arguments)[0] == code
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_runs_the_clean_up_and_ends_with_130(signum):
+    with start("sample", "wait", stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signum)
+        process.send_signal(signum)  # timeout(1) sends it twice
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "cleaned up\n", "interrupted\n")
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """`nohup` and background jobs of scripts start their children that way."""
+
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with start("sample", "wait", stdin=subprocess.PIPE, preexec_fn=ignore) as process:
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate("", timeout=60)
+    assert (process.returncode, out, err) == (0, "cleaned up\n", "")
+
+
+def test_a_closed_pipe_ends_quietly():
+    with start("sample", "flood") as process:
+        assert process.stdout.read(10) == "y" * 10
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("do", ["rows", "flood"])
+def test_a_full_disk_is_an_error(do):
+    with open("/dev/full", "w") as full:
+        code, _, err = finish("sample", do, stdout=full)
+    assert code == 1
+    assert err == "error: cannot write the output: no space left on device\n"
+
+
+def test_a_closed_stdout_is_no_accident():
+    code, _, err = finish("sample", "rows", preexec_fn=lambda: os.close(1))
+    assert (code, err) == (0, "")
+
+
+def test_a_closed_stderr_does_not_change_the_exit_code():
+    code, out, _ = finish("sample", "failed", preexec_fn=lambda: os.close(2))
+    assert (code, out) == (1, "")
+
+
+@pytest.mark.parametrize("do", ["ask", "ask-name"])
+def test_without_a_terminal_nothing_is_confirmed(do):
+    code, out, err = finish("sample", do, "two words")
+    assert (code, out) == (7, "")
+    assert err == (
+        "error: not confirmed: nothing was changed\n"
+        f"hint: run: rmq sample {do} 'two words' --yes\n"
+    )
+    assert finish("sample", do, "--yes") == (0, "done\n", "")
+
+
+def on_a_terminal(answer, *arguments):
+    """Run with a terminal as stdin and type `answer`."""
+    ours, theirs = pty.openpty()
+    try:
+        with start(*arguments, stdin=theirs) as process:
+            os.write(ours, answer)
+            out, err = process.communicate(timeout=60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("do", "answer", "code"),
+    [
+        ("ask", b"y\n", 0),
+        ("ask", b"YES\n", 0),
+        ("ask", b"\n", 7),
+        ("ask", b"no\n", 7),
+        ("ask", b"\x04", 7),  # end of input
+        ("ask-name", b"orders\n", 0),
+        ("ask-name", b"order\n", 7),
+        ("ask-name", b"y\n", 7),
+    ],
+)
+def test_on_a_terminal_a_person_is_asked(do, answer, code):
+    returned, out, err = on_a_terminal(answer, "sample", do)
+    assert (returned, out) == (code, "done\n" if code == 0 else "")
+    assert err.startswith("Really?")
+
+
+def test_no_input_never_asks():
+    code, _, err = on_a_terminal(b"y\n", "sample", "ask", "--no-input")
+    assert code == 7
+    assert "Really?" not in err
+    assert "--no-input" not in err
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "is_colored"),
+    [
+        ({"TERM": "xterm"}, [], True),
+        ({"TERM": "xterm"}, ["--color", "never"], False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, [], False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, ["--color", "always"], True),
+        ({"TERM": "dumb"}, [], False),
+    ],
+)
+def test_colour_on_a_terminal(environ, flags, is_colored):
+    ours, theirs = pty.openpty()
+    inherited = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
+    try:
+        code, _, _ = finish(
+            "sample", "rows", *flags, stdout=theirs, env=inherited | environ
+        )
+        text = os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert code == 0
+    assert (b"\x1b[32mOK" in text) == is_colored
+    assert b"\x1b]" not in text
+
+
+def test_a_pipe_gets_no_colour():
+    assert "\x1b" not in finish("sample", "rows")[1]
+
+
+def test_a_terminal_of_one_column_is_no_accident():
+    environ = os.environ | {"COLUMNS": "1", "LINES": "1"}
+    for arguments in (["--help"], ["sample", "--help"], ["sample", "rows"]):
+        code, out, err = finish(*arguments, env=environ)
+        assert (code, err) == (0, "")
+        assert out
+
+
+def test_an_argument_that_is_not_utf8_is_shown_not_fatal():
+    code, _, err = finish(b"sample\xff")
+    assert code == 2
+    assert "no such command: sample\\udcff" in err
+
+
+def test_output_is_utf8_in_any_locale():
+    environ = os.environ | {
+        "LC_ALL": "POSIX",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
+    code, _, err = finish("sample", "rows", "-o", "jsonl", env=environ)
+    assert (code, err) == (0, "")

@@ -1,0 +1,141 @@
+"""The options that every command has."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.cli.options import Common, command_options, parse_namesrv
+from rmqcli.errors import TextError
+from tests.cli.sample_command import TABLE
+
+
+@pytest.fixture
+def common_line(capfd):
+    """What the sample command makes of its arguments, two lines of stdout."""
+
+    def run_it(*arguments):
+        code = run(["sample", "common", *arguments], table=TABLE)
+        out, err = capfd.readouterr()
+        assert code == 0, err
+        return out.splitlines()
+
+    return run_it
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1:9876",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        (" a:1 ; b:2 ;", ("a:1", "b:2")),
+        ("a:1;a:1", ("a:1",)),
+        ("namesrv.example.com", ("namesrv.example.com:9876",)),
+        ("[::1]:1;[fe80::1]", ("[::1]:1", "[fe80::1]:9876")),
+        ("a:09876", ("a:9876",)),
+    ],
+)
+def test_namesrv_is_read_as_in_mqadmin(text, addresses):
+    assert parse_namesrv(text) == addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", ""),
+        (";", ";"),
+        ("a:x", "x"),
+        ("ok:1;a:0", "0"),
+        ("a:65536", "65536"),
+        ("a:99999999999", "99999999999"),
+        (":9876", ":"),
+        ("http://a:1", "http://a"),
+        ("a b:1", "a b"),
+        ("a,b:1", "a,b"),
+        ("::1", "::1"),
+        ("a:1\x1b", "1\x1b"),
+        ("a:\u0661", "\u0661"),  # a digit, but not one of ours
+    ],
+)
+def test_namesrv_points_at_what_is_wrong(text, part):
+    with pytest.raises(TextError) as caught:
+        parse_namesrv(text)
+    error = caught.value
+    assert text[error.start : error.end] == part or part in (":", "::1")
+
+
+def test_namesrv_comes_from_the_flag_then_the_environment(common_line, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "env:1;env2:2")
+    assert common_line()[0].startswith("('env:1', 'env2:2') ")
+    assert common_line("-n", "flag:1")[0].startswith("('flag:1',) ")
+    monkeypatch.delenv("NAMESRV_ADDR")
+    assert common_line()[0].startswith("('127.0.0.1:9876',) ")
+
+
+def test_values_are_parsed(common_line):
+    assert common_line("--timeout", "1m30s")[0].split()[1] == "90000"
+    second = common_line(
+        "--idle-timeout",
+        "500ms",
+        "--size",
+        "4MiB",
+        "--from",
+        "-2h",
+        "--queue",
+        "b-1:3",
+        "--queue",
+        "0",
+        "--",
+        "-x",
+    )[1]
+    assert second == (
+        "500 4194304 -2h [QueueSelector(broker_name='b-1', queue_id=3), "
+        "QueueSelector(broker_name=None, queue_id=0)] ['-x']"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        (["--tls"], "TlsOptions(ca_file=None, insecure=False"),
+        (["--tls-ca", "ca.pem"], "TlsOptions(ca_file='ca.pem', insecure=False"),
+        (["--tls-insecure"], "TlsOptions(ca_file=None, insecure=True"),
+    ],
+)
+def test_any_tls_option_means_tls(common_line, flags, shown):
+    assert shown in common_line(*flags)[0]
+
+
+def test_tls_is_off_by_default(common_line):
+    assert common_line()[0].endswith(" None")
+
+
+def test_quiet_leaves_warnings(capfd):
+    run(["sample", "common", "-q"], table=TABLE)
+    assert capfd.readouterr().err == "warning: a warning\n"
+    run(["sample", "common"], table=TABLE)
+    assert capfd.readouterr().err == "an info\nwarning: a warning\n"
+
+
+def test_output_help_lists_the_fields_without_running(capfd):
+    """No argument is needed to ask what the fields are."""
+    assert run(["sample", "-o", "help"], table=TABLE) == 0
+    out, err = capfd.readouterr()
+    assert out.splitlines()[0] == "name   name of the thing"
+    assert err == ""
+
+
+def test_no_option_takes_a_secret(capfd):
+    """Secrets come from a file, stdin or the environment, never from argv."""
+    run(["sample", "--help"], table=TABLE)
+    help_text = capfd.readouterr().out
+    for word in ("password", "secret-key", "access-key", "token"):
+        assert f"--{word}" not in help_text
+
+
+def test_the_first_parameter_must_be_common():
+    with pytest.raises(TypeError, match="not `common`"):
+
+        @command_options
+        def wrong(topic: str, common: Common) -> None:
+            """No."""

@@ -1,0 +1,95 @@
+"""What must not be loaded when `rmq` starts: a budget of 150 ms has no room for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rmqcli.cli.commands import COMMANDS
+
+FORBIDDEN = {
+    "asyncio",
+    "grpc",
+    "numpy",
+    "pandas",
+    "py4j",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "rich",
+    "lz4",
+    "zstandard",
+    "multiprocessing",
+    "concurrent.futures",
+    "ssl",
+    "tomllib",
+    "sortedcontainers",
+}
+#: Only `rmq export` may load these, and not for its help.
+HELP_OF_EVERY_COMMAND = [[*entry.path.split(), "--help"] for entry in COMMANDS]
+
+_PROBE = """
+import json, sys
+from rmqcli.cli.main import run
+code = run(sys.argv[1:])
+sys.stdout.flush()
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def modules_after(arguments):
+    """Exit code, and the modules loaded, of a fresh process that ran `rmq`."""
+    process = subprocess.run(
+        [sys.executable, "-c", _PROBE, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    code, modules = json.loads(process.stderr.splitlines()[-1])
+    return code, set(modules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        ([], 2),
+        (["nonsense"], 2),
+        (["--nonsense"], 2),
+        (["topic"], 2),
+    ],
+)
+def test_nothing_heavy_and_no_command_is_loaded(arguments, code):
+    returned, modules = modules_after(arguments)
+    assert returned == code
+    assert not modules & FORBIDDEN
+    assert not modules & {entry.module for entry in COMMANDS}
+    assert "rmqcli.api" not in modules
+    assert "rmqcli.wire" not in modules
+
+
+@pytest.mark.parametrize("arguments", HELP_OF_EVERY_COMMAND, ids=" ".join)
+def test_a_command_s_help_loads_nothing_heavy(arguments):
+    returned, modules = modules_after(arguments)
+    assert returned == 0
+    assert not modules & FORBIDDEN
+
+
+def test_a_usage_error_of_a_command_loads_nothing_heavy():
+    returned, modules = modules_after(["lag", "--nonsense"])
+    assert returned == 2
+    assert not modules & FORBIDDEN
+
+
+def test_lag_loads_nothing_heavy_when_it_runs():
+    """Nobody listens on port 1, so it ends after having loaded what it needs."""
+    returned, modules = modules_after(
+        ["lag", "g", "-n", "127.0.0.1:1", "--timeout", "500ms"]
+    )
+    assert returned == 5
+    assert not modules & FORBIDDEN
