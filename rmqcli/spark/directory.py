@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.spark.disk import Disk
-    from rmqcli.spark.plan import ExportPlan, PartSpec
+    from rmqcli.spark.plan import ExportPlan
 
 
 class ExportDirectory:
@@ -81,37 +81,30 @@ class ExportDirectory:
     def write_plan(self, plan: ExportPlan) -> None:
         """Write a plan down; from here on the run exists and can be resumed."""
         self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
-        path = self.paths.plan(plan.run_id)
-        temp = f"{path}.{secrets.token_hex(4)}"
-        self.disk.write_text(path, plan_to_json(plan), temp=temp)
+        self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
 
     def new_attempt(self, run_id: str) -> str:
-        """Sweep what earlier attempts at a run left, and return a new temp folder.
-
-        Removing their folders also fences off workers of a killed driver that still
-        live: they can create and rename nothing any more.
-        """
-        self.sweep(run_id)
-        relative = os.path.relpath(self.paths.temp(run_id), self.paths.meta)
+        """A new temp folder for workers, who never make it themselves."""
         return self.disk.make_folders(
-            self.paths.meta, f"{relative}/{secrets.token_hex(8)}"
+            self.paths.meta, f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
         )
 
-    def sweep(self, run_id: str) -> None:
-        """Remove everything a run has not finished."""
-        folder = self.paths.temp(run_id)
-        parent = os.path.dirname(folder)
-        # Renamed first: a worker that goes on creating files could keep the folder
-        # from ever being empty, but not from losing its name.
+    def sweep(self) -> None:
+        """Remove everything that is not finished, of this run and of any before.
+
+        That also fences off workers of a killed driver that still live: the folder
+        they write in is gone, so they can create and rename nothing any more. It is
+        renamed first, because a folder in which somebody goes on creating files may
+        never be empty, but cannot keep its name.
+        """
+        meta = self.paths.meta
         with contextlib.suppress(FileNotFoundError):
-            check_real_folder(parent)
-            check_real_folder(folder)
-            os.rename(folder, f"{folder}.swept-{secrets.token_hex(4)}")
-        with contextlib.suppress(OSError):
-            for name in os.listdir(parent):
-                if name.startswith(f"{run_id}."):
-                    shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-            os.rmdir(parent)
+            check_real_folder(self.paths.temp)
+            os.rename(self.paths.temp, f"{self.paths.temp}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(meta):
+                if name.startswith(f"{layout.TEMP}."):
+                    shutil.rmtree(os.path.join(meta, name), ignore_errors=True)
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
         """Parts whose record adds up and whose files are all there, as it says."""
@@ -166,7 +159,9 @@ class ExportDirectory:
         sources = [
             path
             for part in plan.parts()
-            if os.path.exists(path := self._side(plan, part))
+            if os.path.exists(
+                path := self.paths.part_undecodable(plan.run_id, part.index)
+            )
         ]
         if not sources:
             return
@@ -182,29 +177,31 @@ class ExportDirectory:
 
     def commit(self, manifest: Manifest) -> None:
         """Put a new manifest in the place of the old, which is kept beside it."""
-        temp = f"{self.paths.manifest}.{secrets.token_hex(4)}"
         with contextlib.suppress(FileNotFoundError):
             old = read_text(self.paths.manifest)
-            self.disk.write_text(self.paths.previous_manifest, old, temp=temp)
-        self.disk.write_text(self.paths.manifest, manifest_to_json(manifest), temp=temp)
+            self._write(self.paths.previous_manifest, old)
+        self._write(self.paths.manifest, manifest_to_json(manifest))
 
     def set_success(self) -> None:
         """Mark the directory as complete."""
-        temp = os.path.join(self.paths.meta, f"success.{secrets.token_hex(4)}")
-        self.disk.write_text(self.paths.success, "", temp=temp)
+        if not os.path.exists(self.paths.success):
+            self._write(self.paths.success, "")
 
     def clear_success(self) -> None:
         """Take the mark away: a run is under way."""
         self.disk.remove(self.paths.success)
 
-    def drop_part_records(self, plan: ExportPlan) -> None:
+    def drop_part_records(self, run_id: str) -> None:
         """Remove the records of a committed run's parts: the manifest has them."""
-        for part in plan.parts():
-            self.disk.remove(self.paths.part_record(plan.run_id, part.index))
-            self.disk.remove(self._side(plan, part))
+        folder = self.paths.run(run_id)
+        for name in sorted(os.listdir(folder)):
+            if name.startswith(("part-", "undecodable-")):
+                self.disk.remove(os.path.join(folder, name))
 
-    def _side(self, plan: ExportPlan, part: PartSpec) -> str:
-        return self.paths.part_undecodable(plan.run_id, part.index)
+    def _write(self, path: str, text: str) -> None:
+        folder = self.disk.make_folders(self.paths.meta, layout.TEMP)
+        temp = os.path.join(folder, secrets.token_hex(8))
+        self.disk.write_text(path, text, temp=temp)
 
 
 @contextlib.contextmanager
@@ -236,7 +233,9 @@ def open_directory(
         raise RmqError(f"cannot write to {root}: {error.strerror}") from error
     try:
         _lock(handle, root)
-        yield ExportDirectory(paths, disk)
+        directory = ExportDirectory(paths, disk)
+        directory.sweep()
+        yield directory
     finally:
         os.close(handle)
 

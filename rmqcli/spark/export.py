@@ -188,6 +188,9 @@ class Export:
             directory.commit(manifest.with_run(record))
         if record.gaps_allowed or not record.gaps():
             directory.set_success()
+        # What a process that was killed after it had committed did not get to.
+        directory.drop_part_records(record.run_id)
+        directory.sweep()
         return record
 
     def _since_last(self, directory: ExportDirectory, manifest: Manifest) -> RunRecord:
@@ -256,10 +259,10 @@ class Export:
             directory.commit(manifest.with_run(record))
             if self.options.allow_gaps or not record.gaps():
                 directory.set_success()
-            directory.drop_part_records(plan)
+            directory.drop_part_records(plan.run_id)
             return record
         finally:
-            directory.sweep(plan.run_id)
+            directory.sweep()
 
     def _write(
         self,

@@ -4,7 +4,7 @@
     DIR/_SUCCESS                                      the last run is complete
     DIR/_rmq/manifest.json  manifest.previous.json  lock
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
-    DIR/_rmq/tmp/<run_id>/<attempt>/                  nothing in here counts
+    DIR/_rmq/tmp/<run_id>.<attempt>/                  nothing in here counts
 
 Readers of Parquet directories skip names that begin with `_`. Path keys (`dt`, `hour`,
 `broker`, `queue`) are never names of columns: readers would disagree about them.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.plan import PartSpec
 
 META: Final = "_rmq"
+TEMP: Final = "tmp"
 SUCCESS: Final = "_SUCCESS"
 SUFFIX: Final = ".parquet"
 
@@ -133,9 +134,10 @@ class Layout:
     def undecodable(self, run_id: str) -> str:
         return os.path.join(self.run(run_id), "undecodable.jsonl")
 
-    def temp(self, run_id: str) -> str:
-        """The folder of everything a run has not finished; one below it per attempt."""
-        return os.path.join(self.meta, "tmp", _checked(run_id))
+    @property
+    def temp(self) -> str:
+        """The folder of everything unfinished; in it one per attempt at a run."""
+        return os.path.join(self.meta, TEMP)
 
 
 def _checked(run_id: str) -> str:

@@ -31,7 +31,7 @@ def context_of(root, source=None, *, disk=None, **request) -> PartContext:
     settings = {"from_position": "earliest", "to_position": "latest", **request}
     layout = Layout(str(root))
     os.makedirs(layout.run(RUN_ID), exist_ok=True)
-    temp = os.path.join(layout.temp(RUN_ID), "attempt")
+    temp = os.path.join(layout.temp, "attempt")
     os.makedirs(temp, exist_ok=True)
     return PartContext(
         files=FilesContext(
