@@ -70,6 +70,7 @@ class RemotingClient:
         self._completed = threading.Condition(threading.Lock())
         self._is_driving = False
         self._close_asked = False
+        self._close_timeout_ms = CLOSE_TIMEOUT_MS
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -201,6 +202,7 @@ class RemotingClient:
         Pending replies fail with DisconnectedError. From a callback it only asks: the
         end comes with the end of the turn.
         """
+        self._close_timeout_ms = timeout_ms
         self._close_asked = True
         thread = self._thread
         if thread is None:
@@ -251,7 +253,7 @@ class RemotingClient:
         finally:
             self._is_driving = False
             if self._close_asked:
-                self._finish(Deadline(self._clock, CLOSE_TIMEOUT_MS))
+                self._finish(Deadline(self._clock, self._close_timeout_ms))
         errors = self._loop.callback_errors
         if errors:
             self._loop.callback_errors = []
@@ -288,7 +290,7 @@ class RemotingClient:
                     with self._completed:
                         self._completed.notify_all()
         finally:
-            self._finish(Deadline(self._clock, CLOSE_TIMEOUT_MS))
+            self._finish(Deadline(self._clock, self._close_timeout_ms))
             with self._completed:
                 self._completed.notify_all()
 
