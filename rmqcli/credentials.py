@@ -65,16 +65,11 @@ def parse_credentials(text: str, *, source: str) -> Credentials:
     text = text.removeprefix("\ufeff")
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    if any("=" in line for line in lines) and not _is_yaml(lines):
-        try:
-            return _credentials(_parse_toml(text, source=source), source=source)
-        except ConfigError:
-            # Two bare lines whose secret happens to contain "=".
-            if not _is_bare(lines):
-                raise
-    if _is_yaml(lines):
+    if _names_a_field(lines, "="):
+        return _credentials(_parse_toml(text, source=source), source=source)
+    if _names_a_field(lines, ":"):
         return _credentials(_parse_yaml_lines(lines), source=source)
-    if _is_bare(lines):
+    if len(lines) in (2, 3):
         names = ("access_key", "secret_key", "security_token")
         return _credentials(dict(zip(names, lines, strict=False)), source=source)
     raise ConfigError(f"{source}: no access key and secret key in it", hint=_EXAMPLE)
@@ -91,23 +86,28 @@ def _read_private_file(path: str) -> str:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{path}: {reason}") from error
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path}: not a regular file")
-        if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(f"{path}: belongs to another user")
-        mode = stat.S_IMODE(status.st_mode)
-        if mode & 0o077:
-            raise ConfigError(
-                f"{path}: others can read or write it (mode {mode:04o})",
-                hint=f"run: chmod 600 {path}",
-            )
-        data = file.read(FILE_BYTES_MAX + 1)
+    try:
+        _check_private(os.fstat(handle), path)
+        data = os.read(handle, FILE_BYTES_MAX + 1)
+    finally:
+        os.close(handle)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
+def _check_private(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{path}: not a regular file")
+    if status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{path}: belongs to another user")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise ConfigError(
+            f"{path}: others can read or write it (mode {mode:04o})",
+            hint=f"run: chmod 600 {path}",
+        )
 
 
 def _parse_toml(text: str, *, source: str) -> dict[str, str]:
@@ -126,13 +126,10 @@ def _parse_toml(text: str, *, source: str) -> dict[str, str]:
     return values
 
 
-def _is_yaml(lines: list[str]) -> bool:
-    keys = (line.partition(":")[0].strip().lower() for line in lines if ":" in line)
-    return any(key in _FIELDS for key in keys)
-
-
-def _is_bare(lines: list[str]) -> bool:
-    return len(lines) in (2, 3)
+def _names_a_field(lines: list[str], separator: str) -> bool:
+    """Whether a line is `field<separator>...`: a bare secret may hold either sign."""
+    keys = (line.partition(separator) for line in lines)
+    return any(sign and key.strip().lower() in _FIELDS for key, sign, _ in keys)
 
 
 def _parse_yaml_lines(lines: list[str]) -> dict[str, str]:

@@ -153,7 +153,7 @@ def parse_position(text: str, *, tz: tzinfo | None) -> Position:
         return _parse_ago(text)
     if text.startswith("+"):
         return PlusN(_parse_long(text, start=1))
-    if text[:1].isdigit():
+    if _is_number(text[:1]):
         return AtOffset(_parse_long(text, start=0))
     raise _not_a_position(text)
 

@@ -232,7 +232,7 @@ def _lower_bound(epoch_ms: int, min_offset: int, max_offset: int, near: int) -> 
                 break
             low = entries[-1][0] + 1
             probe = low + step - 1
-        step *= 4
+        step *= 8
         if step > (high - low) // 2:
             probe = (low + high) // 2
     return ResolvedPosition(

@@ -33,9 +33,10 @@ class Terminal(io.StringIO):
 
     encoding = "utf-8"
     flushes = 0
+    is_terminal = True
 
     def isatty(self):
-        return True
+        return self.is_terminal
 
     def flush(self):
         self.flushes += 1
@@ -132,12 +133,15 @@ def test_csv_disarms_formulas(value, cell):
     assert text == f"a\r\n{cell}\r\n"
 
 
-def test_rows_appear_one_by_one_on_a_terminal_and_in_batches_elsewhere():
-    for stream, flushes in ((Terminal(), 4), (Terminal(), 1)):
-        stream.isatty = lambda f=flushes: f == 4
-        writer = RowWriter(columns=COLUMNS, fmt="jsonl", stream=stream)
-        writer.write([{"a": 1}, {"a": 2}, {"a": 3}])
-        assert stream.flushes == flushes
+@pytest.mark.parametrize(("is_terminal", "flushes"), [(True, 4), (False, 1)])
+def test_rows_appear_one_by_one_on_a_terminal_and_in_batches_elsewhere(
+    is_terminal, flushes
+):
+    stream = Terminal()
+    stream.is_terminal = is_terminal
+    writer = RowWriter(columns=COLUMNS, fmt="jsonl", stream=stream)
+    writer.write([{"a": 1}, {"a": 2}, {"a": 3}])
+    assert stream.flushes == flushes
 
 
 def test_emit_json_is_indented_and_safe():

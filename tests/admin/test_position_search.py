@@ -1,0 +1,234 @@
+"""The first offset stored at or after a time, whatever a broker's own search says.
+
+`Queue` answers as brokers do, old and new: the searches are copied from what
+ConsumeQueue does in 4.9 and in 5.1.1, with their known faults.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.admin.position_search import (
+    AskBrokerClock,
+    AskCommitted,
+    AskMaxOffset,
+    AskMinOffset,
+    AskOffsetByTime,
+    AskStoreTimes,
+    ResolvedPosition,
+    StoreTimes,
+    resolve_in_queue,
+)
+from rmqcli.position import (
+    Ago,
+    AtGroup,
+    AtOffset,
+    AtTime,
+    Earliest,
+    LastN,
+    Latest,
+    Now,
+    PlusN,
+)
+
+
+class Queue:
+    """One queue of a broker. `times` are the store times from `min_offset` on; None is
+    an offset that is no more. `kind` is which search it has.
+    """
+
+    def __init__(self, times, *, min_offset=0, kind="new", now=10_000, committed=None):
+        self.times = dict(enumerate(times, min_offset))
+        self.min_offset = min_offset
+        self.max_offset = min_offset + len(times)
+        self.kind = kind
+        self.now = now
+        self.committed = committed
+        self.rounds = 0
+
+    def answer(self, ask):
+        match ask:
+            case AskMinOffset():
+                return self.min_offset
+            case AskMaxOffset():
+                return self.max_offset
+            case AskBrokerClock():
+                return self.now
+            case AskCommitted():
+                return self.committed
+            case AskOffsetByTime(epoch_ms):
+                return self.search(epoch_ms)
+            case AskStoreTimes(queue_offset):
+                return self.pull(queue_offset)
+        raise AssertionError(ask)
+
+    def search(self, epoch_ms):
+        there = [(o, t) for o, t in self.times.items() if t is not None]
+        if self.kind == "useless" or not there:
+            return 0
+        if self.kind == "middle":
+            return self.max_offset // 2
+        if self.kind == "last":
+            return self.max_offset
+        if self.kind == "nearest":  # up to 5.1.0
+            return min(there, key=lambda entry: (abs(entry[1] - epoch_ms), entry[0]))[0]
+        young = [o for o, t in there if t >= epoch_ms]
+        if young and young[0] == self.min_offset:
+            return 0  # the base of the consume queue file, below the min offset
+        return young[0] if young else self.max_offset
+
+    def pull(self, queue_offset):
+        """At most three messages, none across a multiple of seven: a file's edge."""
+        if queue_offset >= self.max_offset:
+            return StoreTimes((), queue_offset)
+        edge = (queue_offset // 7 + 1) * 7
+        offsets = range(queue_offset, min(edge, queue_offset + 3, self.max_offset))
+        entries = [(o, self.times[o]) for o in offsets if self.times[o] is not None]
+        return StoreTimes(tuple(entries), offsets[-1] + 1)
+
+    def resolve(self, position, **settings):
+        search = resolve_in_queue(position, **settings)
+        answers = None
+        try:
+            while True:
+                asks = search.send(answers) if answers is not None else next(search)
+                self.rounds += 1
+                assert self.rounds < 200
+                answers = tuple(self.answer(ask) for ask in asks)
+        except StopIteration as stop:
+            return stop.value
+
+
+def at(epoch_ms):
+    return AtTime(epoch_ms, "")
+
+
+def truth(queue, epoch_ms):
+    young = [o for o, t in queue.times.items() if t is not None and t >= epoch_ms]
+    return min(young, default=queue.max_offset)
+
+
+KINDS = ["new", "nearest", "useless", "last"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("epoch_ms", "offset"),
+    [
+        (0, 100),  # before the first
+        (10, 100),  # the first
+        (11, 101),  # between two: the later
+        (20, 101),  # of three with the same time, the first
+        (21, 104),
+        (40, 105),  # the last
+        (41, 106),  # after the last: the max offset, not the last message
+        (10**12, 106),
+    ],
+)
+def test_boundaries(kind, epoch_ms, offset):
+    queue = Queue([10, 20, 20, 20, 30, 40], min_offset=100, kind=kind)
+    assert queue.resolve(at(epoch_ms)) == ResolvedPosition(
+        offset=offset, min_offset=100, max_offset=106, wanted=offset
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_queue(kind):
+    for min_offset in (0, 7):
+        queue = Queue([], min_offset=min_offset, kind=kind)
+        for position in (at(5), Now(), Ago(5), Earliest(), Latest(), LastN(3)):
+            resolved = queue.resolve(position)
+            assert resolved.offset == min_offset
+            assert resolved.note == ""
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0, 0, 1, 5]) | st.none(), max_size=60),
+    min_offset=st.integers(0, 20),
+    epoch_ms=st.integers(0, 300),
+    kind=st.sampled_from(KINDS),
+)
+def test_the_first_not_older_in_any_queue(gaps, min_offset, epoch_ms, kind):
+    """Equal times, holes, a trimmed start, any search: the answer is the same."""
+    times, now = [], 0
+    for gap in gaps:
+        now += gap or 0
+        times.append(None if gap is None else now)
+    queue = Queue(times, min_offset=min_offset, kind=kind)
+    assert queue.resolve(at(epoch_ms)).offset == truth(queue, epoch_ms)
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [("new", 3), ("nearest", 3)])
+def test_a_good_hint_needs_one_look(kind, rounds):
+    queue = Queue(range(0, 100_000, 10), kind=kind)
+    assert queue.resolve(at(50_005)).offset == 5001
+    assert queue.rounds <= rounds
+
+
+def test_a_bad_hint_needs_few_looks():
+    """A million messages, and a search that is no help."""
+    queue = Queue(range(1_000_000), kind="useless")
+    assert queue.resolve(at(777_777)).offset == 777_777
+    assert queue.rounds <= 30
+
+
+def test_many_messages_of_one_millisecond():
+    """A batch of thousands shares one time; an old search lands anywhere in it."""
+    queue = Queue([5] * 500 + [7] * 5000 + [9] * 500, kind="middle")
+    assert queue.resolve(at(6)).offset == 500
+    assert queue.rounds <= 30
+
+
+def test_now_is_not_latest():
+    """Messages may be stored after the moment that was asked about."""
+    queue = Queue([1, 2, 9, 11, 12], now=10)
+    assert queue.resolve(Now()).offset == 3
+    assert queue.resolve(Latest()).offset == 5
+    assert queue.resolve(Ago(8)).offset == 1
+    assert queue.resolve(Ago(10**15)).offset == 0
+
+
+@pytest.mark.parametrize(
+    ("position", "offset", "wanted", "note"),
+    [
+        (Earliest(), 10, 10, ""),
+        (Latest(), 20, 20, ""),
+        (AtOffset(15), 15, 15, ""),
+        (AtOffset(20), 20, 20, ""),
+        (AtOffset(9), 10, 9, "9 is expired, the oldest is 10"),
+        (AtOffset(21), 20, 21, "21 is not written yet, the end is 20"),
+        (LastN(3), 17, 17, ""),
+        (LastN(100), 10, 10, ""),
+        (PlusN(4), 14, 14, ""),
+        (PlusN(40), 20, 50, "50 is not written yet, the end is 20"),
+    ],
+)
+def test_positions_by_number(position, offset, wanted, note):
+    queue = Queue([1] * 10, min_offset=10)
+    assert queue.resolve(position) == ResolvedPosition(
+        offset=offset, min_offset=10, max_offset=20, wanted=wanted, note=note
+    )
+    assert queue.rounds == 1
+
+
+def test_plus_counts_from_the_start_of_the_range():
+    queue = Queue([1] * 10, min_offset=10)
+    assert queue.resolve(PlusN(4), start_offset=12).offset == 16
+
+
+def test_where_a_group_stands():
+    assert Queue([1] * 5, committed=3).resolve(AtGroup("g")).offset == 3
+    never = Queue([1] * 5).resolve(AtGroup("g"))
+    assert (never.offset, never.note) == (None, "group g has committed nothing here")
+    expired = Queue([1] * 5, min_offset=4, committed=3).resolve(AtGroup("g"))
+    assert (expired.offset, expired.wanted) == (4, 3)
+
+
+def test_ends_that_make_no_sense_are_an_empty_queue():
+    """A broker may answer min above max while it trims a queue, and -1 for none."""
+    queue = Queue([])
+    queue.min_offset, queue.max_offset = 9, -1
+    resolved = queue.resolve(Earliest())
+    assert (resolved.min_offset, resolved.max_offset, resolved.offset) == (0, 0, 0)

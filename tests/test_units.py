@@ -1,0 +1,112 @@
+"""Durations, sizes and times, to and from text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.errors import TextError
+from rmqcli.units import (
+    format_duration,
+    format_rfc3339,
+    format_size,
+    parse_duration_ms,
+    parse_size_bytes,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("500ms", 500),
+        ("5s", 5_000),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("7d", 604_800_000),
+        ("0s", 0),
+        ("1h30m", 5_400_000),
+        ("1d1h1m1s1ms", 90_061_001),
+    ],
+)
+def test_durations(text, milliseconds):
+    assert parse_duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0B", 0), ("100B", 100), ("64KiB", 65_536), ("4MiB", 4_194_304), ("1GiB", 2**30)],
+)
+def test_sizes(text, size):
+    assert parse_size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "-5s", "+5s", "s", "5 s", "5.5s", "1e3s", "5S", "5sx", "1" * 19 + "s",
+     "36526d", "\u0665s", "inf", "5s\n"],
+)  # fmt: skip
+def test_bad_durations(text):
+    with pytest.raises(TextError) as caught:
+        parse_duration_ms(text)
+    assert 0 <= caught.value.start <= caught.value.end <= max(len(text) + 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "64", "64KB", "64kib", "-1B", "1.5MiB", "9" * 18 + "GiB"]
+)
+def test_bad_sizes(text):
+    with pytest.raises(TextError):
+        parse_size_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1000, "1s"),
+        (2550, "2.5s"),
+        (59_999, "59.9s"),
+        (60_000, "1m"),
+        (61_000, "1m1s"),
+        (3_600_000, "1h"),
+        (3_900_000, "1h5m"),
+        (90_000_000, "1d1h"),
+        (86_400_000, "1d"),
+        (-1500, "-1.5s"),
+    ],
+)
+def test_durations_for_people(milliseconds, text):
+    assert format_duration(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (1536, "1.5KiB"), (4 << 20, "4MiB")],
+)
+def test_sizes_for_people(size, text):
+    assert format_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("epoch_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1767323045678, "2026-01-02T03:04:05.678Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, None),
+        (2**63 - 1, None),
+        (-(2**63), None),
+    ],
+)
+def test_times(epoch_ms, text):
+    assert format_rfc3339(epoch_ms) == text
+
+
+@given(st.integers(0, 36_525 * 86_400_000))
+def test_written_durations_can_be_read(milliseconds):
+    text = format_duration(milliseconds)
+    if "." not in text:
+        assert parse_duration_ms(text) <= milliseconds
