@@ -1,0 +1,97 @@
+"""Requests about the clients that are connected to a broker.
+
+Source: AdminBrokerProcessor and ConsumerManageProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call
+from rmqcli.wire.bodies_consumer import (
+    parse_consumer_connection,
+    parse_consumer_list,
+    parse_consumer_running_info,
+    parse_producer_connection,
+)
+from rmqcli.wire.bodies_route import parse_topic_list
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers_admin import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.wire.bodies_consumer import (
+        Connection,
+        ConsumerConnection,
+        ConsumerRunningInfo,
+    )
+    from rmqcli.wire.command import RemotingCommand
+
+
+def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
+    """The group's members on this broker, None when nobody is online (code 206)."""
+    return make_call(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        _consumer_connection,
+        what=f"members of group {group}",
+        header=GetConsumerConnectionListRequestHeader(consumer_group=group),
+        also_ok=(ResponseCode.CONSUMER_NOT_ONLINE,),
+    )
+
+
+def get_producer_connection_list(group: str) -> Call[tuple[Connection, ...]]:
+    """The producers of a producer group on this broker; code 1 when there are none."""
+    return make_call(
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        lambda answer: parse_producer_connection(answer.body),
+        what=f"producers of group {group}",
+        header=GetProducerConnectionListRequestHeader(producer_group=group),
+    )
+
+
+def get_consumer_list_by_group(group: str) -> Call[list[str]]:
+    """The client ids of the group's members; code 1 when there are none."""
+    return make_call(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        lambda answer: parse_consumer_list(answer.body),
+        what=f"client ids of group {group}",
+        header=GetConsumerListByGroupRequestHeader(consumer_group=group),
+    )
+
+
+def get_consumer_running_info(
+    group: str, client_id: str, *, jstack: bool = False
+) -> Call[ConsumerRunningInfo]:
+    """What one member holds, asked through the broker, which waits up to 10 s for it."""
+    return make_call(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        lambda answer: parse_consumer_running_info(answer.body),
+        what=f"running info of {client_id}",
+        header=GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=jstack
+        ),
+    )
+
+
+def query_topics_by_consumer(group: str) -> Call[list[str]]:
+    """Topics in which the group has committed offsets (5.0 and later)."""
+    return make_call(
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        lambda answer: parse_topic_list(answer.body),
+        what=f"topics of group {group}",
+        header=QueryTopicsByConsumerRequestHeader(group=group),
+        needs_version=V5_0_0,
+    )
+
+
+def _consumer_connection(answer: RemotingCommand) -> ConsumerConnection | None:
+    if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        return None
+    return parse_consumer_connection(answer.body)
