@@ -8,6 +8,7 @@ the first line of the function's docstring.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,7 @@ class CommandEntry:
     help: str
 
 
-#: Commands in the order of `rmq --help`.
-COMMANDS = (
+_ALL = (
     CommandEntry(
         "tail",
         "rmqcli.cli.tail",
@@ -95,6 +95,15 @@ COMMANDS = (
         "List brokers with their addresses, versions and rates.",
     ),
 )
+
+
+def _is_built(entry: CommandEntry) -> bool:
+    file_name = entry.module.rpartition(".")[2] + ".py"
+    return Path(__file__).with_name(file_name).is_file()
+
+
+#: Commands in the order of `rmq --help`; one that is not built is not offered.
+COMMANDS = tuple(filter(_is_built, _ALL))
 
 #: Help of the names that only hold other commands.
 GROUPS = {

@@ -72,8 +72,9 @@ class CommandGroup(TyperGroup):
             (name, entry if isinstance(entry, str) else entry.help)
             for name, entry in self._entries.items()
         ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:

@@ -22,16 +22,15 @@ import typer
 
 from rmqcli.cli.messages import Messages, color_is_on
 from rmqcli.cli.output import TABLE_FORMATS, Column, write_field_help
+from rmqcli.config import NAMESRV_DEFAULT, ClientConfig
 from rmqcli.errors import TextError, UsageError
 from rmqcli.queue_selector import QueueSelector, parse_queue_selector
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
-    from rmqcli.config import ClientConfig
     from rmqcli.transport.tls import TlsOptions
 
-NAMESRV_DEFAULT = "127.0.0.1:9876"
 NAMESRV_PORT_DEFAULT = 9876
 COLORS = ("auto", "always", "never")
 
@@ -72,7 +71,6 @@ class Common:
 
         Call it once: with `--acl-file -` it uses up stdin.
         """
-        from rmqcli.config import ClientConfig
         from rmqcli.credentials import load_credentials
 
         credentials = load_credentials(
@@ -210,6 +208,13 @@ def position_option(*names: str, **settings: Any) -> Any:
     )
 
 
+def _parse_timeout_ms(text: str) -> int:
+    timeout_ms = parse_duration_ms(text)
+    if not timeout_ms:
+        raise TextError(text, "must be over 0", start=0, end=len(text))
+    return timeout_ms
+
+
 def _parse_position(text: str) -> Any:
     from rmqcli.position import parse_position  # few commands need it
 
@@ -264,7 +269,7 @@ def _build_common(
         int,
         _common(
             "--timeout",
-            parser=option_parser(parse_duration_ms),
+            parser=option_parser(_parse_timeout_ms),
             metavar="DURATION",
             show_default=False,
             help="Longest wait for the cluster.  [default: 5s]",
