@@ -1,4 +1,4 @@
-"""How far long work has come: a bar in place on a terminal, a line now and then elsewhere.
+"""How far long work has come: a bar on a terminal, a line now and then elsewhere.
 
 Written to stderr, nothing with `-q`. A terminal is redrawn ten times a second at most,
 elsewhere there is a line every ten seconds, so a log stays readable.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from typing import Self
 
 from rmqcli.cli.messages import Messages, is_terminal
 from rmqcli.clock import SYSTEM_CLOCK, Clock
@@ -60,7 +61,7 @@ class Progress:
         """Take the bar away."""
         self._messages.clear_progress()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
