@@ -1,6 +1,6 @@
 """From an answer's code to an error of ours: the one table.
 
-Source: ResponseCode and RemotingSysResponseCode in apache/rocketmq; what each code means
+Source: ResponseCode and RemotingSysResponseCode in apache/rocketmq; what a code means
 for the person who asked is ours.
 """
 

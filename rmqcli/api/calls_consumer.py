@@ -69,7 +69,7 @@ def get_consumer_list_by_group(group: str) -> Call[list[str]]:
 def get_consumer_running_info(
     group: str, client_id: str, *, jstack: bool = False
 ) -> Call[ConsumerRunningInfo]:
-    """What one member holds, asked through the broker, which waits up to 10 s for it."""
+    """What one member holds. The broker asks it, and waits up to 10 s."""
     return make_call(
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         lambda answer: parse_consumer_running_info(answer.body),

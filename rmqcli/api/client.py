@@ -1,0 +1,288 @@
+"""Carries calls out: name server fail-over, routes, masters and slaves, versions.
+
+No thread: whoever waits drives the sockets. A client is used by one thread at a time.
+
+Decisions:
+- The name server that answered last is asked first; the others follow within the same
+  deadline. "Topic does not exist" is an answer, not a reason to ask the next one.
+- Every answer says its sender's version, so the version of a broker is usually known
+  before it is needed. A call that needs a newer broker fails at once: a broker before
+  4.9.2 would never answer it.
+- Brokers advertise addresses that need not be reachable from here (containers); errors
+  about such an address say so and which broker advertised it.
+
+Source: MQClientInstance, MQClientAPIImpl, PullAPIWrapper in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from rmqcli.api.calls_namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.api.pending import Pending
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.errors import (
+    ConnectError,
+    DeadlineError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+    UnsupportedError,
+)
+from rmqcli.model import MASTER_ID
+from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.command import RemotingCommand
+from rmqcli.wire.version import version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.api.call import Call
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.transport.reply import Reply
+    from rmqcli.wire.bodies_route import ClusterInfo
+
+T = TypeVar("T")
+
+
+class Client:
+    """A cluster, as seen through its name servers."""
+
+    def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.config = config
+        self.clock = clock
+        self.remoting = RemotingClient(
+            TransportOptions(
+                tls=config.tls,
+                credentials=config.credentials,
+                connect_timeout_ms=min(config.timeout_ms, 3_000),
+            ),
+            clock=clock,
+        )
+        #: name servers, the one that answered last first
+        self._namesrvs = list(config.namesrv)
+        self._routes: dict[str, TopicRoute] = {}
+        self._cluster_info: ClusterInfo | None = None
+        #: address -> MQVersion ordinal, as its last answer said
+        self._versions: dict[str, int] = {}
+        #: address -> the broker that advertises it
+        self._advertised: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection. Idempotent."""
+        self.remoting.close()
+
+    def submit(
+        self,
+        address: str,
+        call: Call[T],
+        *,
+        timeout_ms: int | None = None,
+        on_done: Callable[[Pending[T]], None] | None = None,
+    ) -> Pending[T]:
+        """Put `call` on its way; `on_done` runs while somebody waits or polls.
+
+        Blocks only for a call that needs a version when the peer's is not known yet.
+        Raises UnsupportedError when the peer is too old.
+        """
+        if call.needs_version:
+            self._check_version(address, call)
+        pending = Pending(call, address, learn=self._learn, explain=self._explain)
+
+        def tell(_reply: Reply) -> None:
+            if on_done is not None:
+                on_done(pending)
+
+        pending.attach(
+            self.remoting.submit(
+                address,
+                RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body),
+                timeout_ms=self.config.timeout_ms if timeout_ms is None else timeout_ms,
+                on_done=None if on_done is None else tell,
+            )
+        )
+        return pending
+
+    def invoke(
+        self, address: str, call: Call[T], *, timeout_ms: int | None = None
+    ) -> T:
+        """Submit, wait, and return the answer or raise."""
+        pending = self.submit(address, call, timeout_ms=timeout_ms)
+        self.remoting.wait([pending.reply])
+        return pending.result()
+
+    def gather(self, pendings: Iterable[Pending[T]]) -> list[T | RmqError]:
+        """Wait for all; answers and errors in the same order."""
+        everything = list(pendings)
+        self.remoting.wait([pending.reply for pending in everything])
+        return [pending.outcome() for pending in everything]
+
+    def poll(self, timeout_ms: int) -> int:
+        """Drive the sockets one turn; how many requests ended."""
+        return self.remoting.poll(timeout_ms)
+
+    def namesrv(self, call: Call[T], *, timeout_ms: int | None = None) -> T:
+        """Ask the name servers one after the other until one answers."""
+        deadline = Deadline(
+            self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
+        )
+        errors: list[TransportError] = []
+        for tried, address in enumerate(list(self._namesrvs)):
+            waiting = len(self._namesrvs) - tried
+            # A hung server must leave the ones behind it their share.
+            share_ms = max(1, deadline.left_ms() // waiting)
+            try:
+                answer = self.invoke(address, call, timeout_ms=share_ms)
+            except TransportError as error:
+                errors.append(error)
+                continue
+            except RmqError:
+                self._prefer(address)
+                raise
+            self._prefer(address)
+            return answer
+        raise self._no_namesrv(errors)
+
+    def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Where the topic's queues are. Raises NotFoundError for an unknown topic."""
+        found = None if refresh else self._routes.get(topic)
+        if found is None:
+            found = self.namesrv(get_route_info_by_topic(topic))
+            self._remember(topic, found)
+        return found
+
+    def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | RmqError]:
+        """The routes of many topics, asked for together; errors as values.
+
+        A topic whose name server did not answer is asked for again at the next one.
+        """
+        wanted = dict.fromkeys(topics)
+        result: dict[str, TopicRoute | RmqError] = {
+            topic: self._routes[topic] for topic in wanted if topic in self._routes
+        }
+        for address in list(self._namesrvs):
+            open_topics = [
+                t for t in wanted if isinstance(result.get(t), TransportError | None)
+            ]
+            if not open_topics:
+                break
+            pendings = [
+                self.submit(address, get_route_info_by_topic(topic))
+                for topic in open_topics
+            ]
+            for topic, outcome in zip(open_topics, self.gather(pendings), strict=True):
+                result[topic] = outcome
+                if not isinstance(outcome, RmqError):
+                    self._remember(topic, outcome)
+        return result
+
+    def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
+        """Every broker of every cluster."""
+        if self._cluster_info is None or refresh:
+            self._cluster_info = info = self.namesrv(get_broker_cluster_info())
+            for name, broker in info.brokers.items():
+                for address in broker.addresses.values():
+                    self._advertised[address] = name
+        return self._cluster_info
+
+    def masters(self) -> dict[str, str]:
+        """Broker name to master address, of every broker that has one."""
+        return {
+            name: broker.master_address
+            for name, broker in sorted(self.cluster_info().brokers.items())
+            if broker.master_address is not None
+        }
+
+    def master_of(self, route: TopicRoute, broker_name: str) -> str:
+        """The address of the master of `broker_name`. Raises NotFoundError."""
+        broker = route.broker(broker_name)
+        if broker is None or broker.master_address is None:
+            raise _no_broker(route.topic, broker_name, "has no master now")
+        return broker.master_address
+
+    def reader_of(
+        self, queue: MessageQueue, *, suggest_broker_id: int | None = None
+    ) -> str:
+        """Where to pull `queue` from: as suggested, else the master, else a slave.
+
+        A suggestion of a broker id that the route does not have is passed over.
+        """
+        broker = self.route(queue.topic).broker(queue.broker_name)
+        addresses = {} if broker is None else broker.addresses
+        for broker_id in (suggest_broker_id, MASTER_ID, *sorted(addresses)):
+            if broker_id is not None and broker_id in addresses:
+                return addresses[broker_id]
+        raise _no_broker(queue.topic, queue.broker_name, "is not in the topic's route")
+
+    def broker_version(self, address: str) -> int:
+        """The MQVersion ordinal of the peer; asks for it when no answer told it yet."""
+        if address not in self._versions:
+            from rmqcli.api.calls_config import get_broker_runtime_info
+
+            self.invoke(address, get_broker_runtime_info())
+        return self._versions[address]
+
+    def _check_version(self, address: str, call: Call[T]) -> None:
+        version = self.broker_version(address)
+        if version < call.needs_version:
+            raise UnsupportedError(
+                f"{call.what}: {address} runs RocketMQ {version_name(version)}, and"
+                f" that needs {version_name(call.needs_version)}"
+            )
+
+    def _learn(self, address: str, answer: RemotingCommand) -> None:
+        self._versions[address] = answer.version
+
+    def _remember(self, topic: str, route: TopicRoute) -> None:
+        self._routes[topic] = route
+        for broker in route.brokers:
+            for address in broker.addresses.values():
+                self._advertised[address] = broker.broker_name
+
+    def _prefer(self, address: str) -> None:
+        self._namesrvs.remove(address)
+        self._namesrvs.insert(0, address)
+
+    def _explain(self, error: RmqError) -> None:
+        """Say of an unreachable address that a broker advertised it."""
+        if not isinstance(error, ConnectError | DeadlineError):
+            return
+        broker_name = self._advertised.get(error.address)
+        if broker_name is not None and error.address not in self._versions:
+            error.hint = (
+                f"{broker_name} advertises {error.address}; if it cannot be reached"
+                " from here (a container's address?), set brokerIP1 and listenPort of"
+                " that broker to what can"
+            )
+
+    def _no_namesrv(self, errors: list[TransportError]) -> TransportError:
+        last = errors[-1]
+        if len(errors) == 1:
+            if not last.hint:
+                last.hint = "name the name servers with -n HOST:PORT or NAMESRV_ADDR"
+            return last
+        reasons = "; ".join(error.message for error in errors)
+        return type(last)(
+            f"no name server of {len(errors)} answered: {reasons}",
+            address=last.address,
+            hint="name the name servers with -n HOST:PORT;HOST:PORT or NAMESRV_ADDR",
+        )
+
+
+def _no_broker(topic: str, broker_name: str, why: str) -> NotFoundError:
+    return NotFoundError(
+        f"broker {broker_name} of topic {topic} {why}",
+        code=int(ResponseCode.BROKER_NOT_EXIST),
+        name=ResponseCode.BROKER_NOT_EXIST.name,
+        hint="see which brokers are there with: rmq brokers",
+    )
