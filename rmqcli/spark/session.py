@@ -34,9 +34,13 @@ if TYPE_CHECKING:
 _LOCAL_TRIES: Final = 3
 _JVM_EXIT_S: Final = 10
 
-#: Our JVM only schedules: the small collector and the quick compiler start sooner.
+#: Our JVM only schedules, so all that counts is how soon it is up: the small collector,
+#: the quick compiler, no full collection while classes load, and no second proof of
+#: Spark's own jars (the last alone: 5.3 -> 4.1 s until the first task is done).
 _LOCAL_JAVA_OPTIONS: Final = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+PerfDisableSharedMem"
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m "
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions "
+    "-XX:-BytecodeVerificationRemote"
 )
 
 
@@ -60,7 +64,7 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     folder = tempfile.mkdtemp(prefix="rmq-spark-")
     try:
         with _environment(options, folder), _sigint_kept():
-            context = _start(options)
+            context = _start(options, folder)
         try:
             if not is_local(options.master):
                 context.addPyFile(zip_package(folder))
@@ -68,7 +72,7 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
         except BaseException:
             _stop(context, orderly=False)
             raise
-        _stop(context, orderly=True)
+        _stop(context, orderly=not is_local(options.master))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -83,8 +87,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def settings(options: SessionOptions) -> dict[str, str]:
-    """Spark's settings; those of a cluster stay the cluster's."""
+def settings(options: SessionOptions, folder: str) -> dict[str, str]:
+    """Spark's settings; those of a cluster stay the cluster's.
+
+    `folder` takes everything that Spark itself keeps on the disk.
+    """
     workers = max(1, min(cores(), options.workers_max))
     chosen = {
         "spark.app.name": options.name,
@@ -96,7 +103,11 @@ def settings(options: SessionOptions) -> dict[str, str]:
         chosen |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraJavaOptions": _LOCAL_JAVA_OPTIONS,
+            "spark.driver.extraJavaOptions": (
+                f'{_LOCAL_JAVA_OPTIONS} "-Djava.io.tmpdir={folder}"'
+            ),
+            "spark.local.dir": folder,
+            "spark.python.daemon.module": "rmqcli.spark.daemon",
             # The package may have been found through sys.path alone.
             "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
         }
@@ -113,7 +124,7 @@ def zip_package(folder: str) -> str:
     return path
 
 
-def _start(options: SessionOptions) -> SparkContext:
+def _start(options: SessionOptions, folder: str) -> SparkContext:
     # Spark's own words, and py4j's when a call is cut short, are for the log.
     logging.getLogger("py4j").propagate = False
     from py4j.protocol import Py4JError
@@ -122,23 +133,29 @@ def _start(options: SessionOptions) -> SparkContext:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False)
-    conf.setAll(list(settings(options).items()))
+    conf.setAll(list(settings(options, folder).items()))
     try:
         with open(options.log_path, "ab") as log:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
-        return SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
+        context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
     except (PySparkException, Py4JError, OSError) as error:
         raise RmqError(
             f"Spark did not start: {last_words(options.log_path) or error}",
             hint=f"its log is {options.log_path}",
         ) from error
+    # It would print a traceback when the JVM ends before we do.
+    server = context._accumulatorServer  # noqa: SLF001  # PySpark has no option for it
+    server.handle_error = lambda *_: None
+    return context
 
 
 def _stop(context: SparkContext, *, orderly: bool) -> None:
-    """Stop Spark and wait for its JVM to be gone.
+    """Stop Spark; its JVM is gone when this returns.
 
-    Not `orderly` asks the JVM nothing: a call that was interrupted may have left the
-    line to it out of step. Its own shutdown hooks tidy up when it is told to end.
+    Not `orderly` asks the JVM nothing and kills it, which saves 1.5 s: everything it
+    keeps is in a folder that goes with it. After an interrupt there is no other way,
+    because a call that was cut short leaves the line to it out of step. A cluster is
+    left in order, so that its master knows.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -148,20 +165,31 @@ def _stop(context: SparkContext, *, orderly: bool) -> None:
         # A JVM that died has nothing left to stop.
         with contextlib.suppress(Py4JError, OSError):
             context.stop()
-    with contextlib.suppress(Py4JError, OSError):
-        gateway.shutdown()
-    process = gateway.proc
-    if process is not None:
-        process.stdin.close()
-        process.terminate()
-        try:
-            process.wait(_JVM_EXIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    # Objects collected from now on need not be told of to the JVM.
+    gateway._gateway_client.is_connected = False  # noqa: SLF001
+    server = context._accumulatorServer  # noqa: SLF001
+    ending = threading.Thread(target=server.shutdown) if server is not None else None
+    if ending is not None:
+        ending.start()  # it waits until the JVM hangs up
+    _end_process(gateway.proc, at_once=not orderly)
+    if ending is not None:
+        ending.join()
+    gateway.close()
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
     SparkContext._active_spark_context = None  # noqa: SLF001
+
+
+def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if at_once:
+        process.kill()
+    try:
+        process.wait(_JVM_EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def last_words(log_path: str) -> str:
