@@ -180,7 +180,8 @@ class Client:
                 self.submit(address, get_route_info_by_topic(topic))
                 for topic in open_topics
             ]
-            for topic, outcome in zip(open_topics, self.gather(pendings), strict=True):
+            outcomes = self.gather(pendings)
+            for topic, outcome in zip(open_topics, outcomes, strict=True):
                 result[topic] = outcome
                 if not isinstance(outcome, RmqError):
                     self._remember(topic, outcome)
