@@ -1,0 +1,242 @@
+"""The client's promises: fail-over, one deadline, versions, and errors that explain."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rmqcli.api.calls_consumer import query_topics_by_consumer
+from rmqcli.api.calls_namesrv import get_all_topic_list
+from rmqcli.api.calls_offset import get_max_offset, query_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.errors import (
+    BodyError,
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    NotFoundError,
+    UnsupportedError,
+)
+from rmqcli.model import MessageQueue
+from tests.transport.peer import Peer, free_port, silent
+
+TOPICS = b'{"topicList":["T"]}'
+
+
+def route_body(*addresses):
+    """A route with one broker whose ids count from 0."""
+    table = ",".join(f'"{i}":"{a}"' for i, a in enumerate(addresses))
+    return (
+        '{"brokerDatas":[{"brokerAddrs":{' + table + '},"brokerName":"b-a",'
+        '"cluster":"C"}],"queueDatas":[{"brokerName":"b-a","perm":6,'
+        '"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":2}]}'
+    ).encode()
+
+
+def answering(**fields):
+    """A script that answers everything with these fields."""
+
+    def script(connection):
+        for request in connection.requests():
+            connection.answer(request, **({"ext_fields": {}, "body": b""} | fields))
+
+    return script
+
+
+def client_of(*addresses, timeout_ms=5000):
+    return Client(ClientConfig(namesrv=addresses, timeout_ms=timeout_ms))
+
+
+def test_a_dead_name_server_is_passed_over():
+    dead = f"127.0.0.1:{free_port()}"
+    with (
+        Peer(answering(body=TOPICS)) as peer,
+        client_of(dead, peer.address) as client,
+    ):
+        assert client.namesrv(get_all_topic_list()) == ["T"]
+
+
+def test_a_hung_name_server_leaves_the_next_its_share():
+    with (
+        Peer(silent) as hung,
+        Peer(answering(body=TOPICS)) as peer,
+        client_of(hung.address, peer.address, timeout_ms=600) as client,
+    ):
+        assert client.namesrv(get_all_topic_list()) == ["T"]
+        # The one that answered is asked first from now on.
+        start = time.monotonic()
+        client.namesrv(get_all_topic_list())
+        assert time.monotonic() - start < 0.25
+
+
+def test_no_topic_is_an_answer_and_not_a_reason_to_go_on():
+    with (
+        Peer(answering(code=17, remark="No topic route info")) as first,
+        Peer(answering(body=route_body("127.0.0.1:1"))) as second,
+        client_of(first.address, second.address) as client,
+    ):
+        with pytest.raises(NotFoundError):
+            client.route("T")
+        assert second.accepted == 0
+
+
+def test_when_none_answers_the_error_names_them_all():
+    dead = [f"127.0.0.1:{free_port()}", "127.0.0.1:1"]
+    with client_of(*dead) as client, pytest.raises(ConnectError) as caught:
+        client.cluster_info()
+
+    assert all(address in caught.value.message for address in dead)
+    assert "-n" in caught.value.hint
+
+
+def test_routes_are_asked_for_together_and_again_at_the_next_name_server():
+    with (
+        Peer(answering(body=route_body("127.0.0.1:1"))) as peer,
+        client_of("127.0.0.1:1", peer.address) as client,
+    ):
+        routes = client.routes(["A", "B"])
+
+        assert [r.read_queues()[0].topic for r in routes.values()] == ["A", "B"]
+
+
+def test_an_advertised_address_out_of_reach_is_explained():
+    """The usual container trouble: the route names an address of another network."""
+    with (
+        Peer(answering(body=route_body("127.0.0.1:1"))) as peer,
+        client_of(peer.address) as client,
+    ):
+        address = client.master_of(client.route("T"), "b-a")
+        with pytest.raises(ConnectError) as caught:
+            client.invoke(address, get_max_offset("T", 0))
+
+    assert "b-a advertises 127.0.0.1:1" in caught.value.hint
+    assert "brokerIP1" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("suggested", "port"),
+    [(None, 1), (0, 1), (1, 2), (99, 1)],  # 99: no such broker, so the master
+)
+def test_a_pull_goes_where_the_broker_suggests(suggested, port):
+    with (
+        Peer(answering(body=route_body("127.0.0.1:1", "127.0.0.1:2"))) as peer,
+        client_of(peer.address) as client,
+    ):
+        queue = MessageQueue("T", "b-a", 0)
+
+        address = client.reader_of(queue, suggest_broker_id=suggested)
+
+        assert address == f"127.0.0.1:{port}"
+
+
+def test_a_slave_serves_while_there_is_no_master():
+    body = route_body("127.0.0.1:1").replace(b'"0":', b'"3":')
+    with Peer(answering(body=body)) as peer, client_of(peer.address) as client:
+        assert client.reader_of(MessageQueue("T", "b-a", 1)) == "127.0.0.1:1"
+        with pytest.raises(NotFoundError, match="has no master"):
+            client.master_of(client.route("T"), "b-a")
+        assert client.route("T").write_queues() == []
+
+
+def test_a_code_that_an_old_broker_ignores_is_never_sent_to_it():
+    asked = []
+
+    def old_broker(connection):
+        for request in connection.requests():
+            asked.append(request.code)
+            if request.code == 28:
+                body = b'{"table":{}}'
+                connection.answer(request, version=333, ext_fields={}, body=body)
+
+    with (
+        Peer(old_broker) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(UnsupportedError, match=r"4\.6\.0.*needs 5\.0\.0"),
+    ):
+        client.invoke(peer.address, query_topics_by_consumer("g"))
+
+    assert asked == [28]
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "kind"),
+    [
+        (1, "boom", BrokerError),
+        (1, "org.apache.rocketmq.acl.common.AclException: no", DeniedError),
+        (2, "[OVERLOAD]", BusyError),
+        (3, "request type 9 not supported", UnsupportedError),
+        (16, "no", DeniedError),
+        (17, "no topic", NotFoundError),
+        (26, "no group", NotFoundError),
+        (4242, "from the future", BrokerError),
+    ],
+)
+def test_codes_become_errors_that_say_who_and_why(code, remark, kind):
+    with (
+        Peer(answering(code=code, remark=remark)) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(kind) as caught,
+    ):
+        client.invoke(peer.address, get_max_offset("T", 0))
+
+    assert peer.address in caught.value.message
+
+
+def test_22_means_no_offset_and_is_not_an_error():
+    with Peer(answering(code=22)) as peer, client_of(peer.address) as client:
+        assert client.invoke(peer.address, query_consumer_offset("g", "T", 0)) is None
+
+
+def test_a_body_that_makes_no_sense_names_its_sender():
+    with (
+        Peer(answering(body=b"{")) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(BodyError) as caught,
+    ):
+        client.namesrv(get_all_topic_list())
+
+    assert peer.address in caught.value.hint
+
+
+def test_gather_keeps_the_order_and_gives_errors_as_values():
+    with (
+        Peer(answering(ext_fields={"offset": "7"})) as good,
+        Peer(silent) as hung,
+        client_of(good.address, timeout_ms=400) as client,
+    ):
+        addresses = [hung.address, good.address, "127.0.0.1:1"]
+        outcomes = client.gather(
+            [client.submit(address, get_max_offset("T", 0)) for address in addresses]
+        )
+
+    assert isinstance(outcomes[0], DeadlineError)
+    assert outcomes[1] == 7
+    assert isinstance(outcomes[2], ConnectError)
+
+
+def test_on_done_runs_while_polling():
+    done: list[int] = []
+    with (
+        Peer(answering(ext_fields={"offset": "7"})) as peer,
+        client_of(peer.address) as client,
+    ):
+        client.submit(
+            peer.address,
+            get_max_offset("T", 0),
+            on_done=lambda pending: done.append(pending.result()),
+        )
+        limit = time.monotonic() + 5
+        while not done and time.monotonic() < limit:
+            client.poll(50)
+
+    assert done == [7]
+
+
+@pytest.mark.parametrize("values", [{"namesrv": ()}, {"timeout_ms": 0}])
+def test_config_refuses_what_cannot_work(values):
+    with pytest.raises(ValueError, match=next(iter(values))):
+        ClientConfig(**values)
