@@ -15,7 +15,7 @@ Source: ConsumeQueue#getOffsetInQueueByTime, DefaultMessageStore#getOffsetInQueu
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqcli.position import (
     Ago,
@@ -57,7 +57,7 @@ class AskStoreTimes:
 
 @dataclass(frozen=True, slots=True)
 class AskBrokerClock:
-    """The broker's present time; answered with epoch ms, an int."""
+    """The broker's present time; answered with BrokerClock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,15 @@ class StoreTimes:
     next_offset: int
 
 
-Answer = int | StoreTimes | None
+@dataclass(frozen=True, slots=True)
+class BrokerClock:
+    """A broker's present time, to the second, and what is odd about it."""
+
+    epoch_ms: int
+    note: str = ""
+
+
+Answer = int | StoreTimes | BrokerClock | None
 Search = Generator[tuple[Ask, ...], tuple[Answer, ...], "ResolvedPosition"]
 
 
@@ -186,9 +194,12 @@ def _before_broker_clock(ago_ms: int) -> Search:
         AskBrokerClock(),
     )
     min_offset, max_offset = _checked_ends(min_answer, max_answer)
-    epoch_ms = max(0, _int(now) - ago_ms)
+    if not isinstance(now, BrokerClock):
+        raise TypeError(f"not a time: {now!r}")
+    epoch_ms = max(0, now.epoch_ms - ago_ms)
     (near,) = yield (AskOffsetByTime(epoch_ms),)
-    return (yield from _lower_bound(epoch_ms, min_offset, max_offset, _int(near)))
+    found = yield from _lower_bound(epoch_ms, min_offset, max_offset, _int(near))
+    return replace(found, note=now.note)
 
 
 def _at_group(group: str) -> Search:

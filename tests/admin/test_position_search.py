@@ -17,6 +17,7 @@ from rmqcli.admin.position_search import (
     AskMinOffset,
     AskOffsetByTime,
     AskStoreTimes,
+    BrokerClock,
     ResolvedPosition,
     StoreTimes,
     resolve_in_queue,
@@ -55,7 +56,7 @@ class Queue:
             case AskMaxOffset():
                 return self.max_offset
             case AskBrokerClock():
-                return self.now
+                return BrokerClock(self.now)
             case AskCommitted():
                 return self.committed
             case AskOffsetByTime(epoch_ms):

@@ -1,0 +1,340 @@
+"""How far a group is behind: from what was read to numbers that do not lie. Pure.
+
+    lag = max - clamp(committed, min, max)
+
+The caller reads committed offsets before max offsets: the other way round a busy group
+looks ahead of its queue. What is not known is None and says why, never 0 or -1.
+
+| state | meaning | lag |
+|---|---|---|
+| OK | min <= committed <= max | known |
+| NO_COMMIT | nothing was ever committed: where it will start is the member's choice | None, 0 if empty |
+| EXPIRED | messages were deleted before they were read | of what is left |
+| AHEAD | committed beyond the last message | 0 |
+| BROADCAST | members keep their offsets themselves | None |
+| UNKNOWN | the broker did not tell | None |
+
+Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
+"""  # noqa: E501  # a table
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.lag_members import Members
+    from rmqcli.admin.process_queues import ClientQueues
+    from rmqcli.wire.bodies_stats import QueueTimeSpan
+
+BROADCASTING = "BROADCASTING"  # MessageModel.BROADCASTING
+
+NEVER_COMMITTED = "no offset was ever committed: it starts where its members choose"
+OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
+
+#: A delay of over 30 years is the broker's clock less the -1 that it takes for the
+#: store time of a message that is not there.
+_DELAY_IS_CLOCK_MS = 10**12
+
+
+class LagState(StrEnum):
+    """What a queue's, topic's or group's numbers mean; the worst last."""
+
+    OK = "OK"
+    NO_COMMIT = "NO_COMMIT"
+    BROADCAST = "BROADCAST"
+    AHEAD = "AHEAD"
+    EXPIRED = "EXPIRED"
+    UNKNOWN = "UNKNOWN"
+
+
+_RANK = {state: rank for rank, state in enumerate(LagState)}
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueReading:
+    """What was read of one queue for one group; treat as immutable.
+
+    `committed` None with `failure` None: never committed. `failure` says why the rest
+    is not known. `queue_id` None stands for all queues of a broker that did not tell
+    which it has. Not frozen: a cluster has a hundred thousand.
+    """
+
+    topic: str | None
+    broker_name: str
+    queue_id: int | None
+    committed: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    inflight: int | None = None
+    time_span: QueueTimeSpan | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFailure:
+    """A broker that did not tell what was asked, and why."""
+
+    broker_name: str
+    address: str | None
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupReading:
+    """Everything read about one group."""
+
+    group: str
+    queues: list[QueueReading] = field(default_factory=list)
+    failures: list[BrokerFailure] = field(default_factory=list)
+    #: None when nobody was asked or nobody is online
+    members: Members | None = None
+    #: client id -> what it holds; None when clients were not asked
+    clients: Mapping[str, ClientQueues] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueLag:
+    """One queue's lag. `expired` counts messages deleted unread."""
+
+    topic: str | None
+    broker_name: str
+    queue_id: int | None
+    committed: int | None
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+    inflight: int | None
+    expired: int | None
+    age_ms: int | None
+    state: LagState
+    reason: str | None = None
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLag:
+    """A topic's queues summed up; `known_lag` leaves out the unknown ones.
+
+    `expression` is the members' filter: messages it drops count as lag until a member
+    has moved past them.
+    """
+
+    topic: str | None
+    lag: int | None
+    known_lag: int
+    age_ms: int | None
+    state: LagState
+    queue_nums: int
+    is_retry: bool
+    expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown."""
+
+    group: str
+    state: LagState
+    total_lag: int | None
+    known_lag: int
+    reason: str | None
+    age_ms: int | None
+    topics: tuple[TopicLag, ...]
+    queues: tuple[QueueLag, ...]
+    reading: GroupReading
+
+
+def compute_lag(reading: GroupReading) -> GroupLag:
+    """Turn a reading into lag, per queue, topic and group. Queues come out sorted."""
+    members = reading.members
+    is_broadcast = members is not None and members.message_model == BROADCASTING
+    owners = _owners(reading.clients)
+    queues = [
+        _queue_lag(item, is_broadcast=is_broadcast, owners=owners)
+        for item in sorted(reading.queues, key=_queue_order)
+    ]
+    by_topic: dict[str | None, list[QueueLag]] = {}
+    for queue in queues:
+        by_topic.setdefault(queue.topic, []).append(queue)
+    topics = tuple(
+        _topic_lag(topic, items, reading) for topic, items in by_topic.items()
+    )
+    total, reason = _total(queues, reading)
+    state = _worst(queues)
+    if reading.failures:
+        state = LagState.UNKNOWN
+    elif not queues:
+        state = LagState.BROADCAST if is_broadcast else LagState.NO_COMMIT
+    return GroupLag(
+        group=reading.group,
+        state=state,
+        total_lag=total,
+        known_lag=_known(queues),
+        reason=reason,
+        age_ms=_oldest(queues),
+        topics=topics,
+        queues=tuple(queues),
+        reading=reading,
+    )
+
+
+def _queue_order(item: QueueReading) -> tuple[str, str, int]:
+    queue_id = -1 if item.queue_id is None else item.queue_id
+    return item.topic or "", item.broker_name, queue_id
+
+
+def _queue_lag(
+    item: QueueReading,
+    *,
+    is_broadcast: bool,
+    owners: Mapping[tuple[str, str, int], list[str]],
+) -> QueueLag:
+    state, reason = _state(item, is_broadcast=is_broadcast)
+    lag = _lag(item, state)
+    owner = None
+    if item.topic is not None and item.queue_id is not None:
+        owner = owners.get((item.topic, item.broker_name, item.queue_id))
+    expired = None
+    if item.committed is not None and item.min_offset is not None:
+        expired = max(0, item.min_offset - item.committed)
+    return QueueLag(
+        topic=item.topic,
+        broker_name=item.broker_name,
+        queue_id=item.queue_id,
+        committed=None if state is LagState.BROADCAST else item.committed,
+        min_offset=item.min_offset,
+        max_offset=item.max_offset,
+        lag=lag,
+        inflight=item.inflight,
+        expired=expired,
+        age_ms=_age_ms(item, lag),
+        state=state,
+        reason=reason,
+        client_id=None if owner is None else ",".join(owner),
+    )
+
+
+def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | None]:
+    if item.failure is not None:
+        return LagState.UNKNOWN, item.failure
+    if item.min_offset is None or item.max_offset is None:
+        return LagState.UNKNOWN, "the broker did not tell the queue's ends"
+    if is_broadcast:
+        return LagState.BROADCAST, OWN_OFFSETS
+    if item.committed is None:
+        return LagState.NO_COMMIT, NEVER_COMMITTED
+    if item.committed < item.min_offset:
+        lost = item.min_offset - item.committed
+        return LagState.EXPIRED, f"{lost} messages were deleted before they were read"
+    if item.committed > item.max_offset:
+        beyond = item.committed - item.max_offset
+        return LagState.AHEAD, f"committed {beyond} beyond the end of the queue"
+    return LagState.OK, None
+
+
+def _lag(item: QueueReading, state: LagState) -> int | None:
+    low, high = item.min_offset, item.max_offset
+    if state in (LagState.UNKNOWN, LagState.BROADCAST) or low is None or high is None:
+        return None
+    if item.committed is None:
+        # Wherever a member starts in an empty queue, nothing waits for it.
+        return 0 if high <= low else None
+    return high - min(max(item.committed, low), high)
+
+
+def _age_ms(item: QueueReading, lag: int | None) -> int | None:
+    """The oldest unread message's age by the broker's clock; 0 when all is read."""
+    if not lag:
+        return lag
+    span = item.time_span
+    if span is None:
+        return None
+    if span.delay_time < _DELAY_IS_CLOCK_MS:
+        return max(0, span.delay_time)
+    if span.min_time_stamp <= 0:
+        return None
+    # The next message is gone, so the oldest left is the oldest unread.
+    return max(0, span.delay_time - 1 - span.min_time_stamp)
+
+
+def _topic_lag(
+    topic: str | None, queues: list[QueueLag], reading: GroupReading
+) -> TopicLag:
+    subscription = None
+    if reading.members is not None and topic is not None:
+        subscription = reading.members.subscriptions.get(topic)
+    return TopicLag(
+        topic=topic,
+        lag=_sum(queues),
+        known_lag=_known(queues),
+        age_ms=_oldest(queues),
+        state=_worst(queues),
+        queue_nums=sum(queue.queue_id is not None for queue in queues),
+        is_retry=topic is not None and topic.startswith(RETRY_GROUP_TOPIC_PREFIX),
+        expression=None if subscription is None else subscription.sub_string,
+    )
+
+
+def _total(
+    queues: list[QueueLag], reading: GroupReading
+) -> tuple[int | None, str | None]:
+    if reading.failures:
+        names = ", ".join(sorted({f.broker_name for f in reading.failures}))
+        return None, f"no answer from {names}: {reading.failures[0].message}"
+    if not queues:
+        return None, "no committed offset, and no member subscribes to a topic"
+    unknown = [queue for queue in queues if queue.lag is None]
+    if unknown:
+        first = unknown[0].reason or "unknown"
+        return None, f"unknown in {len(unknown)} of {len(queues)} queues: {first}"
+    return _sum(queues), None
+
+
+def _sum(queues: Iterable[QueueLag]) -> int | None:
+    total = 0
+    for queue in queues:
+        if queue.lag is None:
+            return None
+        total += queue.lag
+    return total
+
+
+def _known(queues: Iterable[QueueLag]) -> int:
+    return sum(queue.lag for queue in queues if queue.lag is not None)
+
+
+def _oldest(queues: Iterable[QueueLag]) -> int | None:
+    """The greatest age known; None when not one is."""
+    return max((q.age_ms for q in queues if q.age_ms is not None), default=None)
+
+
+def _worst(queues: Iterable[QueueLag]) -> LagState:
+    worst = LagState.OK
+    for queue in queues:
+        state = queue.state
+        if state is LagState.NO_COMMIT and queue.lag == 0:
+            continue  # an empty queue tells nothing about the group
+        if _RANK[state] > _RANK[worst]:
+            worst = state
+    if worst is LagState.OK and all(q.state is LagState.NO_COMMIT for q in queues):
+        return LagState.NO_COMMIT
+    return worst
+
+
+def _owners(
+    clients: Mapping[str, ClientQueues] | None,
+) -> dict[tuple[str, str, int], list[str]]:
+    """Who holds each queue; more than one while queues change hands."""
+    owners: dict[tuple[str, str, int], list[str]] = {}
+    for client_id, client in sorted((clients or {}).items()):
+        for queue in client.held_queues():
+            key = (queue.topic, queue.broker_name, queue.queue_id)
+            owners.setdefault(key, []).append(client_id)
+    return owners
