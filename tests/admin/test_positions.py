@@ -1,0 +1,275 @@
+"""Positions on real brokers: whatever the version's own search says, the truth counts.
+
+And the broker's clock, which is only told to the second.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.position_asker import broker_clock
+from rmqcli.admin.position_search import BrokerClock, ResolvedPosition
+from rmqcli.admin.positions import (
+    ResolvedRange,
+    format_positions,
+    format_ranges,
+    resolve,
+    resolve_each,
+    resolve_ranges,
+)
+from rmqcli.api.calls_config import update_and_create_subscription_group
+from rmqcli.api.calls_offset import get_max_offset, update_consumer_offset
+from rmqcli.api.calls_pull import pull_message
+from rmqcli.api.calls_send import send_batch_message, send_message
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.errors import ConnectError, NotFoundError, RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.position import (
+    Ago,
+    AtGroup,
+    AtOffset,
+    AtTime,
+    Earliest,
+    LastN,
+    Latest,
+    Now,
+    PlusN,
+)
+from rmqcli.wire.batch import BatchItem, encode_batch
+from rmqcli.wire.bodies_config import SubscriptionGroupConfig
+from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
+from rmqcli.wire.message import StoredMessage, decode_messages
+from tests.kit.artefacts import UnavailableError
+from tests.kit.cluster import RealCluster
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module", params=["4.6.0", "5.5.0"])
+def cluster(request, tmp_path_factory):
+    """One broker; topic P with three queues: 60 messages, none, and one batch."""
+    try:
+        starting = RealCluster(request.param, tmp_path_factory.mktemp("real"))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    with starting as running:
+        running.create_topic("P", queues=3)
+        with Client(ClientConfig(namesrv=(running.namesrv,), timeout_ms=10_000)) as c:
+            address = running.broker_address()
+            for number in range(60):
+                c.invoke(address, send_message(header(0), b"%d" % number))
+            items = [BatchItem(b"%d" % number) for number in range(50)]
+            for number in range(3):
+                c.invoke(address, send_message(header(2), b"%d" % number))
+            c.invoke(
+                address, send_batch_message(header(2, batch=True), encode_batch(items))
+            )
+        yield running
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=10_000)) as opened:
+        yield opened
+
+
+def header(queue_id, *, batch=False):
+    return SendMessageRequestHeaderV2(
+        producer_group="PG",
+        topic="P",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=SYSTEM_CLOCK.epoch_ms(),
+        flag=0,
+        properties="",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=batch,
+    )
+
+
+def queues_of(client):
+    return client.route("P").read_queues()
+
+
+def store_times(client, queue):
+    """What is really stored: (queue offset, store time) of every message."""
+    address = client.reader_of(queue)
+    end = client.invoke(address, get_max_offset(queue.topic, queue.queue_id))
+    found, at = [], 0
+    while at < end:
+        answer = client.invoke(address, pull_message(queue, at))
+        messages = [
+            m for m in decode_messages(answer.body) if isinstance(m, StoredMessage)
+        ]
+        found += [(m.queue_offset, m.store_timestamp_ms) for m in messages]
+        at = answer.next_begin_offset
+    assert [offset for offset, _ in found] == list(range(end))
+    return found
+
+
+@pytest.mark.java
+def test_a_time_is_the_first_message_not_older(client):
+    """Every moment at, before and after every message, in every queue."""
+    queues = queues_of(client)
+    truth = {queue: store_times(client, queue) for queue in queues}
+    moments = {
+        stored + shift
+        for times in truth.values()
+        for _, stored in times
+        for shift in (-1, 0, 1)
+    }
+    moments |= {0, min(moments) - HOUR_MS, max(moments) + HOUR_MS, 253_402_300_799_999}
+    for moment in sorted(moments):
+        found = resolve(client, queues, AtTime(moment, ""))
+        for queue, times in truth.items():
+            young = [offset for offset, stored in times if stored >= moment]
+            expected = young[0] if young else len(times)
+            assert found[queue].offset == expected, (queue, moment)
+
+
+@pytest.mark.java
+def test_positions_that_need_no_search(client):
+    full, empty, batch = queues_of(client)
+    for position, offsets in (
+        (Earliest(), (0, 0, 0)),
+        (Latest(), (60, 0, 53)),
+        (AtOffset(55), (55, 0, 53)),
+        (LastN(10), (50, 0, 43)),
+        (PlusN(10), (10, 0, 10)),
+        (Now(), (60, 0, 53)),
+        (Ago(HOUR_MS), (0, 0, 0)),
+    ):
+        found = resolve(client, [full, empty, batch], position)
+        assert tuple(found[q].offset for q in (full, empty, batch)) == offsets, position
+    notes = {q: r.note for q, r in resolve(client, [full, empty], AtOffset(55)).items()}
+    assert notes == {full: "", empty: "55 is not written yet, the end is 0"}
+
+
+@pytest.mark.java
+def test_ranges_are_pinned_and_counted_from_their_start(client):
+    full, empty, batch = queues_of(client)
+    ranges = resolve_ranges(client, [full, empty, batch], LastN(20), PlusN(5))
+    assert format_ranges(ranges) == [
+        "P@broker-a:0: 40 to 45, 5 messages",
+        "P@broker-a:1: 0 to 0, 0 messages; 5 is not written yet, the end is 0",
+        "P@broker-a:2: 33 to 38, 5 messages",
+    ]
+    backwards = resolve_ranges(client, [full], Latest(), Earliest())[full]
+    assert len(backwards.offsets) == 0
+    whole = resolve_ranges(client, [full], Earliest(), Latest())[full]
+    assert (whole.offsets.start, whole.offsets.end) == (0, 60)
+
+
+@pytest.mark.java
+def test_where_a_group_stands(cluster, client):
+    """Also at 0, and where it never committed: 4.6.0 answers 0 to both."""
+    full, empty, batch = queues_of(client)
+    address = cluster.broker_address()
+    group = SubscriptionGroupConfig(group_name="G")
+    client.invoke(address, update_and_create_subscription_group(group))
+    for queue, offset in ((full, 7), (batch, 0)):
+        client.invoke(
+            address,
+            update_consumer_offset("G", "P", queue.queue_id, commit_offset=offset),
+        )
+    found = resolve(client, [full, empty, batch], AtGroup("G"))
+    assert [found[q].offset for q in (full, empty, batch)] == [7, None, 0]
+    assert format_positions(found) == [
+        "P@broker-a:0: 7 of 0..60",
+        "P@broker-a:1: none of 0..0; group G has committed nothing here",
+        "P@broker-a:2: 0 of 0..53",
+    ]
+
+
+@pytest.mark.java
+def test_nothing_is_left_behind(cluster, client):
+    """No group and no offset of ours appears on the broker."""
+    from rmqcli.api.calls_config import get_all_subscription_group_config
+    from rmqcli.api.calls_offset import get_all_consumer_offset
+
+    address = cluster.broker_address()
+    before = set(client.invoke(address, get_all_subscription_group_config()))
+    resolve(client, queues_of(client), Now())
+    assert set(client.invoke(address, get_all_subscription_group_config())) == before
+    committed = client.invoke(address, get_all_consumer_offset())
+    assert {group for group, _ in committed} <= {"G"}
+
+
+@pytest.mark.java
+def test_a_queue_of_no_broker_is_an_error_of_its_own(client):
+    full, *_ = queues_of(client)
+    lost = MessageQueue("P", "broker-z", 0)
+    found = resolve_each(client, [full, lost], Latest())
+    assert not isinstance(found[full], RmqError)
+    assert isinstance(found[lost], NotFoundError)
+    with pytest.raises(NotFoundError):
+        resolve(client, [full, lost], Latest())
+
+
+BOOT = 1_795_231_711_964
+RUNTIME = "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"
+UP = 93_784_000
+
+
+def table(runtime=RUNTIME, boot=str(BOOT)):
+    return {"bootTimestamp": boot, "runtime": runtime}
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [
+        (0, BrokerClock(BOOT + UP)),  # the same second: ours is the finer clock
+        (999, BrokerClock(BOOT + UP + 999)),
+        (
+            -HOUR_MS,
+            BrokerClock(
+                BOOT + UP,
+                "the broker's clock is 1h ahead of this machine's and was used",
+            ),
+        ),
+        (
+            HOUR_MS + 1000,
+            BrokerClock(
+                BOOT + UP, "the broker's clock is 1h behind this machine's and was used"
+            ),
+        ),
+        (-500, BrokerClock(BOOT + UP)),  # under a second is not worth a word
+    ],
+)
+def test_the_broker_s_clock_counts(ours, expected):
+    now = BOOT + UP + ours
+    assert broker_clock(table(), asked_ms=now, answered_ms=now) == expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, table(runtime="soon"), table(boot=""), table(boot="x"), table(boot="9" * 99)],
+)
+def test_a_broker_that_does_not_tell_its_time(answer):
+    clock = broker_clock(answer, asked_ms=5, answered_ms=7)
+    assert clock.epoch_ms == 7
+    assert "this machine's clock" in clock.note
+
+
+def test_lines_for_people():
+    a, b = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
+    start = ResolvedPosition(offset=None, min_offset=2, max_offset=9, note="odd")
+    end = ResolvedPosition(offset=9, min_offset=2, max_offset=9)
+    gone = ConnectError("a:1 refused the connection", address="a:1")
+    ranges: dict[MessageQueue, ResolvedRange | RmqError] = {
+        b: ResolvedRange(b, start, end),
+        a: gone,
+    }
+    assert format_ranges(ranges) == [
+        "T@a:0: unknown: a:1 refused the connection",
+        "T@b:0: 2 to 9, 7 messages; odd",
+    ]
+    assert format_positions({b: start, a: gone}) == [
+        "T@a:0: unknown: a:1 refused the connection",
+        "T@b:0: none of 2..9; odd",
+    ]
