@@ -8,6 +8,7 @@ dies, or a bug, fails the job.
 from __future__ import annotations
 
 import functools
+import re
 import secrets
 import threading
 from dataclasses import dataclass
@@ -193,11 +194,8 @@ def _translated(error: BaseException) -> RmqError | BaseException:
 
 
 def _python_error(text: str) -> str:
-    """The last line of the Python traceback inside Spark's text, or its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    _, traceback, rest = text.partition("Traceback (most recent call last)")
-    if traceback:
-        # The traceback ends where Java's stack begins.
-        python = rest.partition("\n\tat ")[0]
-        lines = [line.strip() for line in reversed(python.splitlines()) if line.strip()]
+    """What the Python traceback inside Spark's text ends with, or the first line."""
+    raised = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text, re.MULTILINE)
+    named = [line for line in raised if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    lines = named[-1:] or text.strip().splitlines()
     return lines[0][:300] if lines else "no reason given"

@@ -35,8 +35,8 @@ def main() -> int:
     source = MadeSource(**settings.get("source", {}))
     export = Export(
         request=ExportRequest(
-            topic="orders",
             **{
+                "topic": "orders",
                 "from_position": "earliest",
                 "to_position": "latest",
                 "rows_per_file": 4000,
