@@ -31,7 +31,7 @@ DURATION_MAX_MS = 36_525 * DAY_MS
 SIZE_UNITS_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SIZE_MAX_BYTES = 1 << 50
 
-_PART = re.compile(r"([0-9]+)([A-Za-z]*)")
+_PART = r"([0-9]+)([A-Za-z]*)"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The milliseconds that a datetime can hold: years 1 to 9999.
 _TIME_MIN_MS = -62_135_596_800_000
@@ -65,8 +65,9 @@ def _sum_of_parts(text: str, units: dict[str, int], *, example: str) -> int:
     if not text:
         raise TextError(text, "nothing there", start=0, end=0, hint=hint)
     total = at = 0
+    parts = re.compile(_PART)  # here, for every start would pay for it
     while at < len(text):
-        part = _PART.match(text, at)
+        part = parts.match(text, at)
         if part is None:
             what = "expected a number"
             raise TextError(text, what, start=at, end=at + 1, hint=hint)

@@ -14,7 +14,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import typer
 
@@ -23,8 +23,7 @@ from rmqcli.cli.messages import Messages
 from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(NamedTuple):
     """What to say about an error."""
 
     kind: str
@@ -36,8 +35,7 @@ class Failure:
     code_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Flags:
+class _Flags(NamedTuple):
     """What the arguments say about how to report, even when they do not parse."""
 
     as_json: bool
