@@ -9,6 +9,7 @@ import typer
 
 from rmqcli.cli.commands import CommandEntry
 from rmqcli.cli.confirm import confirm, confirm_by_name
+from rmqcli.cli.interrupts import deferred
 from rmqcli.cli.options import (
     Common,
     Queues,
@@ -95,6 +96,14 @@ def sample(
             sys.stdin.read()
         finally:
             print("cleaned up", flush=True)
+    elif do == "connect":
+        common.open_client().close()
+    elif do == "together":
+        with deferred():
+            print("begun", flush=True)
+            sys.stdin.readline()
+            print("whole", flush=True)
+        print("never reached")
     elif do == "ask":
         confirm(common, "Really?")
         print("done")

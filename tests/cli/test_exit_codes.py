@@ -66,6 +66,14 @@ def test_a_signal_runs_the_clean_up_and_ends_with_130(signum):
     assert (process.returncode, out, err) == (130, "cleaned up\n", "interrupted\n")
 
 
+def test_steps_that_belong_together_are_not_torn_apart():
+    with start("sample", "together", stdin=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate("go on\n", timeout=60)
+    assert (process.returncode, out, err) == (130, "whole\n", "interrupted\n")
+
+
 def test_a_signal_that_is_ignored_stays_ignored():
     """`nohup` and background jobs of scripts start their children that way."""
 

@@ -6,7 +6,10 @@ import pytest
 
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common, command_options, parse_namesrv
+from rmqcli.config import ClientConfig
 from rmqcli.errors import TextError
+from rmqcli.transport.tls import TlsOptions
+from rmqcli.wire.acl import Credentials
 from tests.cli.sample_command import TABLE
 
 
@@ -139,3 +142,39 @@ def test_the_first_parameter_must_be_common():
         @command_options
         def wrong(topic: str, common: Common) -> None:
             """No."""
+
+
+def test_client_config_carries_what_was_given(tmp_path):
+    secret = tmp_path / "acl"
+    secret.write_text("me\nc4n4ry\n")
+    secret.chmod(0o600)
+    common = Common(
+        namesrv=("a:1", "b:2"), timeout_ms=7, acl_file=str(secret), tls=TlsOptions()
+    )
+    config = common.client_config()
+    assert config == ClientConfig(
+        namesrv=("a:1", "b:2"),
+        timeout_ms=7,
+        credentials=Credentials("me", "c4n4ry"),
+        tls=TlsOptions(),
+    )
+    assert "c4n4ry" not in repr(config)
+    assert "c4n4ry" not in repr(common)
+
+
+def test_a_client_can_be_opened_and_closed():
+    with Common(namesrv=("127.0.0.1:1",)).open_client() as client:
+        assert client.config.namesrv == ("127.0.0.1:1",)
+
+
+def test_a_secret_file_that_is_open_to_others_is_one_line(tmp_path, capfd):
+    secret = tmp_path / "acl"
+    secret.write_text("me\nc4n4ry\n")
+    secret.chmod(0o644)
+    code = run(["sample", "connect", "--acl-file", str(secret)], table=TABLE)
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    assert err == (
+        f"error: {secret}: others can read or write it (mode 0644)\n"
+        f"hint: run: chmod 600 {secret}\n"
+    )
