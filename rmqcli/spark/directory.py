@@ -36,9 +36,13 @@ if TYPE_CHECKING:
 class ExportDirectory:
     """One directory, opened by `open_directory` and locked. Not safe for threads."""
 
-    def __init__(self, paths: layout.Layout, disk: Disk) -> None:
+    def __init__(
+        self, paths: layout.Layout, disk: Disk, *, was_ours: bool = False
+    ) -> None:
         self.paths = paths
         self.disk = disk
+        #: Whether an export had begun here before this one opened it.
+        self.was_ours = was_ours
 
     def manifest(self) -> Manifest | None:
         """What has been finished here. Raises ConfigError when it cannot be read."""
@@ -220,7 +224,8 @@ def open_directory(
         if not os.path.isdir(root):
             raise UsageError(f"{root} is no folder")
         paths = layout.Layout(root)
-        if not os.path.lexists(paths.meta):
+        was_ours = os.path.lexists(paths.meta)
+        if not was_ours:
             ExportDirectory(paths, disk).refuse_foreign(None)
         with contextlib.suppress(FileExistsError):
             os.mkdir(paths.meta)
@@ -233,7 +238,7 @@ def open_directory(
         raise RmqError(f"cannot write to {root}: {error.strerror}") from error
     try:
         _lock(handle, root)
-        directory = ExportDirectory(paths, disk)
+        directory = ExportDirectory(paths, disk, was_ours=was_ours)
         directory.sweep()
         yield directory
     finally:

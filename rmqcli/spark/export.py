@@ -97,9 +97,14 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """How to go about it; what to export is the request's."""
+    """How to go about it; what to export is the request's.
+
+    `given` names the fields of the request that somebody chose; the others are
+    defaults, and give way to those of the run that is continued or followed.
+    """
 
     path: str
+    given: frozenset[str] = frozenset()
     master: str | None = None
     resume: bool = False
     since_last: bool = False
@@ -127,8 +132,9 @@ class Export:
         to go on from. KeyboardInterrupt leaves a run that can be resumed.
         """
         goes_on = self.options.resume or self.options.since_last
+        create = not goes_on or (self.options.resume and bool(self.options.given))
         with open_directory(
-            self.options.path, disk=self.disk, create=not goes_on
+            self.options.path, disk=self.disk, create=create
         ) as directory:
             manifest = directory.manifest()
             if manifest is not None and manifest.topic != self.request.topic:
@@ -151,7 +157,7 @@ class Export:
         finished = self._finished(manifest)
         if finished is not None:
             return self._nothing_to_do(directory, manifest, finished)
-        if self.options.resume:
+        if self.options.resume and not (directory.was_ours or self.options.given):
             raise UsageError(f"there is nothing to resume in {directory.paths.root}")
         directory.refuse_foreign(manifest if manifest.runs else None)
         plan = self._plan(self.request, self.cluster.resolve(self.request))
@@ -164,6 +170,17 @@ class Export:
 
     def _check_continues(self, plan: ExportPlan) -> None:
         if self.options.resume and plan.request.topic == self.request.topic:
+            for name in sorted(self.options.given):
+                planned, asked = (
+                    getattr(plan.request, name),
+                    getattr(self.request, name),
+                )
+                if planned != asked:
+                    raise RefusedError(
+                        f"run {plan.run_id} was planned with {name} {planned}, "
+                        f"not {asked}",
+                        hint="give only --resume, and what was given then",
+                    )
             return
         if not self.options.since_last and plan.request == self.request:
             return
@@ -201,12 +218,14 @@ class Export:
             )
         directory.refuse_foreign(manifest)
         last = manifest.runs[-1].request
-        if last.partition_by != self.request.partition_by:
+        request = replace(last, from_position=SINCE_LAST, to_position="latest")
+        chosen = {name: getattr(self.request, name) for name in self.options.given}
+        request = replace(request, **chosen)
+        if last.partition_by != request.partition_by:
             raise RefusedError(
                 f"{directory.paths.root} is partitioned by {last.partition_by}, "
-                f"not by {self.request.partition_by}"
+                f"not by {request.partition_by}"
             )
-        request = replace(self.request, from_position=SINCE_LAST)
         extents = _continued(self.cluster.resolve(request), manifest.ends())
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)

@@ -1,0 +1,278 @@
+"""`rmq export`: flags in, the manifest's summary out.
+
+What is done is `rmqcli.spark.export`'s; here are the words for people, the resume
+command, and the exit code: 6 when offsets are missing that nobody said may be.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqcli.cli.messages import is_terminal
+from rmqcli.cli.options import (
+    Common,
+    Queues,
+    choice_option,
+    command_options,
+    position_option,
+)
+from rmqcli.cli.output import Column, emit_json, json_line, write_rows
+from rmqcli.config import NAMESRV_DEFAULT
+from rmqcli.errors import ExitCode, RmqError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.cli.progress import Progress
+    from rmqcli.spark.job import JobProgress
+    from rmqcli.spark.manifest import RunRecord
+    from rmqcli.spark.plan import ExportPlan, ExportRequest
+
+FORMATS = ("auto", "table", "json", "jsonl")
+FIELDS = (
+    Column("dir", "the directory", title=None),
+    Column("run_id", "the run, as in _rmq/runs", title=None),
+    Column("files", "Parquet files of the run", title=None),
+    Column("bytes", "their size", title=None),
+    Column("broker_name", "of a queue", title="BROKER"),
+    Column("queue_id", "of a queue", title="QUEUE"),
+    Column("from", "first offset of the range"),
+    Column("to", "offset after the last"),
+    Column("rows", "messages written"),
+    Column("filtered", "left out by --tag"),
+    Column("undecodable", "kept in undecodable.jsonl", title="BAD"),
+    Column("gaps", "offsets that are not there"),
+)
+_TABLE = tuple(column for column in FIELDS if column.title is not None)
+
+
+@command_options(formats=FORMATS, fields=FIELDS)  # type: ignore[untyped-decorator]
+def export(
+    common: Common,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to export.")],
+    to_parquet: Annotated[
+        str,
+        typer.Option("--to-parquet", metavar="DIR", help="Write Parquet files there."),
+    ],
+    from_: Annotated[
+        Any, position_option("--from", help="First message.  [default: earliest]")
+    ] = None,
+    to: Annotated[
+        Any, position_option("--to", help="Where to stop.  [default: latest]")
+    ] = None,
+    queue: Queues = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="Only these tags, e.g. 'A || B'."),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A Spark cluster to run on, e.g. spark://host:7077."
+        ),
+    ] = None,
+    rows_per_file: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Cut here.  [default: 500000]"),
+    ] = None,
+    partition_by: Annotated[
+        str | None,
+        choice_option(
+            "--partition-by",
+            choices=("none", "queue", "date", "hour"),
+            help="Folders; times are store times in UTC.  [default: none]",
+        ),
+    ] = None,
+    compression: Annotated[
+        str | None,
+        choice_option(
+            "--compression",
+            choices=("zstd", "snappy", "lz4", "gzip", "none"),
+            help="Of the Parquet pages.  [default: zstd]",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish a run that was interrupted.")
+    ] = False,
+    since_last: Annotated[
+        bool, typer.Option("--since-last", help="Go on where the last run ended.")
+    ] = False,
+    allow_gaps: Annotated[
+        bool, typer.Option("--allow-gaps", help="Missing messages are no failure.")
+    ] = False,
+) -> None:
+    """Write a range of a topic to Parquet files through Spark.
+
+    Example: rmq export orders --to-parquet ./orders --from -1d --to latest
+    """
+    if since_last and (resume or from_ is not None):
+        other = "--resume" if resume else "--from"
+        raise UsageError(f"--since-last and {other} contradict each other")
+    from rmqcli.clock import SYSTEM_CLOCK
+    from rmqcli.position import Earliest, Latest
+    from rmqcli.spark.broker import BrokerCluster
+    from rmqcli.spark.disk import Disk
+    from rmqcli.spark.export import Export, ExportOptions
+
+    given = {
+        "from_position": None if from_ is None else str(from_),
+        "to_position": None if to is None else str(to),
+        "queues": tuple(str(selector) for selector in queue or ()) or None,
+        "tag": tag,
+        "rows_per_file": rows_per_file,
+        "partition_by": partition_by,
+        "compression": compression,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    report = _Report(common, topic, to_parquet, master)
+    job = Export(
+        request=_request(topic, given),
+        options=ExportOptions(
+            path=to_parquet,
+            given=frozenset(given),
+            master=master,
+            resume=resume,
+            since_last=since_last,
+            allow_gaps=allow_gaps,
+        ),
+        cluster=BrokerCluster(
+            config=common.client_config(),
+            selectors=queue or (),
+            start=from_ or Earliest(),
+            end=to or Latest(),
+            note=common.messages.info,
+        ),
+        report=report,
+        clock=SYSTEM_CLOCK,
+        disk=Disk(),
+    )
+    _finish(common, report.watch(job), to_parquet)
+
+
+def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
+    from rmqcli.spark.plan import ExportRequest
+
+    ends = {"from_position": "earliest", "to_position": "latest"}
+    return ExportRequest(topic=topic, **{**ends, **given})
+
+
+def _finish(common: Common, record: RunRecord, path: str) -> None:
+    """Print the summary; leave with 6 when gaps are left that nobody accepted."""
+    import os
+
+    from rmqcli.spark.summary import summarise
+
+    summary = summarise(record, root=os.path.realpath(path))
+    output = common.output
+    if output == "auto":
+        output = "table" if is_terminal(sys.stdout) else "json"
+    for gap in record.gaps():
+        end = "?" if gap.end is None else gap.end
+        common.messages.warn(
+            f"{gap.broker_name} queue {gap.queue_id}: offsets {gap.start} to {end} are "
+            f"not in the export ({gap.reason})"
+        )
+    if summary["undecodable"]:
+        common.messages.warn(
+            f"{summary['undecodable']} messages could not be decoded; their bytes are "
+            f"in _rmq/runs/{record.run_id}/undecodable.jsonl"
+        )
+    if output == "json":
+        emit_json(summary)
+    elif output == "jsonl":
+        sys.stdout.write(json_line(summary) + "\n")
+    else:
+        rows = [{**row, "gaps": _spans(row["gaps"])} for row in summary["queues"]]
+        write_rows(rows, columns=_TABLE, fmt="table", color=common.use_color)
+        common.messages.info(
+            f"{summary['rows']:,} rows in {summary['files']} files, "
+            f"{summary['bytes']:,} bytes, in {summary['dir']}"
+        )
+    if record.gaps() and not record.gaps_allowed:
+        raise typer.Exit(ExitCode.PARTIAL)
+
+
+def _spans(gaps: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{gap['from']}-{gap['to']} {gap['reason']}" for gap in gaps)
+
+
+def resume_command(common: Common, topic: str, path: str, master: str | None) -> str:
+    """What to type to finish a run that was interrupted. Holds no secret."""
+    words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
+    if common.namesrv_text != NAMESRV_DEFAULT:
+        words += ["-n", common.namesrv_text]
+    if master is not None:
+        words += ["--master", master]
+    if common.acl_file is not None:
+        words += ["--acl-file", common.acl_file]
+    if common.tls is not None:
+        named = {
+            "--tls-ca": common.tls.ca_file,
+            "--tls-cert": common.tls.cert_file,
+            "--tls-key": common.tls.key_file,
+            "--tls-server-name": common.tls.server_hostname,
+        }
+        words.append("--tls-insecure" if common.tls.insecure else "--tls")
+        for name, value in named.items():
+            words += [name, value] if value is not None else []
+    return shlex.join(words)
+
+
+class _Report:
+    """Tells people how an export goes, and how to go on when it does not end."""
+
+    def __init__(
+        self, common: Common, topic: str, path: str, master: str | None
+    ) -> None:
+        self._messages = common.messages
+        self._topic = topic
+        self._resume = resume_command(common, topic, path, master)
+        self._progress: Progress | None = None
+        self._plan: ExportPlan | None = None
+
+    def watch(self, job: Any) -> RunRecord:
+        """Run the export; an error or interrupt of a begun run says how to resume."""
+        try:
+            record: RunRecord = job.run()
+        except KeyboardInterrupt:
+            self._close()
+            if self._plan is not None:
+                self._messages.info(f"to finish this run: {self._resume}")
+            raise
+        except RmqError as error:
+            self._close()
+            if self._plan is not None:
+                if error.hint:
+                    self._messages.info(f"to finish this run: {self._resume}")
+                else:
+                    error.hint = self._resume
+            raise
+        self._close()
+        return record
+
+    def info(self, text: str) -> None:
+        self._messages.info(text)
+
+    def planned(self, plan: ExportPlan) -> None:
+        self._plan = plan
+        for queue in plan.queues:
+            self._messages.info(
+                f"{plan.request.topic}@{queue.broker_name}:{queue.queue_id}: "
+                f"{queue.start} to {queue.end}, {queue.end - queue.start} messages"
+            )
+
+    def progress(self, progress: JobProgress) -> None:
+        if self._progress is None:
+            from rmqcli.cli.progress import Progress
+
+            self._progress = Progress(
+                self._messages, self._topic, total=progress.offsets
+            )
+        note = f"{progress.tasks_done} of {progress.tasks} tasks done"
+        self._progress.update(progress.offsets_done, note)
+
+    def _close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
