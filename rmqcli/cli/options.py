@@ -16,13 +16,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints, overload
 
 import typer
 
 from rmqcli.cli.messages import Messages, color_is_on
 from rmqcli.cli.output import TABLE_FORMATS, Column, write_field_help
-from rmqcli.config import NAMESRV_DEFAULT, ClientConfig
+from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
+from rmqcli.config import ClientConfig
 from rmqcli.errors import TextError, UsageError
 from rmqcli.queue_selector import QueueSelector, parse_queue_selector
 from rmqcli.units import parse_duration_ms, parse_size_bytes
@@ -356,6 +357,16 @@ def _build_common(
         acl_file=acl_file,
         messages=Messages(quiet=quiet, color=color),
     )
+
+
+@overload
+def command_options(function: Callable[..., Any]) -> Callable[..., Any]: ...
+
+
+@overload
+def command_options(
+    *, formats: Sequence[str] = TABLE_FORMATS, fields: Sequence[Column] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 
 
 def command_options(
