@@ -22,24 +22,42 @@ _rmq() {
             continue
         fi
         case "$command:$word" in
-        ) skip=1 ;;
+        'export:--to-parquet'|'export:--from'|'export:--to'|'export:--queue'|'export:--tag'|'export:--master'|'export:--rows-per-file'|'export:--partition-by'|'export:--compression'|'export:-n'|'export:--namesrv'|'export:-o'|'export:--output'|'export:--timeout'|'export:--color'|'export:--acl-file'|'export:--tls-ca'|'export:--tls-server-name'|'export:--tls-cert'|'export:--tls-key') skip=1 ;;
         *:--) return ;;
         *:-*) ;;
         *)
             case "$command" in
-            ) command="${command:+$command }$word" ;;
+            '') command="${command:+$command }$word" ;;
             esac
             ;;
         esac
     done
     if [[ -n $skip ]]; then
         case "$command:$previous" in
-
+        'export:--to-parquet') found=$(compgen -d -- "$current") ;;
+        'export:--from') found=$(:) ;;
+        'export:--to') found=$(:) ;;
+        'export:--queue') found=$(:) ;;
+        'export:--tag') found=$(:) ;;
+        'export:--master') found=$(:) ;;
+        'export:--rows-per-file') found=$(:) ;;
+        'export:--partition-by') found=$(compgen -W 'none queue date hour' -- "$current") ;;
+        'export:--compression') found=$(compgen -W 'zstd snappy lz4 gzip none' -- "$current") ;;
+        'export:-n'|'export:--namesrv') found=$(:) ;;
+        'export:-o'|'export:--output') found=$(compgen -W 'auto table json jsonl help' -- "$current") ;;
+        'export:--timeout') found=$(:) ;;
+        'export:--color') found=$(compgen -W 'auto always never' -- "$current") ;;
+        'export:--acl-file') found=$(compgen -f -- "$current") ;;
+        'export:--tls-ca') found=$(compgen -f -- "$current") ;;
+        'export:--tls-server-name') found=$(:) ;;
+        'export:--tls-cert') found=$(compgen -f -- "$current") ;;
+        'export:--tls-key') found=$(compgen -f -- "$current") ;;
         *) return ;;
         esac
     else
         case "$command" in
-        '') words='--version -h --help' ;;
+        '') words='export --version -h --help' ;;
+        'export') words='--to-parquet --from --to --queue --tag --master --rows-per-file --partition-by --compression --resume --since-last --allow-gaps -n --namesrv -o --output -q --quiet -v --verbose --timeout --yes --no-input --color --acl-file --tls --tls-ca --tls-server-name --tls-cert --tls-key --tls-insecure -h --help' ;;
         esac
         found=$(compgen -W "$words" -- "$current")
     fi
