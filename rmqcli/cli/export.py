@@ -48,7 +48,7 @@ FIELDS = (
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
-@command_options(formats=FORMATS, fields=FIELDS)  # type: ignore[untyped-decorator]
+@command_options(formats=FORMATS, fields=FIELDS)
 def export(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to export.")],
