@@ -56,6 +56,11 @@ class LagState(StrEnum):
 _RANK = {state: rank for rank, state in enumerate(LagState)}
 
 
+def rank_of(state: LagState) -> int:
+    """How bad a state is: 0 is fine."""
+    return _RANK[state]
+
+
 @dataclass(slots=True, kw_only=True)
 class QueueReading:
     """What was read of one queue for one group; treat as immutable.
@@ -90,6 +95,7 @@ class GroupReading:
     """Everything read about one group."""
 
     group: str
+    at_ms: int = 0
     queues: list[QueueReading] = field(default_factory=list)
     failures: list[BrokerFailure] = field(default_factory=list)
     #: None when nobody was asked or nobody is online
@@ -149,6 +155,13 @@ class GroupLag:
     topics: tuple[TopicLag, ...]
     queues: tuple[QueueLag, ...]
     reading: GroupReading
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a broker did not tell what was asked."""
+        return bool(self.reading.failures) or any(
+            queue.state is LagState.UNKNOWN for queue in self.queues
+        )
 
 
 def compute_lag(reading: GroupReading) -> GroupLag:

@@ -64,7 +64,7 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
         if client.failure is None
     }
     names = list(tables)
-    found = []
+    found: list[str] = []
     for client_id in names[1:]:
         first, other = tables[names[0]], tables[client_id]
         found.extend(

@@ -96,6 +96,7 @@ def read_running_info(
 ) -> ClientQueues:
     """Judge what a consumer holds. `now_ms` should be near the consumer's clock."""
     is_orderly = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
+    is_broadcast = info.properties.get("messageModel") == "BROADCASTING"
     limits = _limits(info.properties)
     return ClientQueues(
         client_id=client_id,
@@ -107,7 +108,8 @@ def read_running_info(
                 item,
                 client_id=client_id,
                 limits=limits,
-                is_orderly=is_orderly,
+                # Who broadcasts shares its queues with nobody and needs no lock.
+                is_orderly=is_orderly and not is_broadcast,
                 now_ms=now_ms,
             )
             for queue, item in sorted(info.process_queues.items())

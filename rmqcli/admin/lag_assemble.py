@@ -1,0 +1,211 @@
+"""Puts what the brokers told together, group by group. Pure.
+
+What a broker that failed would have told becomes rows without numbers: its queues of
+the group's topics by their routes, or one row for all of them when no route is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag import BrokerFailure, GroupReading, QueueReading
+from rmqcli.admin.lag_members import Members
+from rmqcli.admin.process_queues import ClientQueues, read_running_info
+from rmqcli.errors import RmqError
+from rmqcli.model import retry_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.admin.lag_broker import BrokerPart, ClientAnswers, LagWish
+    from rmqcli.model import TopicRoute
+
+
+class Assembler:
+    """Makes a GroupReading of any group that occurs in `parts`.
+
+    `routes` are those of what the failed brokers may have; `now_ms` is epoch ms.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[BrokerPart],
+        wish: LagWish,
+        clients: ClientAnswers,
+        *,
+        routes: Mapping[str, TopicRoute],
+        now_ms: int,
+    ) -> None:
+        self._parts = parts
+        self._wish = wish
+        self._clients = clients
+        self._routes = routes
+        self._now_ms = now_ms
+        #: per part: group -> its topics there
+        self._topics: list[dict[str, list[str]]] = []
+        for part in parts:
+            topics: dict[str, list[str]] = {}
+            for group, topic in part.committed:
+                topics.setdefault(group, []).append(topic)
+            self._topics.append(topics)
+
+    def assemble(self, group: str) -> GroupReading:
+        """Everything read about `group`."""
+        reading = GroupReading(group=group, at_ms=self._now_ms)
+        self._add_members(reading)
+        for part, topics in zip(self._parts, self._topics, strict=True):
+            own = topics.get(group, [])
+            if part.failure is not None:
+                self._add_failed(reading, part)
+                continue
+            refusal = part.group_failures.get(group)
+            if refusal is not None:
+                reading.failures.append(_failure(part, refusal))
+            for topic in own:
+                _add_topic(reading, part, topic, refusal)
+            if refusal is not None and not own:
+                reading.queues.append(_all_queues(part, refusal))
+            if group in part.notes:
+                reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
+        self._add_notes(reading)
+        return reading
+
+    def _add_members(self, reading: GroupReading) -> None:
+        members = Members()
+        for part in self._parts:
+            seen = part.connections.get(reading.group)
+            if seen is not None:
+                members.add(seen)
+        if not members.connections:
+            return
+        reading.members = members
+        answers = self._clients.answers
+        asked = {
+            client_id: answers[reading.group, client_id]
+            for client_id in members.connections
+            if (reading.group, client_id) in answers
+        }
+        if asked:
+            reading.clients = {
+                client_id: _client_queues(client_id, answer, now_ms=self._now_ms)
+                for client_id, answer in asked.items()
+            }
+
+    def _add_failed(self, reading: GroupReading, part: BrokerPart) -> None:
+        group = reading.group
+        topics = {t for each in self._topics for t in each.get(group, ())}
+        candidates = topics.union(self._wish.topics)
+        if not self._wish.topics:
+            candidates.add(retry_topic(group))
+        if part.failure is None:
+            return
+        rows = []
+        for topic in sorted(candidates):
+            route = self._routes.get(topic)
+            if route is None:
+                continue
+            committed = part.committed.get((group, topic), {})
+            rows += [
+                QueueReading(
+                    topic=topic,
+                    broker_name=part.broker_name,
+                    queue_id=queue.queue_id,
+                    committed=committed.get(queue.queue_id),
+                    failure=part.failure.message,
+                )
+                for queue in route.read_queues()
+                if queue.broker_name == part.broker_name
+            ]
+        if not rows and topics:
+            # A broker that the group's members use has its retry topic: this one
+            # has not, and none of its topics.
+            return
+        reading.queues += rows or [_all_queues(part, part.failure)]
+        reading.failures.append(_failure(part, part.failure))
+
+    def _add_notes(self, reading: GroupReading) -> None:
+        if reading.members is not None:
+            reading.notes += reading.members.mismatches(reading.clients)
+        if reading.clients is None:
+            return
+        holders: dict[object, list[str]] = {}
+        for client_id, client in sorted(reading.clients.items()):
+            if client.failure is not None:
+                reading.notes.append(f"{client_id} did not answer: {client.failure}")
+            for queue in client.held_queues():
+                holders.setdefault(queue, []).append(client_id)
+        if _is_broadcast(reading):
+            return
+        reading.notes += [
+            f"{queue} is held by {' and '.join(names)}"
+            for queue, names in holders.items()
+            if len(names) > 1
+        ]
+
+
+def broker_failure(part: BrokerPart) -> BrokerFailure:
+    """Why a part has failed; only for one that has."""
+    if part.failure is None:
+        raise ValueError(f"{part.broker_name} has not failed")
+    return _failure(part, part.failure)
+
+
+def _add_topic(
+    reading: GroupReading, part: BrokerPart, topic: str, refusal: RmqError | None
+) -> None:
+    pair = (reading.group, topic)
+    committed = part.committed[pair]
+    ends = part.ends.get(topic)
+    if ends is None:
+        if committed:
+            reading.notes.append(
+                f"{part.broker_name} has no topic {topic} any more, but"
+                f" {len(committed)} offsets of the group in it"
+            )
+        return
+    inflight = part.inflight.get(pair, {})
+    spans = part.spans.get(pair, {})
+    failure = None if refusal is None else refusal.message
+    for queue_id in ends.keys() | committed.keys():
+        low, high = ends.get(queue_id, (None, None))
+        reading.queues.append(
+            QueueReading(
+                topic=topic,
+                broker_name=part.broker_name,
+                queue_id=queue_id,
+                committed=committed.get(queue_id),
+                min_offset=low,
+                max_offset=high,
+                inflight=inflight.get(queue_id),
+                time_span=spans.get(queue_id),
+                failure=failure,
+            )
+        )
+
+
+def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueues:
+    if answer is None:
+        return ClientQueues(client_id=client_id, failure="its broker was lost")
+    if isinstance(answer, RmqError):
+        return ClientQueues(client_id=client_id, failure=answer.message)
+    return read_running_info(client_id, answer, now_ms=now_ms)  # type: ignore[arg-type]
+
+
+def _is_broadcast(reading: GroupReading) -> bool:
+    members = reading.members
+    return members is not None and members.message_model == "BROADCASTING"
+
+
+def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
+    return QueueReading(
+        topic=None,
+        broker_name=part.broker_name,
+        queue_id=None,
+        failure=error.message,
+    )
+
+
+def _failure(part: BrokerPart, error: RmqError) -> BrokerFailure:
+    return BrokerFailure(
+        broker_name=part.broker_name, address=part.address, message=error.message
+    )

@@ -1,0 +1,214 @@
+"""`rmq lag`: how far groups are behind, per queue, and why.
+
+Decides what is asked for and the exit code. How it looks is in `lag_rows` and
+`lag_watch`, what it means in `rmqcli.admin.lag`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqcli.cli.lag_columns import QUEUE_COLUMNS
+from rmqcli.cli.options import (
+    Common,
+    choice_option,
+    command_options,
+    duration_option,
+)
+from rmqcli.errors import ExitCode, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.lag import GroupLag
+    from rmqcli.admin.lag_gather import LagGatherer, LagReading
+    from rmqcli.admin.lag_trend import GroupTrend
+
+SORT_KEYS = ("queue", "lag", "age", "state", "group")
+
+
+@command_options(fields=QUEUE_COLUMNS)
+def lag(
+    common: Common,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GROUP]...", help="Groups; all without one."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="T", help="Only this topic; repeatable."),
+    ] = None,
+    process_queues: Annotated[
+        bool,
+        typer.Option(
+            "--process-queues", help="Ask the members what they hold of each queue."
+        ),
+    ] = False,
+    sample: Annotated[
+        int | None,
+        duration_option("--sample", help="Look twice, so far apart: rates, verdict."),
+    ] = None,
+    watch: Annotated[
+        int | None,
+        duration_option("--watch", help="Look again and again, so far apart."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        choice_option("--sort", choices=SORT_KEYS, help="Order of the rows."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words why a group is behind.")
+    ] = False,
+) -> int:
+    """Show how far groups are behind, per queue, and why.
+
+    Lag is max less committed; where a number is not known, a state and a reason say
+    so. Exits 6 when a broker did not answer, 3 for a group that does not exist.
+
+    Example: rmq lag my-group --process-queues --explain
+    """
+    _check(common, sample=sample, watch=watch)
+    from rmqcli.admin.lag_broker import LagWish
+    from rmqcli.admin.lag_gather import LagGatherer
+
+    wish = LagWish(
+        groups=tuple(dict.fromkeys(groups or ())),
+        topics=tuple(dict.fromkeys(topic or ())),
+        process_queues=process_queues,
+    )
+    with common.open_client() as client:
+        gatherer = LagGatherer(client, wish)
+        if watch is not None:
+            from rmqcli.cli.lag_watch import watch_lag
+
+            return watch_lag(
+                common,
+                gatherer,
+                interval_ms=watch,
+                order=lambda found: sort_groups(found, sort),
+                process_queues=process_queues,
+            )
+        reading, lags, trends = _look(common, gatherer, sample_ms=sample)
+    from rmqcli.cli.lag_rows import LagView
+
+    view = LagView(
+        groups=sort_groups(lags, sort),
+        trends=trends,
+        failures=reading.failures,
+        is_summary=not groups,
+        process_queues=process_queues,
+        explain=explain,
+        sort=sort,
+    )
+    view.write(common)
+    return _exit_code(common, reading, lags, process_queues=process_queues)
+
+
+def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
+    """Order groups for `--sort`; what is unknown comes before any number."""
+    from rmqcli.admin.lag import rank_of
+
+    match key:
+        case "lag":
+            return sorted(lags, key=lambda g: (g.total_lag is not None, -g.known_lag))
+        case "age":
+            return sorted(lags, key=lambda g: -(g.age_ms or 0))
+        case "state":
+            return sorted(lags, key=lambda g: -rank_of(g.state))
+        case "group":
+            return sorted(lags, key=lambda g: g.group)
+    return list(lags)
+
+
+def _check(common: Common, *, sample: int | None, watch: int | None) -> None:
+    for name, value in (("--sample", sample), ("--watch", watch)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be longer than nothing")
+    if watch is None:
+        return
+    if sample is not None:
+        raise UsageError(
+            "--watch and --sample exclude each other",
+            hint="--watch shows rates by itself, from its second look on",
+        )
+    if common.output not in ("table", "jsonl"):
+        raise UsageError(
+            f"--watch cannot write {common.output}",
+            hint="-o jsonl writes one line per group and look",
+        )
+
+
+def _look(
+    common: Common, gatherer: LagGatherer, *, sample_ms: int | None
+) -> tuple[LagReading, list[GroupLag], dict[str, GroupTrend]]:
+    from rmqcli.admin.lag import compute_lag
+
+    reading = gatherer.read()
+    _refuse_missing(common, reading)
+    lags = [compute_lag(group) for group in reading.groups]
+    if sample_ms is None:
+        return reading, lags, {}
+    from rmqcli.admin.lag_trend import COMMIT_INTERVAL_MS, compare
+    from rmqcli.clock import SYSTEM_CLOCK
+    from rmqcli.units import format_duration
+
+    if sample_ms < 2 * COMMIT_INTERVAL_MS:
+        common.messages.warn(
+            f"members commit every {format_duration(COMMIT_INTERVAL_MS)}:"
+            f" {format_duration(sample_ms)} may show a stall that is none"
+        )
+    common.messages.progress(f"waiting {format_duration(sample_ms)}")
+    SYSTEM_CLOCK.wait_ms(threading.Event(), sample_ms)
+    common.messages.clear_progress()
+    before = {item.group: item for item in lags}
+    again = gatherer.read()
+    lags = [compute_lag(group) for group in again.groups]
+    elapsed_ms = max(1, again.at_ms - reading.at_ms)
+    trends = {
+        item.group: compare(before[item.group], item, elapsed_ms=elapsed_ms)
+        for item in lags
+        if item.group in before
+    }
+    return again, lags, trends
+
+
+def _refuse_missing(common: Common, reading: LagReading) -> None:
+    """Raise when no named group exists; warn about some that do not."""
+    if not reading.missing:
+        return
+    names = ", ".join(reading.missing)
+    if not reading.groups:
+        from rmqcli.wire.codes import ResponseCode
+
+        raise NotFoundError(
+            f"no broker knows the group {names}"
+            if len(reading.missing) == 1
+            else f"no broker knows the groups {names}",
+            code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+            hint="list groups with: rmq groups",
+        )
+    common.messages.warn(f"no broker knows {names}")
+
+
+def _exit_code(
+    common: Common,
+    reading: LagReading,
+    lags: Sequence[GroupLag],
+    *,
+    process_queues: bool,
+) -> int:
+    for failure in reading.failures:
+        common.messages.warn(f"{failure.broker_name}: {failure.message}")
+    if reading.failures or reading.missing:
+        return ExitCode.PARTIAL
+    if any(group.is_partial for group in lags):
+        return ExitCode.PARTIAL
+    silent = process_queues and any(
+        client.failure is not None
+        for group in lags
+        for client in (group.reading.clients or {}).values()
+    )
+    return ExitCode.PARTIAL if silent else ExitCode.OK

@@ -1,0 +1,187 @@
+"""`rmq lag --watch`: in place with sparklines on a terminal, JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag import compute_lag
+from rmqcli.admin.lag_trend import compare
+from rmqcli.cli.lag_columns import queue_columns
+from rmqcli.cli.lag_rows import LagView
+from rmqcli.cli.messages import is_terminal
+from rmqcli.cli.output import json_line, write_table
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import RmqError
+from rmqcli.units import format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rmqcli.admin.lag import GroupLag
+    from rmqcli.admin.lag_gather import LagGatherer, LagReading
+    from rmqcli.admin.lag_trend import GroupTrend
+    from rmqcli.cli.options import Common
+
+_BARS = "▁▂▃▄▅▆▇█"
+_HISTORY = 20
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+_CLEAR_SCREEN = "\x1b[2J"
+_HIDE_CURSOR = "\x1b[?25l"
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+def sparkline(values: Sequence[int | None]) -> str:
+    """One bar for each value, the highest at the greatest; a gap where unknown."""
+    top = max((v for v in values if v is not None), default=0)
+    return "".join(
+        " " if v is None else _BARS[v * (len(_BARS) - 1) // top if top else 0]
+        for v in values
+    )
+
+
+def watch_lag(
+    common: Common,
+    gatherer: LagGatherer,
+    *,
+    interval_ms: int,
+    order: Callable[[Sequence[GroupLag]], list[GroupLag]],
+    process_queues: bool,
+) -> int:
+    """Look every `interval_ms` until interrupted.
+
+    The first look raises what it meets; a later one that fails is told on stderr, and
+    the next may work again.
+    """
+    in_place = common.output == "table" and is_terminal(sys.stdout)
+    watcher = _Watcher(common, order=order, process_queues=process_queues)
+    pause = threading.Event()
+    try:
+        if in_place:
+            sys.stdout.write(_HIDE_CURSOR + _CLEAR_SCREEN)
+        is_first = True
+        while True:
+            began_ms = SYSTEM_CLOCK.monotonic_ms()
+            try:
+                reading = gatherer.read()
+            except RmqError as error:
+                if is_first:
+                    raise
+                common.messages.warn(error.message)
+            else:
+                watcher.take(reading)
+                if in_place:
+                    watcher.draw(interval_ms=interval_ms)
+                else:
+                    watcher.write_lines()
+            is_first = False
+            spent_ms = SYSTEM_CLOCK.monotonic_ms() - began_ms
+            SYSTEM_CLOCK.wait_ms(pause, max(0, interval_ms - spent_ms))
+    finally:
+        if in_place:
+            sys.stdout.write(_SHOW_CURSOR)
+            sys.stdout.flush()
+
+
+class _Watcher:
+    """Remembers enough of earlier looks for rates and sparklines."""
+
+    def __init__(
+        self,
+        common: Common,
+        *,
+        order: Callable[[Sequence[GroupLag]], list[GroupLag]],
+        process_queues: bool,
+    ) -> None:
+        self._common = common
+        self._order = order
+        self._process_queues = process_queues
+        self._before: dict[str, GroupLag] = {}
+        self._before_ms = 0
+        self._history: dict[tuple[object, ...], deque[int | None]] = {}
+        self._view = LagView(groups=())
+        self._at_ms = 0
+
+    def take(self, reading: LagReading) -> None:
+        """Take in a look."""
+        lags = self._order([compute_lag(group) for group in reading.groups])
+        elapsed_ms = max(1, reading.at_ms - self._before_ms)
+        trends: dict[str, GroupTrend] = {
+            lag.group: compare(self._before[lag.group], lag, elapsed_ms=elapsed_ms)
+            for lag in lags
+            if lag.group in self._before
+        }
+        self._view = LagView(
+            groups=lags,
+            failures=reading.failures,
+            trends=trends,
+            process_queues=self._process_queues,
+        )
+        self._before = {lag.group: lag for lag in lags}
+        self._before_ms = self._at_ms = reading.at_ms
+        for lag in lags:
+            self._remember((lag.group,), lag.total_lag)
+            for queue in lag.queues:
+                key = (lag.group, queue.topic, queue.broker_name, queue.queue_id)
+                self._remember(key, queue.lag)
+
+    def write_lines(self) -> None:
+        """One JSON line for each group, with the time of the look."""
+        at = format_rfc3339(self._at_ms)
+        for lag in self._view.groups:
+            row = {"at": at, **self._view.group_json(lag)}
+            sys.stdout.write(json_line(row) + "\n")
+        sys.stdout.flush()
+
+    def draw(self, *, interval_ms: int) -> None:
+        """The whole screen; rows that do not fit are counted, names never cut."""
+        out = io.StringIO()
+        out.write(
+            f"rmq lag, every {format_duration(interval_ms)}"
+            f" · {format_rfc3339(self._at_ms)} · Ctrl-C ends\n\n"
+        )
+        rows = list(self._rows())
+        room = max(1, shutil.get_terminal_size().lines - 5)
+        columns = queue_columns(
+            with_group=len(self._view.groups) > 1,
+            with_trend=bool(self._view.trends),
+            with_spark=True,
+        )
+        write_table(
+            rows[:room], columns=columns, color=self._common.use_color, stream=out
+        )
+        if len(rows) > room:
+            out.write(f"... {len(rows) - room} more rows\n")
+        sys.stdout.write(_HOME_AND_CLEAR + out.getvalue())
+        sys.stdout.flush()
+
+    def _rows(self) -> Iterable[dict[str, object]]:
+        for lag in self._view.groups:
+            trend = self._view.trends.get(lag.group)
+            total: dict[str, object] = {
+                "group": lag.group,
+                "topic": "TOTAL",
+                "lag": lag.total_lag,
+                "state": lag.state,
+                "spark": self._spark((lag.group,)),
+            }
+            if lag.age_ms is not None:
+                total["age"] = format_duration(lag.age_ms)
+            if trend is not None:
+                total["rate_in"] = trend.group.rate_in
+                total["rate_out"] = trend.group.rate_out
+                total["verdict"] = trend.group.verdict
+            yield total
+            for row in self._view.table_rows(lag):
+                key = (lag.group, row["topic"], row["broker_name"], row["queue_id"])
+                yield {**row, "spark": self._spark(key)}
+
+    def _remember(self, key: tuple[object, ...], lag: int | None) -> None:
+        self._history.setdefault(key, deque(maxlen=_HISTORY)).append(lag)
+
+    def _spark(self, key: tuple[object, ...]) -> str:
+        return sparkline(tuple(self._history.get(key, ())))
