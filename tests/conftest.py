@@ -1,0 +1,82 @@
+"""Fixtures for all tests: real clusters of every version, started once and shared.
+
+Tests that take `real_cluster` run once per version and carry the marker `java`; where
+Java or Maven is missing they skip with the reason, unless RMQ_REQUIRE_JAVA is set.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+import pytest
+
+from tests.kit import artefacts, java_program
+from tests.kit.cluster import RealCluster
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--rmq-versions",
+        default=os.environ.get("RMQ_TEST_VERSIONS", ",".join(artefacts.VERSIONS)),
+        help="versions of RocketMQ to test against, comma separated",
+    )
+
+
+def pytest_generate_tests(metafunc):
+    """One run per version, all runs of a version on one worker of pytest-xdist."""
+    if "rmq_version" in metafunc.fixturenames:
+        versions = metafunc.config.getoption("--rmq-versions").split(",")
+        only = metafunc.definition.get_closest_marker("rmq_versions")
+        chosen = [v for v in versions if only is None or v in only.args]
+        metafunc.parametrize(
+            "rmq_version",
+            [
+                pytest.param(v, marks=[pytest.mark.java, pytest.mark.xdist_group(v)])
+                for v in chosen
+            ],
+            scope="session",
+        )
+
+
+def start_cluster(version, directory, **options):
+    """A cluster, or a skip with the reason, or a failure where it is demanded."""
+    try:
+        return RealCluster(version, directory, **options)
+    except artefacts.UnavailableError as error:
+        if os.environ.get("RMQ_REQUIRE_JAVA"):
+            pytest.fail(f"real RocketMQ is demanded: {error}")
+        pytest.skip(f"no real RocketMQ: {error}")
+
+
+@pytest.fixture(scope="session")
+def real_cluster(rmq_version, tmp_path_factory):
+    """One broker of `rmq_version`, shared: make topics and groups of your own."""
+    directory = tmp_path_factory.mktemp(f"rocketmq-{rmq_version}")
+    with start_cluster(rmq_version, directory) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def fresh_cluster(rmq_version, tmp_path_factory):
+    """A function that starts a cluster of this test's own, for tests that hurt it."""
+    with ExitStack() as stack:
+
+        def start(*, brokers=1, conf=None, version=rmq_version):
+            directory = tmp_path_factory.mktemp(f"fresh-{version}")
+            cluster = start_cluster(version, directory, brokers=brokers, conf=conf)
+            return stack.enter_context(cluster)
+
+        yield start
+
+
+@pytest.fixture
+def new_topic(real_cluster):
+    """A function that makes a topic of this test's own and returns its name."""
+    return real_cluster.create_topic
+
+
+@pytest.fixture
+def java_producer():
+    """`java_producer(cluster, specs)`: see tests.kit.java_program."""
+    return java_program.java_producer

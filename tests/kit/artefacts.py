@@ -1,0 +1,135 @@
+"""Fetches the jars of one RocketMQ once and compiles the kit's Java programs.
+
+Everything lands in a cache folder that survives the test run (`RMQ_TEST_CACHE`, else
+`~/.cache/rmqcli-tests`): `<version>/lib` and `<version>/classes-<hash of sources>`.
+A folder appears under its final name complete or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+VERSIONS = ("4.6.0", "4.9.7", "5.3.3", "5.5.0")
+
+KIT = Path(__file__).resolve().parent
+
+#: Pinned: a plug-in version that changes by itself is a test run that does.
+_COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_FETCH_TIMEOUT_S = 600
+_COMPILE_TIMEOUT_S = 120
+
+
+class UnavailableError(Exception):
+    """Real RocketMQ cannot run here; the message is the reason to skip."""
+
+
+def missing_tools() -> str | None:
+    """Why no real RocketMQ can be fetched and run here, or None."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
+def cache_root() -> Path:
+    """The folder for everything fetched or compiled."""
+    configured = os.environ.get("RMQ_TEST_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "rmqcli-tests"
+
+
+def library(version: str) -> Path:
+    """The folder with all jars of `version`, fetched with Maven when absent.
+
+    Raises UnavailableError when tools are missing or Maven fails.
+    """
+    return _made_once(
+        cache_root() / version / "lib", lambda target: _fetch(version, target)
+    )
+
+
+def class_path(version: str) -> str:
+    """The `-cp` of a Java program: the kit's classes, then all jars."""
+    jars = library(version)
+    return f"{_classes(version, jars)}{os.pathsep}{jars}/*"
+
+
+def _classes(version: str, jars: Path) -> Path:
+    sources = sorted((KIT / "java").glob("*.java"))
+    digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
+    return _made_once(
+        cache_root() / version / f"classes-{digest.hexdigest()[:16]}",
+        lambda target: _run(
+            [
+                *("javac", "-nowarn", "-encoding", "UTF-8"),
+                *("-cp", f"{jars}/*", "-d", str(target)),
+                *map(str, sources),
+            ],
+            timeout_s=_COMPILE_TIMEOUT_S,
+        ),
+    )
+
+
+def _fetch(version: str, target: Path) -> None:
+    # 4.x has no proxy; from 5.0 the proxy brings the broker along.
+    server = "rocketmq-broker" if version.startswith("4.") else "rocketmq-proxy"
+    _run(
+        [
+            *("mvn", "-q", "-B", "-f", str(KIT / "pom.xml"), _COPY_GOAL),
+            f"-Drocketmq.version={version}",
+            f"-Drocketmq.server={server}",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={target}",
+        ],
+        timeout_s=_FETCH_TIMEOUT_S,
+    )
+    if not any(target.glob(f"rocketmq-broker-{version}.jar")):
+        raise UnavailableError(f"maven fetched no broker of {version}")
+
+
+def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    if target.is_dir():
+        return target
+    if reason := missing_tools():
+        raise UnavailableError(reason)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target.parent / f".{target.name}.lock"):
+        if target.is_dir():  # another worker made it while this one waited
+            return target
+        temporary = target.parent / f".{target.name}.part"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        make(temporary)
+        temporary.rename(target)
+    return target
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], *, timeout_s: int) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"{command[0]} ran over {timeout_s} s") from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip()[-2000:]
+        raise UnavailableError(f"{command[0]} exited {done.returncode}: {said}")

@@ -1,0 +1,321 @@
+"""A real name server and real brokers of one version, on 127.0.0.1 only.
+
+`RealCluster` starts them, waits until the name server knows every broker, and can
+stop, kill, suspend and restart a broker. It never outlives the process that made it.
+"""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from typing import TYPE_CHECKING, Self
+
+from tests.kit import configuration, raw
+from tests.kit.artefacts import class_path
+from tests.kit.ports import BLOCK_PORTS, PortBlock
+from tests.kit.process import ServerProcess, java_command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+_NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
+_BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
+
+_START_TIMEOUT_MS = 60_000
+#: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
+_PORTS_PER_BROKER = 4
+BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
+
+
+class RealCluster:
+    """A running cluster. Files and logs lie in `directory`; not safe across threads.
+
+    `conf` goes into every broker.conf over the kit's defaults. Raises RuntimeError
+    with the end of the log when a server does not start.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        conf: Mapping[str, str | int] | None = None,
+        heap_mb: int = 384,
+        log_level: str = "WARN",
+    ) -> None:
+        if not 1 <= brokers <= BROKERS_MAX:
+            raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
+        self.version = version
+        self.directory = directory
+        self._class_path = class_path(version)
+        self._conf = dict(conf or {})
+        self._heap_mb = heap_mb
+        self._namesrv: ServerProcess | None = None
+        self._brokers: list[ServerProcess | None] = [None] * brokers
+        self._ports = PortBlock()
+        self._lay_out(log_level)
+        try:
+            self.start_namesrv()
+            for index in range(brokers):
+                self._launch_broker(index)
+            for index in range(brokers):
+                self._await_broker(index)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def namesrv(self) -> str:
+        """`127.0.0.1:port` of the name server."""
+        return f"127.0.0.1:{self._ports.first}"
+
+    @property
+    def broker_count(self) -> int:
+        """Number of masters, running or not."""
+        return len(self._brokers)
+
+    def broker_address(self, index: int = 0) -> str:
+        """`127.0.0.1:port` of a broker, whether it runs or not."""
+        return f"127.0.0.1:{self._broker_port(index)}"
+
+    def broker_name(self, index: int = 0) -> str:
+        """`broker-a` for 0, and so on."""
+        return configuration.broker_name(index)
+
+    def broker_pid(self, index: int = 0) -> int:
+        """Process id of a running broker."""
+        return self._running(index).pid
+
+    def store_directory(self, index: int = 0) -> Path:
+        """The broker's storePathRootDir: `config/`, `commitlog/`, `consumequeue/`."""
+        return self.directory / f"store-{self.broker_name(index)}"
+
+    def tools_home(self) -> Path:
+        """A ROCKETMQ_HOME for mqadmin and clients."""
+        return self.directory / "home"
+
+    def class_path(self) -> str:
+        """The `-cp` for Java programs of this cluster's version."""
+        return self._class_path
+
+    def start_namesrv(self) -> None:
+        """Start the name server again after `stop_namesrv`, and wait until it answers.
+
+        It knows no broker until each registers again, up to 30 s later.
+        """
+        self._namesrv = self._launch(
+            _NAMESRV_MAIN,
+            name="namesrv",
+            heap_mb=128,
+            arguments=["-c", str(self.tools_home() / "conf" / "namesrv.conf")],
+        )
+        self._await(
+            self._namesrv,
+            lambda: raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).code == 0,
+        )
+
+    def stop_namesrv(self) -> None:
+        """Stop the name server, waiting for its process to end."""
+        if self._namesrv is not None:
+            self._namesrv.stop()
+            self._namesrv = None
+
+    def start_broker(self, index: int = 0) -> None:
+        """Start a stopped or killed broker on its old store; wait until registered."""
+        self._launch_broker(index)
+        self._await_broker(index)
+
+    def stop_broker(self, index: int = 0) -> None:
+        """Stop a broker cleanly, waiting for its process to end."""
+        self._running(index).stop()
+        self._brokers[index] = None
+
+    def kill_broker(self, index: int = 0) -> None:
+        """SIGKILL a broker: connections break, nothing is flushed or deregistered."""
+        self._running(index).kill()
+        self._brokers[index] = None
+
+    def suspend_broker(self, index: int = 0) -> None:
+        """SIGSTOP a broker: connections stay open and nothing is answered."""
+        self._running(index).send(signal.SIGSTOP)
+
+    def resume_broker(self, index: int = 0) -> None:
+        """SIGCONT a suspended broker."""
+        self._running(index).send(signal.SIGCONT)
+
+    def create_topic(
+        self,
+        topic: str | None = None,
+        *,
+        queues: int = 4,
+        perm: int = 6,
+        brokers: Sequence[int] | None = None,
+        attributes: str | None = None,
+        order: bool = False,
+    ) -> str:
+        """Create or change a topic and wait until its route shows it; return its name.
+
+        Without a name makes a new one. `queues` counts per broker, for reading and
+        writing; `attributes` is 5.x's `+message.type=FIFO` form.
+        """
+        name = topic if topic is not None else f"T-{uuid.uuid4().hex[:12]}"
+        chosen = range(self.broker_count) if brokers is None else brokers
+        ext_fields = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": str(order).lower(),
+        }
+        if attributes is not None:
+            ext_fields["attributes"] = attributes
+        for index in chosen:
+            self._must(
+                self.broker_address(index), raw.UPDATE_AND_CREATE_TOPIC, ext_fields
+            )
+        names = [f'"{self.broker_name(index)}"'.encode() for index in chosen]
+        self._until(lambda: self._route_has(name, names), f"route of topic {name}")
+        return name
+
+    def ask(
+        self,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        broker: int = 0,
+    ) -> raw.Answer:
+        """One raw request to a broker, by number: what the broker itself says."""
+        return raw.ask(self.broker_address(broker), code, ext_fields, body=body)
+
+    def close(self) -> None:
+        """Stop everything and give the ports back. Idempotent; keeps `directory`."""
+        for index, broker in enumerate(self._brokers):
+            if broker is not None:
+                # Nobody reads this store again: no need to wait for a clean flush.
+                broker.kill()
+                self._brokers[index] = None
+        if self._namesrv is not None:
+            self._namesrv.kill()
+            self._namesrv = None
+        self._ports.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _lay_out(self, log_level: str) -> None:
+        conf = self.tools_home() / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker", "tools"):
+            text = configuration.logback(
+                self.version, level="ERROR" if name == "tools" else log_level
+            )
+            (conf / f"logback_{name}.xml").write_text(text)
+        (conf / "namesrv.conf").write_text(
+            f"listenPort={self._ports.first}\nbindAddress=127.0.0.1\n"
+        )
+
+    def _broker_port(self, index: int) -> int:
+        if not 0 <= index < self.broker_count:
+            raise ValueError(f"broker {index} not in 0 to {self.broker_count - 1}")
+        return self._ports.first + _PORTS_PER_BROKER * (index + 1)
+
+    def _launch_broker(self, index: int) -> None:
+        if self._brokers[index] is not None:
+            raise RuntimeError(f"{self.broker_name(index)} runs already")
+        file = self.tools_home() / "conf" / f"{self.broker_name(index)}.conf"
+        file.write_text(
+            configuration.broker_properties(
+                index=index,
+                namesrv=self.namesrv,
+                listen_port=self._broker_port(index),
+                store=self.store_directory(index),
+                conf=self._conf,
+            )
+        )
+        self._brokers[index] = self._launch(
+            _BROKER_MAIN,
+            name=self.broker_name(index),
+            heap_mb=self._heap_mb,
+            arguments=["-c", str(file)],
+        )
+
+    def _launch(
+        self, main_class: str, *, name: str, heap_mb: int, arguments: Sequence[str]
+    ) -> ServerProcess:
+        home = self.tools_home()
+        role = "namesrv" if name == "namesrv" else "broker"
+        flags = [
+            f"-Xmx{heap_mb}m",
+            "-XX:MaxDirectMemorySize=512m",
+            f"-Duser.home={home}",
+            f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
+            "-Dtls.server.mode=disabled",
+        ]
+        return ServerProcess(
+            java_command(
+                self._class_path, main_class, flags=flags, arguments=arguments
+            ),
+            log=self.directory / f"{name}.log",
+            home=home,
+        )
+
+    def _await_broker(self, index: int) -> None:
+        address = self.broker_address(index)
+
+        def answers() -> bool:
+            known = raw.ask(self.namesrv, raw.GET_BROKER_CLUSTER_INFO).body
+            return (
+                f'"{address}"'.encode() in known
+                and raw.ask(address, raw.GET_BROKER_RUNTIME_INFO).code == 0
+            )
+
+        self._await(self._running(index), answers)
+
+    def _await(self, process: ServerProcess, claim: raw.Claim) -> None:
+        def claim_or_end() -> bool:
+            if process.exit_code() is not None:
+                raise RuntimeError(
+                    f"{process.log.stem} {self.version} exited "
+                    f"{process.exit_code()}:\n{process.last_lines()}"
+                )
+            return claim()
+
+        raw.wait_until(
+            claim_or_end,
+            timeout_ms=_START_TIMEOUT_MS,
+            what=lambda: f"start of {process.log.stem}:\n{process.last_lines()}",
+        )
+
+    def _until(self, claim: raw.Claim, what: str) -> None:
+        raw.wait_until(claim, timeout_ms=15_000, what=lambda: what)
+
+    def _route_has(self, topic: str, names: Sequence[bytes]) -> bool:
+        answer = raw.ask(self.namesrv, raw.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        return answer.code == 0 and all(name in answer.body for name in names)
+
+    def _must(self, address: str, code: int, ext_fields: dict[str, str]) -> raw.Answer:
+        answer = raw.ask(address, code, ext_fields)
+        if answer.code != 0:
+            raise RuntimeError(f"{address} code {code}: {answer.code} {answer.remark}")
+        return answer
+
+    def _running(self, index: int) -> ServerProcess:
+        broker = self._brokers[index]
+        if broker is None:
+            raise RuntimeError(f"{self.broker_name(index)} is not running")
+        return broker

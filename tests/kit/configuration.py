@@ -1,0 +1,85 @@
+"""What name servers and brokers are told: files of one cluster, as text.
+
+The defaults keep a broker small (64 MiB commit log files instead of 1 GiB, no 420 MB
+index file) and quick to start; `LARGE_STORE` is RocketMQ's own sizes, for benches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+CLUSTER_NAME = "DefaultCluster"
+
+#: RocketMQ's own file sizes: pass as `conf` to measure speed on a realistic store.
+LARGE_STORE = {
+    "mappedFileSizeCommitLog": "1073741824",
+    "mappedFileSizeConsumeQueue": "6000000",
+}
+
+_SMALL_STORE = {
+    "mappedFileSizeCommitLog": "67108864",
+    "mappedFileSizeConsumeQueue": "600000",
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+    "mappedFileSizeTimerLog": "16777216",
+}
+
+_COMMON = {
+    "brokerClusterName": CLUSTER_NAME,
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "enablePropertyFilter": "true",
+    "autoCreateTopicEnable": "true",
+    "diskMaxUsedSpaceRatio": "95",
+    # A slow machine is not a busy broker.
+    "waitTimeMillsInSendQueue": "2000",
+    "osPageCacheBusyTimeOutMills": "5000",
+}
+
+
+def broker_name(index: int) -> str:
+    """`broker-a`, `broker-b`, ... as RocketMQ's own samples name them."""
+    return f"broker-{chr(ord('a') + index)}"
+
+
+def broker_properties(
+    *,
+    index: int,
+    namesrv: str,
+    listen_port: int,
+    store: Path,
+    conf: Mapping[str, str | int],
+) -> str:
+    """The text of a broker.conf; `conf` wins over every default."""
+    values: dict[str, str | int] = {
+        **_COMMON,
+        **_SMALL_STORE,
+        "brokerName": broker_name(index),
+        "namesrvAddr": namesrv,
+        "listenPort": listen_port,
+        "haListenPort": listen_port + 1,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        **conf,
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def logback(version: str, *, level: str) -> str:
+    """A logback configuration that writes to standard output.
+
+    5.x carries its logback under another package name.
+    """
+    prefix = "" if version.startswith("4.") else "org.apache.rocketmq.logging."
+    return f"""<configuration>
+  <appender name="out" class="{prefix}ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{{20}} %msg%n</pattern></encoder>
+  </appender>
+  <root level="{level}"><appender-ref ref="out"/></root>
+</configuration>
+"""

@@ -1,0 +1,159 @@
+import java.lang.reflect.Method;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.UtilAll;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * A push consumer that prints each message as a JSON line, {"event":"message", ...}.
+ *
+ * <p>The single argument is a JSON object: namesrv, group, topic, subExpression, from
+ * (FIRST|LAST|epoch ms), orderly, broadcast, slowMs, block, failTimes, stopAfter, persistMs,
+ * pullBatchSize, consumeThreads, clientId. Prints {"event":"started"} once it runs. Standard
+ * input: "go" releases a blocked listener; "stop", or its end, shuts the consumer down, which
+ * commits its offsets.
+ */
+public final class Consumer {
+    private final Map<String, Object> options;
+    private final CountDownLatch gate;
+    private final CountDownLatch stop = new CountDownLatch(1);
+    private final AtomicInteger seen = new AtomicInteger();
+    private DefaultMQPushConsumer consumer;
+
+    private Consumer(Map<String, Object> options) {
+        this.options = options;
+        this.gate = new CountDownLatch(flag("block") ? 1 : 0);
+    }
+
+    public static void main(String[] args) throws Exception {
+        new Consumer(Json.parse(args[0])).run();
+        System.exit(0);
+    }
+
+    private void run() throws Exception {
+        consumer = new DefaultMQPushConsumer(Json.text(options, "group"));
+        consumer.setNamesrvAddr(Json.text(options, "namesrv"));
+        consumer.setInstanceName("consumer-" + ProcessHandle.current().pid());
+        configure();
+        consumer.subscribe(Json.text(options, "topic"), Json.text(options, "subExpression"));
+        if (flag("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                context.setAutoCommit(true);
+                return take(messages)
+                    ? ConsumeOrderlyStatus.SUCCESS
+                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                take(messages)
+                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
+        consumer.start();
+        Json.print(Json.object("event", "started", "clientId", consumer.buildMQClientId()));
+        Thread commands = new Thread(this::follow);
+        commands.setDaemon(true);
+        commands.start();
+        stop.await();
+        gate.countDown();
+        consumer.shutdown();
+        Json.print(Json.object("event", "stopped", "seen", seen.get()));
+    }
+
+    private void configure() throws Exception {
+        String from = Json.text(options, "from");
+        if (from.equals("FIRST")) {
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        } else if (from.equals("LAST")) {
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        } else {
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP);
+            consumer.setConsumeTimestamp(
+                UtilAll.timeMillisToHumanString3(Long.parseLong(from)));
+        }
+        if (flag("broadcast")) {
+            setBroadcasting();
+        }
+        consumer.setPersistConsumerOffsetInterval(Json.number(options, "persistMs"));
+        consumer.setPullBatchSize(Json.number(options, "pullBatchSize"));
+        consumer.setConsumeThreadMin(Json.number(options, "consumeThreads"));
+        consumer.setConsumeThreadMax(Json.number(options, "consumeThreads"));
+    }
+
+    /** The enum MessageModel moved to another package in 5.0. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private void setBroadcasting() throws Exception {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                Class type = method.getParameterTypes()[0];
+                method.invoke(consumer, Enum.valueOf(type, "BROADCASTING"));
+            }
+        }
+    }
+
+    private boolean take(List<MessageExt> messages) {
+        try {
+            gate.await();
+            if (stop.getCount() == 0) {
+                return false;
+            }
+            Thread.sleep(Json.number(options, "slowMs"));
+        } catch (InterruptedException error) {
+            return false;
+        }
+        boolean good = true;
+        for (MessageExt message : messages) {
+            boolean fails = message.getReconsumeTimes() < Json.number(options, "failTimes");
+            good &= !fails;
+            Json.print(describe(message));
+            int stopAfter = Json.number(options, "stopAfter");
+            if (seen.incrementAndGet() == stopAfter) {
+                stop.countDown();
+            }
+        }
+        return good;
+    }
+
+    private void follow() {
+        try {
+            String line;
+            while ((line = Json.readLine()) != null && !line.equals("stop")) {
+                if (line.equals("go")) {
+                    gate.countDown();
+                }
+            }
+        } catch (java.io.IOException error) {
+            System.err.println("standard input: " + error);
+        }
+        stop.countDown();
+    }
+
+    private boolean flag(String name) {
+        return Boolean.TRUE.equals(options.get(name));
+    }
+
+    private static Map<String, Object> describe(MessageExt message) {
+        return Json.object(
+            "event", "message",
+            "topic", message.getTopic(),
+            "queueId", message.getQueueId(),
+            "queueOffset", message.getQueueOffset(),
+            "msgId", message.getMsgId(),
+            "keys", message.getKeys(),
+            "tags", message.getTags(),
+            "bodyB64", Base64.getEncoder().encodeToString(message.getBody()),
+            "reconsumeTimes", message.getReconsumeTimes(),
+            "bornTimestamp", message.getBornTimestamp(),
+            "storeTimestamp", message.getStoreTimestamp(),
+            "properties", message.getProperties());
+    }
+}

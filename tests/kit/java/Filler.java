@@ -1,0 +1,91 @@
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * Fills a topic fast: batches from several threads, spread evenly over all queues.
+ *
+ * <p>Message n has the body "n" padded to the wished size, tag TagA, TagB or TagC by n % 3, and
+ * with "keys" the key key-n. Arguments: namesrv, topic, messages, body bytes, batch size, threads,
+ * "keys" or "-". Prints {sent, elapsedMs}.
+ */
+public final class Filler {
+    private static final String[] TAGS = {"TagA", "TagB", "TagC"};
+
+    public static void main(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("rmqcli-tests-filler");
+        producer.setNamesrvAddr(args[0]);
+        producer.setInstanceName("filler-" + ProcessHandle.current().pid());
+        producer.setSendMsgTimeout(30000);
+        producer.start();
+        String topic = args[1];
+        long messages = Long.parseLong(args[2]);
+        int bodyBytes = Integer.parseInt(args[3]);
+        int batchSize = Integer.parseInt(args[4]);
+        boolean keys = args[6].equals("keys");
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
+        AtomicLong next = new AtomicLong();
+        AtomicLong sent = new AtomicLong();
+        long begin = System.currentTimeMillis();
+        List<Thread> threads = new ArrayList<>();
+        for (int i = 0; i < Integer.parseInt(args[5]); i++) {
+            Thread thread = new Thread(() -> {
+                long first;
+                while ((first = next.getAndAdd(batchSize)) < messages) {
+                    long end = Math.min(first + batchSize, messages);
+                    MessageQueue queue = queues.get((int) (first / batchSize % queues.size()));
+                    List<Message> batch = batch(topic, first, end, bodyBytes, keys);
+                    send(producer, batch, queue);
+                    sent.addAndGet(end - first);
+                }
+            });
+            thread.start();
+            threads.add(thread);
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        long elapsed = System.currentTimeMillis() - begin;
+        producer.shutdown();
+        Json.print(Json.object("sent", sent.get(), "elapsedMs", elapsed));
+        System.exit(sent.get() == messages ? 0 : 1);
+    }
+
+    private static List<Message> batch(String topic, long first, long end, int bodyBytes,
+            boolean keys) {
+        List<Message> batch = new ArrayList<>();
+        for (long number = first; number < end; number++) {
+            byte[] digits = Long.toString(number).getBytes(StandardCharsets.US_ASCII);
+            ByteBuffer body = ByteBuffer.allocate(Math.max(bodyBytes, digits.length));
+            body.put(digits);
+            while (body.hasRemaining()) {
+                body.put((byte) '.');
+            }
+            Message message = new Message(topic, TAGS[(int) (number % 3)], body.array());
+            if (keys) {
+                message.setKeys("key-" + number);
+            }
+            batch.add(message);
+        }
+        return batch;
+    }
+
+    /** Tries again while the broker says that it is busy; a duplicate cannot come of that. */
+    private static void send(DefaultMQProducer producer, List<Message> batch, MessageQueue queue) {
+        for (int attempt = 0; ; attempt++) {
+            try {
+                producer.send(batch, queue);
+                return;
+            } catch (Exception error) {
+                if (attempt == 100 || !String.valueOf(error).contains("CODE: 2 ")) {
+                    throw new IllegalStateException(error);
+                }
+            }
+        }
+    }
+}

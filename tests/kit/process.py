@@ -1,0 +1,113 @@
+"""One Java process: started in its own group, watched, and always stoppable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.kit.guard import GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: What netty and the store reach into on Java 17; older client jars do not load
+#: without. TLS on a server's remoting port is never wanted here.
+MODULE_FLAGS = (
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/sun.security.x509=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+#: Small and quick to start: several of these share two cores.
+SMALL_FLAGS = ("-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
+
+
+def java_command(
+    class_path: str, main_class: str, *, flags: Sequence[str], arguments: Sequence[str]
+) -> list[str]:
+    """The command line of a Java program with the kit's common flags."""
+    return [
+        "java",
+        *SMALL_FLAGS,
+        *MODULE_FLAGS,
+        *flags,
+        "-cp",
+        class_path,
+        main_class,
+        *arguments,
+    ]
+
+
+def java_environment(home: Path) -> dict[str, str]:
+    """The caller's environment less what would change RocketMQ's behaviour."""
+    drop = ("NAMESRV_ADDR", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in drop and not name.startswith("ROCKETMQ_")
+    }
+    return {**kept, "ROCKETMQ_HOME": str(home)}
+
+
+class ServerProcess:
+    """A long-running Java process whose output goes to `log`."""
+
+    def __init__(self, command: Sequence[str], *, log: Path, home: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                env=java_environment(home),
+                start_new_session=True,
+            )
+        GUARD.watch(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also its group's."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process unless it has ended."""
+        if self.exit_code() is None:
+            os.kill(self.pid, number)
+
+    def stop(self, *, timeout_ms: int = 40_000) -> None:
+        """Ask it to end, wait, and kill it when it does not. Idempotent."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        try:
+            self._process.wait(timeout_ms / 1000)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._forget()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would. Idempotent."""
+        self.send(signal.SIGKILL)
+        self._process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self._forgotten:
+            self._forgotten = True
+            GUARD.forget(self.pid)
+
+    _forgotten = False
+
+    def last_lines(self, count: int = 40) -> str:
+        """The end of its log, for an error message."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-count:])

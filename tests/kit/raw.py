@@ -1,0 +1,97 @@
+"""One remoting request over one new connection, in JSON: the kit's own few lines.
+
+Independent of `rmqcli` on purpose: what the tests measure it with must not share its
+mistakes. Source: RemotingCommand in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Claim = Callable[[], bool]
+
+UPDATE_AND_CREATE_TOPIC = 17
+GET_BROKER_CONFIG = 26
+GET_BROKER_RUNTIME_INFO = 28
+GET_ROUTEINFO_BY_TOPIC = 105
+GET_BROKER_CLUSTER_INFO = 106
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
+DELETE_TOPIC_IN_BROKER = 215
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: `code` 0 is success."""
+
+    code: int
+    remark: str | None
+    ext_fields: dict[str, str]
+    body: bytes
+
+
+def ask(
+    address: str,
+    code: int,
+    ext_fields: dict[str, str] | None = None,
+    *,
+    body: bytes = b"",
+    timeout_ms: int = 5000,
+) -> Answer:
+    """Send one request and return its answer. Raises OSError when none comes."""
+    header = json.dumps(
+        {
+            "code": code,
+            "language": "JAVA",
+            "version": 409,
+            "opaque": 1,
+            "flag": 0,
+            "extFields": ext_fields or {},
+        }
+    ).encode()
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout_ms / 1000) as connection:
+        length = 4 + len(header) + len(body)
+        connection.sendall(struct.pack(">ii", length, len(header)) + header + body)
+        length, header_bytes = struct.unpack(">ii", _read(connection, 8))
+        rest = _read(connection, length - 4)
+    answer = json.loads(rest[: header_bytes & 0xFFFFFF])
+    return Answer(
+        code=answer["code"],
+        remark=answer.get("remark"),
+        ext_fields=answer.get("extFields") or {},
+        body=rest[header_bytes & 0xFFFFFF :],
+    )
+
+
+def wait_until(claim: Claim, *, timeout_ms: int, what: Callable[[], str]) -> None:
+    """Ask `claim` until it holds; an OSError counts as not yet.
+
+    Raises TimeoutError with `what()` when the time is over.
+    """
+    end = time.monotonic() + timeout_ms / 1000
+    last = ""
+    while time.monotonic() < end:
+        try:
+            if claim():
+                return
+        except OSError as error:
+            last = f" (last: {error})"
+        time.sleep(0.05)
+    raise TimeoutError(f"not within {timeout_ms} ms: {what()}{last}")
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise ConnectionResetError(
+                f"closed after {len(parts)} of {count} bytes of an answer"
+            )
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,61 @@
+"""The kit itself: every version starts, takes messages, and can be hurt and healed."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from tests.kit import raw
+from tests.kit.java_program import JavaConsumer, fill, mqadmin
+
+
+def spec(topic, body, **more):
+    encoded = base64.b64encode(body).decode()
+    return {"topic": topic, "bodyB64": encoded, **more}
+
+
+def test_a_java_producer_and_consumer_meet(real_cluster, new_topic, java_producer):
+    topic = new_topic(queues=2)
+
+    answers = java_producer(
+        real_cluster,
+        [
+            spec(topic, b"one", tags="A", keys="k1", properties={"p": "v"}),
+            {"batch": [spec(topic, b"two"), spec(topic, b"three")]},
+        ],
+    )
+    with JavaConsumer(real_cluster, f"g-{topic}", topic) as consumer:
+        messages = consumer.wait_for(3)
+
+    assert [a["sendStatus"] for a in answers] == ["SEND_OK", "SEND_OK"]
+    bodies = sorted(base64.b64decode(m["bodyB64"]) for m in messages)
+    assert bodies == [b"one", b"three", b"two"]
+
+
+def test_mqadmin_talks_to_the_cluster(real_cluster, new_topic):
+    assert new_topic() in mqadmin(real_cluster, "topicList")
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_a_killed_broker_comes_back_with_its_messages(fresh_cluster):
+    cluster = fresh_cluster()
+    topic = cluster.create_topic(queues=1)
+    fill(cluster, topic, 100)
+
+    cluster.stop_broker()
+    cluster.start_broker()
+    answer = cluster.ask(30, {"topic": topic, "queueId": "0"})
+
+    assert answer.ext_fields["offset"] == "100"
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_a_suspended_broker_does_not_answer_until_it_is_resumed(fresh_cluster):
+    cluster = fresh_cluster()
+    cluster.suspend_broker()
+    with pytest.raises(OSError):  # noqa: PT011  # a time-out; its class varies
+        raw.ask(cluster.broker_address(), 28, timeout_ms=500)
+    cluster.resume_broker()
+
+    assert cluster.ask(28).code == 0
