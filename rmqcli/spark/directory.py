@@ -214,24 +214,15 @@ def open_directory(
 ) -> Iterator[ExportDirectory]:
     """Open a directory for an export and lock it for the time of the block.
 
-    Raises UsageError when it is no folder, RefusedError when another process exports
-    into it or when `_rmq` in it is not ours to use, RmqError when it cannot be written.
+    What was made here is taken away again when no run has begun in the block. Raises
+    UsageError when it is no folder, RefusedError when another process exports into it
+    or when `_rmq` in it is not ours to use, RmqError when it cannot be written.
     """
     root = os.path.realpath(path)
+    paths = layout.Layout(root)
+    was_there, was_ours = os.path.lexists(root), os.path.lexists(paths.meta)
     try:
-        if create:
-            os.makedirs(root, exist_ok=True)
-        if not os.path.isdir(root):
-            raise UsageError(f"{root} is no folder")
-        paths = layout.Layout(root)
-        was_ours = os.path.lexists(paths.meta)
-        if not was_ours:
-            ExportDirectory(paths, disk).refuse_foreign(None)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(paths.meta)
-        check_real_folder(paths.meta)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(paths.lock, flags, 0o644)
+        handle = _open_lock(paths, disk, create=create)
     except FileExistsError as error:
         raise UsageError(f"{root} is no folder") from error
     except OSError as error:
@@ -241,8 +232,30 @@ def open_directory(
         directory = ExportDirectory(paths, disk, was_ours=was_ours)
         directory.sweep()
         yield directory
+        was_ours = True
     finally:
+        if not was_ours and not os.path.exists(paths.runs):
+            with contextlib.suppress(OSError):
+                os.unlink(paths.lock)
+                os.rmdir(paths.meta)
+                if not was_there:
+                    os.rmdir(root)
         os.close(handle)
+
+
+def _open_lock(paths: layout.Layout, disk: Disk, *, create: bool) -> int:
+    """Make the directory ours if it is not yet, and open its lock file."""
+    if create:
+        os.makedirs(paths.root, exist_ok=True)
+    if not os.path.isdir(paths.root):
+        raise UsageError(f"{paths.root} is no folder")
+    if not os.path.lexists(paths.meta):
+        ExportDirectory(paths, disk).refuse_foreign(None)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(paths.meta)
+    check_real_folder(paths.meta)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(paths.lock, flags, 0o644)
 
 
 def _lock(handle: int, root: str) -> None:

@@ -1,0 +1,145 @@
+"""`rmq export`: what is refused before anything is read, and what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+
+import pytest
+
+from rmqcli.cli.export import FIELDS, resume_command
+from rmqcli.cli.main import run
+from rmqcli.cli.options import Common
+from rmqcli.spark.manifest import FileRow, PartResult, RunRecord
+from rmqcli.spark.plan import ExportRequest, QueuePlan
+from rmqcli.spark.summary import summarise
+from rmqcli.transport.tls import TlsOptions
+
+
+@pytest.fixture
+def rmq(capfd):
+    """Run `rmq` in this process; returns exit code, stdout, stderr."""
+
+    def run_it(*arguments):
+        code = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run_it
+
+
+@pytest.fixture
+def closed_port():
+    """A port nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--since-last", "--resume"], "--since-last and --resume contradict"),
+        (["--since-last", "--from", "0"], "--since-last and --from contradict"),
+        (["--from", "yesterday"], "--from"),
+        (["--rows-per-file", "0"], "--rows-per-file"),
+        (["--partition-by", "week"], "'week' is not one of none, queue, date, hour"),
+        (["--compression", "zip"], "'zip' is not one of"),
+        (["--queue", "a:b"], "--queue"),
+        (["--resume"], "nothing to resume"),
+        (["--since-last"], "no finished export"),
+    ],
+)
+def test_wrong_use_is_2_and_leaves_nothing(rmq, tmp_path, arguments, words):
+    root = tmp_path / "out"
+    root.mkdir()
+    code, out, err = rmq("export", "orders", "--to-parquet", root, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert list(root.iterdir()) == []
+
+
+def test_topic_that_is_no_name_is_2(rmq, tmp_path):
+    code, _, err = rmq("export", "../x", "--to-parquet", tmp_path / "out")
+    assert code == 2
+    assert "'../x' is not a name a broker accepts" in err
+
+
+def test_directory_is_needed(rmq):
+    code, _, err = rmq("export", "orders")
+    assert code == 2
+    assert "--to-parquet" in err
+
+
+def test_unreachable_cluster_is_5_and_leaves_nothing(rmq, tmp_path, closed_port):
+    root = tmp_path / "out"
+    code, out, err = rmq("export", "orders", "--to-parquet", root, "-n", closed_port)
+    assert (code, out) == (5, "")
+    assert closed_port in err
+    assert not root.exists()
+
+
+def test_foreign_parquet_is_7_before_anything_is_asked(rmq, tmp_path, closed_port):
+    (tmp_path / "theirs.parquet").write_bytes(b"PAR1")
+    code, _, err = rmq("export", "orders", "--to-parquet", tmp_path, "-n", closed_port)
+    assert code == 7
+    assert "theirs.parquet, which no export of rmq wrote" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.parquet"]
+
+
+def test_error_is_an_object_with_json(rmq, tmp_path):
+    code, _, err = rmq(
+        "export", "orders", "--to-parquet", tmp_path, "--resume", "-o", "json"
+    )
+    error = json.loads(err)["error"]
+    assert (error["kind"], error["exit_code"]) == ("UsageError", code)
+
+
+def test_resume_command_can_be_pasted_and_holds_no_secret():
+    common = Common(
+        namesrv=("10.0.0.1:9876", "10.0.0.2:9876"),
+        acl_file="/etc/rmq acl",
+        tls=TlsOptions(ca_file="ca.pem"),
+    )
+    text = resume_command(common, "%RETRY%g", "my dir", "spark://h:7077")
+    assert shlex.split(text) == [
+        "rmq", "export", "%RETRY%g", "--to-parquet", "my dir", "--resume",
+        "-n", "10.0.0.1:9876;10.0.0.2:9876", "--master", "spark://h:7077",
+        "--acl-file", "/etc/rmq acl", "--tls", "--tls-ca", "ca.pem",
+    ]  # fmt: skip
+
+
+def test_resume_command_is_short_by_default():
+    assert resume_command(Common(), "orders", "out", None) == (
+        "rmq export orders --to-parquet out --resume"
+    )
+
+
+def test_fields_of_help_are_the_keys_of_the_summary():
+    record = RunRecord(
+        run_id="20251009T085320Z-00c0ffee",
+        finished_at_ms=0,
+        request=ExportRequest(topic="t", from_position="0", to_position="9"),
+        queues=(
+            QueuePlan(
+                broker_name="b", queue_id=0, start=0, end=1, min_offset=0, max_offset=1
+            ),
+        ),
+        parts=(
+            PartResult(
+                index=0, broker_name="b", queue_id=0, start=0, end=1, rows=1,
+                filtered=0, undecodable=0, missing=(),
+                files=(
+                    FileRow(
+                        path="x", start=0, end=1, rows=1, first_offset=0, last_offset=0,
+                        file_bytes=9, first_store_timestamp_ms=1,
+                        last_store_timestamp_ms=1, body_crc32=0,
+                    ),
+                ),
+            ),
+        ),
+    )  # fmt: skip
+    summary = summarise(record, root="/d")
+    keys = {*summary, *summary["queues"][0]} - {"queues"}
+    assert keys == {column.name for column in FIELDS}
