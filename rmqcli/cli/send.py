@@ -1,0 +1,365 @@
+"""`rmq send`: options to messages, outcomes to rows. Sending is `admin.send`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqcli.admin.send_delay import Delay, parse_delay
+from rmqcli.admin.send_message import (
+    OutgoingMessage,
+    check_topic,
+    check_user_properties,
+    with_settings,
+)
+from rmqcli.admin.send_pace import paced, parse_rate
+from rmqcli.cli import send_input
+from rmqcli.cli.messages import is_terminal
+from rmqcli.cli.options import Common, Queues, command_options, option_parser
+from rmqcli.cli.output import Column, RowWriter
+from rmqcli.errors import PartialError, RmqError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.send_lane import SendOutcome
+    from rmqcli.admin.send_target import SendTarget
+    from rmqcli.api.client import Client
+    from rmqcli.queue_selector import QueueSelector
+
+#: A table is drawn when all is known; a longer one would only fill memory and screen.
+TABLE_ROWS_MAX = 1000
+
+_STORED = (
+    "SEND_OK",
+    "FLUSH_DISK_TIMEOUT",
+    "SLAVE_NOT_AVAILABLE",
+    "FLUSH_SLAVE_TIMEOUT",
+)
+
+COLUMNS = (
+    Column("msg_id", "id that this command gave the message (UNIQ_KEY)"),
+    Column("offset_msg_id", "id that the broker gave it", title=None),
+    Column("broker_name", "broker that it was sent to", title="BROKER"),
+    Column("queue_id", "queue that it was sent to", title="QUEUE"),
+    Column("queue_offset", "its place in the queue; null when delayed", title="OFFSET"),
+    Column(
+        "status",
+        "SEND_OK, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT are"
+        " stored; UNKNOWN may be; everything else is not",
+        states={
+            "SEND_OK": "good",
+            **dict.fromkeys(_STORED[1:], "warn"),
+            "UNKNOWN": "bad",
+            "NOT_SENT": "bad",
+        },
+    ),
+    Column("source", "line or file that it came from"),
+    Column("error", "why it is not stored"),
+)
+
+
+def _parse_property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise UsageError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+@command_options(fields=COLUMNS)
+def send(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Topic to send to.")],
+    body: Annotated[str | None, typer.Argument(help="The message.")] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Send a file as one message; repeatable."),
+    ] = None,
+    jsonl: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Send JSON lines, as tail prints them."),
+    ] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Send each line as one message."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Key of every message; repeatable.")
+    ] = None,
+    properties: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--property",
+            parser=option_parser(_parse_property),
+            metavar="NAME=VALUE",
+            help="Property of every message; repeatable.",
+        ),
+    ] = None,
+    queue: Queues = None,
+    shard_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Choose the queue by this field of the JSON body, or property.",
+        ),
+    ] = None,
+    delay: Annotated[
+        Delay | None,
+        typer.Option(
+            parser=option_parser(parse_delay),
+            metavar="LEVEL|DURATION",
+            help="Deliver later: a level from 1 to 18, or a time.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Send BODY or each file N times; of lines only the first N.",
+        ),
+    ] = None,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_parser(parse_rate), metavar="N/s", help="At most N a second."
+        ),
+    ] = None,
+) -> None:
+    """Send messages from an argument, lines, JSONL or files.
+
+    Example: rmq send orders '{"id": 7}' --tag paid --key 7
+
+    Without a BODY or a file, lines of stdin are sent. Of JSON lines, the properties
+    that clients and brokers write (UNIQ_KEY, DELAY, REAL_TOPIC, ...) are not sent
+    again.
+    """
+    check_topic(topic)
+    user_properties = dict(properties or ())
+    check_user_properties(user_properties)
+    messages = _messages(
+        common, body=body, file=file, jsonl=jsonl, lines=lines, count=count
+    )
+    settings = (
+        None
+        if message is None
+        else with_settings(message, tag=tag, keys=key or (), properties=user_properties)
+        for message in messages
+    )
+    with common.open_client() as client:
+        job = _Job(common, client, topic, queue or ())
+        job.run(
+            paced(settings, per_second=rate, clock=client.clock) if rate else settings,
+            delay=delay,
+            shard_by=shard_by,
+        )
+
+
+def _messages(
+    common: Common,
+    *,
+    body: str | None,
+    file: Sequence[str] | None,
+    jsonl: str | None,
+    lines: str | None,
+    count: int | None,
+) -> send_input.Messages:
+    given = [
+        name
+        for name, value in (
+            ("BODY", body),
+            ("--file", file or None),
+            ("--jsonl", jsonl),
+            ("--lines", lines),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: only one of them can be sent")
+    if body is not None:
+        # Arguments that are not UTF-8 keep their bytes.
+        return send_input.read_bodies([os.fsencode(body)], count=count or 1)
+    if file:
+        return send_input.read_files(file, count=count or 1)
+    if not given:
+        if is_terminal(sys.stdin):
+            raise UsageError(
+                "nothing to send", hint="write it: rmq send TOPIC BODY, or --lines -"
+            )
+        common.messages.info("sending the lines of stdin")
+        lines = "-"
+    if "-" in (jsonl, lines) and common.acl_file == "-":
+        raise UsageError("stdin cannot be both --acl-file and what is sent")
+    found = (
+        send_input.read_lines(lines) if lines else send_input.read_records(jsonl or "-")
+    )
+    return found if count is None else send_input.first(found, count)
+
+
+class _Job:
+    """One run: sends, writes rows, counts."""
+
+    def __init__(
+        self,
+        common: Common,
+        client: Client,
+        topic: str,
+        selectors: Sequence[QueueSelector],
+    ) -> None:
+        self._common = common
+        self._client = client
+        self._topic = topic
+        self._selectors = selectors
+        self._writer = RowWriter(
+            columns=COLUMNS, fmt=common.output, color=common.use_color
+        )
+        self.stored = 0
+        self.weak = 0
+        self.failed = 0
+        self._left_out = 0
+        self._errors: list[RmqError] = []
+        self._brokers: set[str] = set()
+
+    def run(
+        self,
+        messages: Iterable[OutgoingMessage | None],
+        *,
+        delay: Delay | None,
+        shard_by: str | None,
+    ) -> None:
+        """Send all of `messages`; raises when not all of them are stored."""
+        import random
+
+        from rmqcli.admin.send import Sender, SendOptions
+        from rmqcli.admin.send_delay import resolve_delay
+        from rmqcli.admin.send_ids import UniqueIds
+        from rmqcli.admin.send_target import find_target
+        from rmqcli.cli.progress import Progress
+        from rmqcli.transport.local_address import local_ip
+
+        client = self._client
+        target = find_target(client, self._topic, self._selectors)
+        extra = {}
+        if delay is not None:
+            extra = resolve_delay(client, delay, sorted(set(target.addresses.values())))
+        rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+        ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
+        sender = Sender(
+            client,
+            target,
+            options=SendOptions(
+                extra_properties=extra,
+                shard_by=shard_by,
+                is_fixed=bool(self._selectors),
+            ),
+            ids=UniqueIds(ip, clock=client.clock, rng=rng),
+            rng=rng,
+        )
+        try:
+            with Progress(self._common.messages, "sent") as progress:
+                for outcomes in sender.send(messages):
+                    self._write(outcomes)
+                    progress.update(self.stored)
+        except KeyboardInterrupt:
+            self._writer.close()
+            self._common.messages.info(
+                f"{self.stored} stored, {self.failed} not, and"
+                f" {sender.unanswered} without an answer: they may be stored"
+            )
+            raise
+        except RmqError:
+            self._finish(target)
+            raise
+        self._finish(target)
+        self._raise_failures(sender.given_up)
+
+    def _write(self, outcomes: Sequence[SendOutcome]) -> None:
+        rows = []
+        for outcome in outcomes:
+            if outcome.status in _STORED:
+                self.stored += 1
+                self.weak += outcome.status != "SEND_OK"
+                self._brokers.add(outcome.queue.broker_name)
+            else:
+                self.failed += 1
+                if outcome.error is not None and len(self._errors) < 100:
+                    self._errors.append(outcome.error)
+            if (
+                self._common.output == "table"
+                and outcome.status in _STORED
+                and self.stored > TABLE_ROWS_MAX
+            ):
+                self._left_out += 1
+            else:
+                rows.append(_row(outcome))
+        self._writer.write(rows)
+
+    def _finish(self, target: SendTarget) -> None:
+        """The end of the data, and what a person should know about it."""
+        self._writer.close()
+        messages = self._common.messages
+        if self._left_out:
+            messages.info(
+                f"{self._left_out} more are stored and not listed; -o jsonl lists all"
+            )
+        if self.stored + self.failed != 1:
+            messages.info(f"{self.stored} stored, {self.failed} not")
+        if self.weak:
+            messages.warn(
+                f"{self.weak} are stored, but the broker could not flush or replicate"
+                " them in time"
+            )
+        if target.is_new and self._brokers:
+            self._say_created()
+
+    def _say_created(self) -> None:
+        from rmqcli.admin.send_target import created_queues
+
+        found = created_queues(
+            self._client,
+            self._topic,
+            self._brokers,
+            timeout_ms=self._common.timeout_ms,
+        )
+        created = ", ".join(
+            f"{name} created it with {queues} queues"
+            for name, queues in sorted(found.items())
+        )
+        self._common.messages.info(
+            f"topic {self._topic} did not exist; "
+            + (created or "its broker created it, and no name server shows it yet")
+        )
+
+    def _raise_failures(self, given_up: RmqError | None) -> None:
+        if given_up is not None:
+            self._common.messages.warn(
+                "gave up: no broker can be reached, the rest of the input was not read"
+            )
+        if not self.failed:
+            return
+        first = self._errors[0]
+        if not self.stored:
+            if self.failed > 1:
+                self._common.messages.warn(f"none of {self.failed} messages is stored")
+            raise first
+        total = self.stored + self.failed
+        raise PartialError(
+            f"{self.failed} of {total} messages are not stored: {first.message}",
+            hint=first.hint,
+        )
+
+
+def _row(outcome: SendOutcome) -> dict[str, object]:
+    return {
+        "msg_id": outcome.msg_id,
+        "offset_msg_id": outcome.offset_msg_id,
+        "broker_name": outcome.queue.broker_name,
+        "queue_id": outcome.queue.queue_id,
+        "queue_offset": outcome.queue_offset,
+        "status": outcome.status,
+        "source": outcome.source,
+        "error": None if outcome.error is None else outcome.error.message,
+    }
