@@ -19,10 +19,11 @@ Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rmqcli.admin.lag_values import light_value
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
 #: A delay of over 30 years is the broker's clock less the -1 that it takes for the
 #: store time of a message that is not there.
 _DELAY_IS_CLOCK_MS = 10**12
+
+
+#: Topic, broker name and queue id.
+QueueKey = tuple[str | None, str, int | None]
 
 
 class LagState(StrEnum):
@@ -61,7 +66,7 @@ def rank_of(state: LagState) -> int:
     return _RANK[state]
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class QueueReading:
     """What was read of one queue for one group; treat as immutable.
 
@@ -81,7 +86,7 @@ class QueueReading:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value
 class BrokerFailure:
     """A broker that did not tell what was asked, and why."""
 
@@ -90,7 +95,7 @@ class BrokerFailure:
     message: str
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class GroupReading:
     """Everything read about one group."""
 
@@ -105,7 +110,7 @@ class GroupReading:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class QueueLag:
     """One queue's lag. `expired` counts messages deleted unread."""
 
@@ -123,8 +128,13 @@ class QueueLag:
     reason: str | None = None
     client_id: str | None = None
 
+    @property
+    def key(self) -> QueueKey:
+        """What tells a group's queues apart."""
+        return self.topic, self.broker_name, self.queue_id
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@light_value
 class TopicLag:
     """A topic's queues summed up; `known_lag` leaves out the unknown ones.
 
@@ -142,7 +152,7 @@ class TopicLag:
     expression: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown."""
 

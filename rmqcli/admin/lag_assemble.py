@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag import BrokerFailure, GroupReading, QueueReading
-from rmqcli.admin.lag_members import Members
-from rmqcli.admin.process_queues import ClientQueues, read_running_info
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
 
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rmqcli.admin.lag_broker import BrokerPart, ClientAnswers, LagWish
+    from rmqcli.admin.process_queues import ClientQueues
     from rmqcli.model import TopicRoute
 
 
@@ -71,13 +70,18 @@ class Assembler:
         return reading
 
     def _add_members(self, reading: GroupReading) -> None:
-        members = Members()
-        for part in self._parts:
-            seen = part.connections.get(reading.group)
-            if seen is not None:
-                members.add(seen)
-        if not members.connections:
+        seen = [
+            part.connections[reading.group]
+            for part in self._parts
+            if reading.group in part.connections
+        ]
+        if not any(connection.connections for connection in seen):
             return
+        from rmqcli.admin.lag_members import Members
+
+        members = Members()
+        for connection in seen:
+            members.add(connection)
         reading.members = members
         answers = self._clients.answers
         asked = {
@@ -184,6 +188,8 @@ def _add_topic(
 
 
 def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueues:
+    from rmqcli.admin.process_queues import ClientQueues, read_running_info
+
     if answer is None:
         return ClientQueues(client_id=client_id, failure="its broker was lost")
     if isinstance(answer, RmqError):

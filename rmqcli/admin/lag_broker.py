@@ -14,10 +14,11 @@ Source: AdminBrokerProcessor, ConsumerManageProcessor in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag_scripts import Ask
+from rmqcli.admin.lag_values import light_value
 from rmqcli.api.calls_consumer import (
     get_consumer_connection_list,
     get_consumer_running_info,
@@ -50,7 +51,7 @@ OWNER_TIMEOUT_MS = 1_000
 OWNERS_ASKED_MAX = 16
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class LagWish:
     """What is asked for, the same for every broker. `groups` empty: all."""
 
@@ -69,7 +70,7 @@ class LagWish:
         return len(self.groups) == 1
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class BrokerPart:
     """What one broker told, filled step by step; `failure` when it stopped telling."""
 
@@ -89,7 +90,7 @@ class BrokerPart:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@light_value
 class ClientAnswers:
     """What clients said, by group and client id; shared by all brokers' scripts.
 

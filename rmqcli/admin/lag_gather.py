@@ -6,7 +6,6 @@ its queues taken from the name server's routes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag_assemble import Assembler, broker_failure
@@ -17,6 +16,7 @@ from rmqcli.admin.lag_broker import (
     read_known_groups,
 )
 from rmqcli.admin.lag_scripts import run_scripts
+from rmqcli.admin.lag_values import light_value
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, retry_topic
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _BROKER_SHARE = 0.9
 
 
-@dataclass(slots=True, kw_only=True)
+@light_value
 class LagReading:
     """Everything read at one moment. `missing`: named groups that no broker knows."""
 

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.admin.lag import GroupLag, QueueLag
+    from rmqcli.admin.lag import GroupLag, QueueKey, QueueLag
 
 COMMIT_INTERVAL_MS = 5_000  # ClientConfig.persistConsumerOffsetInterval
 
 #: Lag that grows by no more than this between two looks is the ebb and flow of a
 #: healthy group.
 GROWTH_FLOOR = 10
-
-QueueKey = tuple[str | None, str, int | None]
 
 
 class Verdict(StrEnum):
@@ -61,19 +59,14 @@ class GroupTrend:
     queues: dict[QueueKey, Trend]
 
 
-def queue_key(queue: QueueLag) -> QueueKey:
-    """What tells a group's queues apart."""
-    return queue.topic, queue.broker_name, queue.queue_id
-
-
 def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend:
     """The trend of a group whose lag was read twice, `elapsed_ms` apart."""
-    earlier = {queue_key(queue): queue for queue in before.queues}
+    earlier = {queue.key: queue for queue in before.queues}
     is_online = after.reading.members is not None
     trends: dict[QueueKey, Trend] = {}
     came = done = 0
     for queue in after.queues:
-        key = queue_key(queue)
+        key = queue.key
         trend = _queue_trend(
             earlier.get(key), queue, elapsed_ms=elapsed_ms, is_online=is_online
         )

@@ -102,12 +102,10 @@ class LagView:
         return row
 
     def _queue_rows(self, lag: GroupLag, trend: GroupTrend | None) -> Iterator[Row]:
-        from rmqcli.admin.lag_trend import queue_key
-
         for queue in self._sorted(lag.queues):
             row = _queue_json(queue)
-            if trend is not None and queue_key(queue) in trend.queues:
-                row.update(_trend_json(trend.queues[queue_key(queue)]))
+            if trend is not None and queue.key in trend.queues:
+                row.update(_trend_json(trend.queues[queue.key]))
             yield row
 
     def _csv_rows(self) -> Iterator[Row]:
