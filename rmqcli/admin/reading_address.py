@@ -1,0 +1,94 @@
+"""Which broker of a group a queue is read from: as suggested, else one that works.
+
+A broker says with each answer which member of its group to ask next. One that cannot
+be reached is left out until all of its group were tried, and then the route is asked
+for again: a master that died may have another address now.
+
+Source: PullAPIWrapper#recalculatePullFromWhichNode, findBrokerAddressInSubscribe
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import RmqError
+from rmqcli.model import MASTER_ID
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue
+
+#: The name servers are asked again this often at most.
+_REFRESH_EVERY_MS = 2_000
+
+
+@dataclass(slots=True)
+class _Choice:
+    address: str | None = None
+    broker_id: int = MASTER_ID
+    #: addresses that did not work since one did
+    tried: set[str] = field(default_factory=set)
+
+
+class AddressBook:
+    """Addresses to pull from, per queue. `failed` and `suggested` do no I/O."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._choices: dict[MessageQueue, _Choice] = {}
+        #: topic -> when its route was asked for because of a failure
+        self._refreshed_ms: dict[str, int] = {}
+
+    def address(self, queue: MessageQueue) -> str | RmqError:
+        """Where to pull `queue` from now. May ask the name servers after a failure."""
+        choice = self._choices.setdefault(queue, _Choice())
+        if choice.address is not None:
+            return choice.address
+        try:
+            address = self._choose(queue, choice)
+        except RmqError as error:
+            return error
+        choice.address = address
+        return address
+
+    def failed(self, queue: MessageQueue, address: str) -> None:
+        """`address` did not answer for `queue`: take another next time."""
+        choice = self._choices[queue]
+        choice.tried.add(address)
+        if choice.address == address:
+            choice.address = None
+
+    def suggested(self, queue: MessageQueue, broker_id: int) -> None:
+        """An answer came, and it says whom to ask next."""
+        choice = self._choices[queue]
+        if choice.tried:
+            # The one suggested may be the one that is down: stay for a while.
+            choice.broker_id = broker_id
+            return
+        if broker_id != choice.broker_id:
+            choice.broker_id = broker_id
+            choice.address = None
+
+    def _choose(self, queue: MessageQueue, choice: _Choice) -> str:
+        if choice.tried:
+            self._refresh(queue.topic)
+        broker = self._client.route(queue.topic).broker(queue.broker_name)
+        addresses = {} if broker is None else broker.addresses
+        if choice.tried.issuperset(addresses.values()):
+            choice.tried.clear()
+        for broker_id in (choice.broker_id, MASTER_ID, *sorted(addresses)):
+            if addresses.get(broker_id, "") not in {"", *choice.tried}:
+                return addresses[broker_id]
+        return self._client.reader_of(queue)
+
+    def _refresh(self, topic: str) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        last_ms = self._refreshed_ms.get(topic)
+        if last_ms is not None and now_ms - last_ms < _REFRESH_EVERY_MS:
+            return
+        self._refreshed_ms[topic] = now_ms
+        try:
+            self._client.route(topic, refresh=True)
+        except RmqError:
+            return  # the last route that worked is still the best there is
