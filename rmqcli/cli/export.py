@@ -239,15 +239,15 @@ class _Report:
         except KeyboardInterrupt:
             self._close()
             if self._plan is not None:
-                self._messages.info(f"to finish this run: {self._resume}")
+                self._messages.warn(f"not finished; to go on: {self._resume}")
             raise
         except RmqError as error:
             self._close()
             if self._plan is not None:
                 if error.hint:
-                    self._messages.info(f"to finish this run: {self._resume}")
+                    self._messages.warn(f"not finished; to go on: {self._resume}")
                 else:
-                    error.hint = self._resume
+                    error.hint = f"to go on: {self._resume}"
             raise
         self._close()
         return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.position import Earliest
 from rmqcli.spark.export import SINCE_LAST
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.plan import ExportRequest
     from rmqcli.spark.source import Chunk, ChunkReader
+
+#: Without an answer for so long a part fails; it is given out once more after all the
+#: others, so a broker has longer than this to come back.
+_RETRY_FOR_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,10 @@ class _BrokerReader:
         self._client = client
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
-        from rmqcli.admin.range_reader import RangeReader
+        from rmqcli.admin.range_reader import RangeReader, ReadOptions
 
-        yield from RangeReader(self._client, [wanted])
+        options = ReadOptions(retry_for_ms=_RETRY_FOR_MS)
+        yield from RangeReader(self._client, [wanted], options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

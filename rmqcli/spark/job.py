@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.plan import PartSpec
 
 #: How often a part that failed for a reason that may pass is given out again.
-ROUNDS_MAX: Final = 3
+ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
 
 _POLL_S: Final = 0.25
@@ -56,8 +56,8 @@ def run_parts(
 ) -> list[Outcome]:
     """Write all parts; return one outcome for each, sorted by index.
 
-    Parts that failed for a retriable reason are given out again, up to three times in
-    all. Raises RmqError when the job itself fails. On KeyboardInterrupt the job is
+    Parts that failed for a retriable reason are given out once more after all
+    others. Raises RmqError when the job itself fails. On KeyboardInterrupt the job is
     cancelled before it goes on.
     """
     outcomes: dict[int, Outcome] = {}

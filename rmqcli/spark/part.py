@@ -15,7 +15,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from rmqcli.errors import RmqError
+from rmqcli.errors import RmqError, TransportError
 from rmqcli.spark.disk import write_all
 from rmqcli.spark.manifest import PartResult, part_to_json
 from rmqcli.spark.part_files import FilesContext, PartFiles
@@ -87,13 +87,22 @@ def write_task(
     """Write several parts over one set of connections, one after the other.
 
     A part that fails with an RmqError or OSError becomes a PartFailure and harms no
-    other; anything else is a bug and leaves as it is, so that Spark shows it.
+    other, but a broker that does not answer fails the rest of its parts here at once;
+    anything else is a bug and leaves as it is, so that Spark shows it.
     """
     outcomes: list[PartResult | PartFailure] = []
+    silent: dict[str, TransportError] = {}
     with context.source.connect() as reader:
         for part in parts:
+            if part.broker_name in silent:
+                # Every further part would wait in vain for as long again.
+                outcomes.append(PartFailure(part.index, silent[part.broker_name]))
+                continue
             try:
                 outcomes.append(write_part(part, context, reader=reader))
+            except TransportError as error:
+                silent[part.broker_name] = error
+                outcomes.append(PartFailure(part.index, error))
             except RmqError as error:
                 outcomes.append(PartFailure(part.index, error))
             except OSError as error:
