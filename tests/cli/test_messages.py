@@ -11,6 +11,7 @@ import pytest
 from rmqcli.cli import log
 from rmqcli.cli.messages import Messages, color_is_on
 from rmqcli.cli.progress import Progress
+from rmqcli.testing import ManualClock
 
 
 class Terminal(io.StringIO):
@@ -18,22 +19,6 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
-
-
-class ManualClock:
-    """Time that moves when told to."""
-
-    now_ms = 0
-
-    def monotonic_ms(self):
-        return self.now_ms
-
-    def epoch_ms(self):
-        return self.now_ms
-
-    def wait_ms(self, event, timeout_ms):
-        self.now_ms += timeout_ms
-        return event.is_set()
 
 
 @pytest.fixture
@@ -100,7 +85,7 @@ def test_progress_in_place_gives_way_to_lines(terminal):
 
 def test_a_bar_is_redrawn_ten_times_a_second_at_most(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    clock = ManualClock()
+    clock = ManualClock(0)
     with redirect_stderr(terminal):
         progress = Progress(Messages(), "reading", total=2000, clock=clock)
         for done in range(1000):
@@ -118,14 +103,14 @@ def test_a_bar_fits_a_narrow_terminal(terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1")
     with (
         redirect_stderr(terminal),
-        Progress(Messages(), "reading", total=2, clock=ManualClock()) as progress,
+        Progress(Messages(), "reading", total=2, clock=ManualClock(0)) as progress,
     ):
         progress.update(1)
     assert terminal.getvalue() == "\r\x1b[Kr\r\x1b[K"
 
 
 def test_elsewhere_a_line_every_ten_seconds(capsys):
-    clock = ManualClock()
+    clock = ManualClock(0)
     with Progress(Messages(), "reading", clock=clock) as progress:
         for second in range(31):
             clock.now_ms = second * 1000
@@ -140,7 +125,7 @@ def test_elsewhere_a_line_every_ten_seconds(capsys):
 def test_quiet_shows_no_progress(terminal):
     with (
         redirect_stderr(terminal),
-        Progress(Messages(quiet=True), "x", clock=ManualClock()) as progress,
+        Progress(Messages(quiet=True), "x", clock=ManualClock(0)) as progress,
     ):
         progress.update(1)
     assert terminal.getvalue() == ""

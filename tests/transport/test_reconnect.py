@@ -10,10 +10,10 @@ from contextlib import ExitStack
 import pytest
 
 from rmqcli.errors import ConnectError, DeadlineError, DisconnectedError
+from rmqcli.testing import ManualClock
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
-from tests.transport.clock import StillClock
 from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, free_port
 
 PULL = RemotingCommand(11)
@@ -51,7 +51,7 @@ def test_each_address_of_a_name_is_tried(client):
 
 
 def test_a_request_during_the_back_off_waits_for_the_next_attempt():
-    clock = StillClock()
+    clock = ManualClock()
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         port = free_port()
         address = f"127.0.0.1:{port}"
@@ -72,7 +72,7 @@ def test_a_request_during_the_back_off_waits_for_the_next_attempt():
 
 
 def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
-    clock = StillClock()
+    clock = ManualClock()
     address = f"127.0.0.1:{free_port()}"
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         first = client.submit(address, PULL, timeout_ms=3000)
@@ -87,7 +87,7 @@ def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
 
 
 def test_the_back_off_ends_also_while_nobody_drives():
-    clock = StillClock()
+    clock = ManualClock()
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         port = free_port()
         first = client.submit(f"127.0.0.1:{port}", PULL, timeout_ms=3000)
@@ -101,7 +101,7 @@ def test_the_back_off_ends_also_while_nobody_drives():
 
 
 def test_attempts_become_rare():
-    clock = StillClock()
+    clock = ManualClock()
     address = f"127.0.0.1:{free_port()}"
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         tries = 0
@@ -116,7 +116,7 @@ def test_attempts_become_rare():
 
 
 def test_a_peer_that_never_takes_the_connection_ends_by_connect_timeout():
-    clock = StillClock()
+    clock = ManualClock()
     options = TransportOptions(connect_timeout_ms=500)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
@@ -160,7 +160,7 @@ def test_a_broker_that_restarts_is_found_again(client):
 @pytest.mark.parametrize("sees_it", [True, False])
 def test_a_connection_closed_while_idle_costs_no_request(sees_it):
     """A server closes after 120 s of silence; the next request must not pay for it."""
-    clock = StillClock()
+    clock = ManualClock()
     left = threading.Event()
 
     def one_answer(connection: PeerConnection) -> None:

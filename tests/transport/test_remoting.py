@@ -15,12 +15,12 @@ from rmqcli.errors import (
     TransportError,
     UsageError,
 )
+from rmqcli.testing import ManualClock
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import SerializeType
-from tests.transport.clock import StillClock
 from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, answer_to, silent
 
 PULL = RemotingCommand(11, ext_fields={"topic": "T"}, body=b"body")
@@ -337,7 +337,7 @@ def test_with_credentials_every_request_is_signed(caplog):
 
 def test_a_deadline_does_not_run_while_nobody_drives():
     """`tail | less` stops for a minute; the answers lie in the socket all along."""
-    clock = StillClock()
+    clock = ManualClock()
     sent = threading.Event()
 
     def script(connection: PeerConnection) -> None:
@@ -356,7 +356,7 @@ def test_a_deadline_does_not_run_while_nobody_drives():
 
 
 def test_a_deadline_runs_while_the_client_is_driven():
-    clock = StillClock()
+    clock = ManualClock()
     with (
         Peer(silent) as peer,
         RemotingClient(clock=clock) as client,

@@ -1,0 +1,31 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+
+class ManualClock:
+    """Satisfies `rmqcli.clock.Clock`. Both times are `now_ms`; set it, or `advance`."""
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self.now_ms = now_ms
+
+    def advance(self, by_ms: int) -> None:
+        """Let `by_ms` milliseconds go by."""
+        self.now_ms += by_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def epoch_ms(self) -> int:
+        return self.now_ms
+
+    def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
+        """Let the whole time go by at once, unless `event` is set already."""
+        if not event.is_set():
+            self.advance(timeout_ms)
+        return event.is_set()
