@@ -1,0 +1,223 @@
+"""Backups of committed offsets: one is saved before every reset, `--undo` reads it.
+
+A backup is a JSON file of its own, readable by its owner only, in
+`$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
+not at all, is on the disk before any offset changes, and is never overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_VERSION = 1
+#: Larger than any backup; a file of another kind is not read to its end.
+_BYTES_MAX = 64 << 20
+_SAME_MS_MAX = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What a group had committed before a reset; None: nothing.
+
+    `targets` is what the reset set. `undo_of` is the id of the backup that the reset
+    restored, empty for any other reset.
+    """
+
+    backup_id: str
+    created_ms: int
+    namesrv: tuple[str, ...]
+    group: str
+    topic: str
+    committed: dict[MessageQueue, int | None]
+    targets: dict[MessageQueue, int]
+    undo_of: str = ""
+
+
+def backup_directory(environ: Mapping[str, str]) -> Path:
+    """The folder that holds the backups. A relative XDG_STATE_HOME is ignored, as the
+    XDG specification has it."""
+    state = environ.get("XDG_STATE_HOME", "")
+    root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return root / "rmqcli" / "reset-offset"
+
+
+def backup_id_of(created_ms: int) -> str:
+    """The id of a backup of that time, such as `20260102-030405-678` (UTC)."""
+    moment = _EPOCH + timedelta(milliseconds=created_ms)
+    return f"{moment:%Y%m%d-%H%M%S}-{created_ms % 1000:03}"
+
+
+def save_backup(
+    directory: Path,
+    *,
+    created_ms: int,
+    namesrv: Sequence[str],
+    group: str,
+    topic: str,
+    committed: Mapping[MessageQueue, int | None],
+    targets: Mapping[MessageQueue, int],
+    undo_of: str = "",
+) -> str:
+    """Write a backup to the disk and return its id.
+
+    Raises RmqError when that fails: then nothing may be changed.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for at_ms in range(created_ms, created_ms + _SAME_MS_MAX):
+            backup = Backup(
+                backup_id=backup_id_of(at_ms),
+                created_ms=at_ms,
+                namesrv=tuple(namesrv),
+                group=group,
+                topic=topic,
+                committed=dict(committed),
+                targets=dict(targets),
+                undo_of=undo_of,
+            )
+            if _write_new(directory, backup):
+                return backup.backup_id
+    except OSError as error:
+        raise RmqError(
+            f"no backup could be saved in {directory}: {error.strerror or error}",
+            hint="nothing was changed; set XDG_STATE_HOME to a folder you can write to",
+        ) from error
+    raise RmqError(f"no backup could be saved: {directory} is full of the same time")
+
+
+def load_backup(directory: Path, backup_id: str) -> Backup:
+    """Read one backup. Raises NotFoundError, or ConfigError for one that is damaged."""
+    if not backup_id or "/" in backup_id or backup_id.startswith("."):
+        raise UsageError(f"{backup_id!r} is not the id of a backup")
+    path = directory / f"{backup_id}.json"
+    try:
+        with path.open("rb") as file:
+            data = file.read(_BYTES_MAX)
+    except FileNotFoundError:
+        raise _no_backup(f"there is no backup {backup_id} in {directory}") from None
+    try:
+        return _from_json(backup_id, json.loads(data))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a backup: {error!r}") from error
+
+
+def list_backups(
+    directory: Path, *, group: str | None = None, topic: str | None = None
+) -> list[Backup]:
+    """The backups of a group and topic, or of all, oldest first; damaged ones are
+    left out."""
+    found = []
+    for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
+        try:
+            backup = load_backup(directory, path.stem)
+        except (ConfigError, NotFoundError):
+            continue
+        if group in (None, backup.group) and topic in (None, backup.topic):
+            found.append(backup)
+    return sorted(found, key=lambda each: each.created_ms)
+
+
+def latest_backup(directory: Path, *, group: str, topic: str) -> Backup:
+    """What `--undo` without an id restores: the newest backup that is not itself of an
+    undo, so that a second `--undo` changes nothing. Raises NotFoundError."""
+    found = list_backups(directory, group=group, topic=topic)
+    for backup in reversed(found):
+        if not backup.undo_of:
+            return backup
+    raise _no_backup(f"there is no backup of group {group} and topic {topic}")
+
+
+def _write_new(directory: Path, backup: Backup) -> bool:
+    """Whether the file is new: another process may have taken the same millisecond."""
+    path = directory / f"{backup.backup_id}.json"
+    temporary = directory / f".{backup.backup_id}.{os.getpid()}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+        try:
+            json.dump(_to_json(backup), file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def _to_json(backup: Backup) -> dict[str, object]:
+    return {
+        "version": _VERSION,
+        "created_ms": backup.created_ms,
+        "namesrv": list(backup.namesrv),
+        "group": backup.group,
+        "topic": backup.topic,
+        "undo_of": backup.undo_of or None,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker_name": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "committed": committed,
+                "target": backup.targets.get(queue),
+            }
+            for queue, committed in backup.committed.items()
+        ],
+    }
+
+
+def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
+    if data["version"] != _VERSION:
+        raise ValueError(f"version {data['version']!r} is not {_VERSION}")
+    committed: dict[MessageQueue, int | None] = {}
+    targets: dict[MessageQueue, int] = {}
+    rows, namesrv, created_ms = data["queues"], data["namesrv"], data["created_ms"]
+    if not (isinstance(rows, list) and isinstance(namesrv, list)):
+        raise TypeError("queues and namesrv are lists")
+    if not isinstance(created_ms, int):
+        raise TypeError("created_ms is a number")
+    for row in rows:
+        queue = MessageQueue(
+            str(row["topic"]), str(row["broker_name"]), int(row["queue_id"])
+        )
+        committed[queue] = None if row["committed"] is None else int(row["committed"])
+        if row["target"] is not None:
+            targets[queue] = int(row["target"])
+    return Backup(
+        backup_id=backup_id,
+        created_ms=created_ms,
+        namesrv=tuple(map(str, namesrv)),
+        group=str(data["group"]),
+        topic=str(data["topic"]),
+        committed=committed,
+        targets=targets,
+        undo_of=str(data["undo_of"] or ""),
+    )
+
+
+def _no_backup(message: str) -> NotFoundError:
+    return NotFoundError(
+        message,
+        code=int(ResponseCode.QUERY_NOT_FOUND),
+        name=ResponseCode.QUERY_NOT_FOUND.name,
+        hint="see: rmq reset-offset --list-backups",
+    )

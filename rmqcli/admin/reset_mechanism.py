@@ -1,0 +1,146 @@
+"""How a broker's offsets can be set so that it holds: decided here, no I/O.
+
+    nobody reads            commit (15); the broker's table is all there is
+    clients read, 5.2+      the broker resets each queue itself (222) and refuses the
+                            clients' commits until they have moved
+    clients read, older     the broker tells the clients (222 -> 220): one timestamp for
+                            all queues, and only where every one of them comes out right
+    clients read, else      a commit would be overwritten at their next persist
+
+Source: AdminBrokerProcessor#resetOffset, Broker2Client#resetOffset,
+MQClientInstance#resetOffset.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: `timestamp` of 222 that means the end of every queue.
+TIMESTAMP_MAX_OFFSET = -1
+
+
+class Mechanism(enum.Enum):
+    """How one broker's offsets are set. Values are what people read."""
+
+    COMMIT = "commit"
+    SERVER_RESET = "server-side reset"
+    CLIENT_PUSH = "reset through the clients"
+    REFUSED = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRequest:
+    """The one timestamp that an old broker can be given, and `isForce`."""
+
+    timestamp_ms: int
+    is_force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRoute:
+    """How one broker is dealt with. `address` is its master's.
+
+    `is_live` tells whether clients read there; then a committed offset that moves on by
+    itself is no surprise.
+    """
+
+    address: str
+    mechanism: Mechanism
+    is_live: bool = False
+    push: PushRequest | None = None
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushQueue:
+    """One queue as a client push would treat it; `target` None: leave it alone."""
+
+    queue_id: int
+    committed: int | None
+    target: int | None
+    max_offset: int
+
+
+def choose_route(
+    *,
+    address: str,
+    version: str,
+    is_live: bool,
+    is_server_side: bool,
+    push: PushRequest | None,
+    wants_proof: bool,
+) -> BrokerRoute:
+    """The way for one broker.
+
+    `wants_proof`: the caller reads back after a persist interval, so even what may be
+    overwritten is worth trying.
+    """
+    if not is_live:
+        return BrokerRoute(address=address, mechanism=Mechanism.COMMIT)
+    if is_server_side:
+        return BrokerRoute(
+            address=address, mechanism=Mechanism.SERVER_RESET, is_live=True
+        )
+    if push is not None:
+        return BrokerRoute(
+            address=address,
+            mechanism=Mechanism.CLIENT_PUSH,
+            is_live=True,
+            push=push,
+            warning=(
+                f"RocketMQ {version} resets through its clients: they stop reading for"
+                " 10 s, all topics"
+            ),
+        )
+    why = (
+        f"RocketMQ {version} can only reset online clients by one time for all queues,"
+        " and no time gives these offsets"
+    )
+    if wants_proof:
+        return BrokerRoute(
+            address=address,
+            mechanism=Mechanism.COMMIT,
+            is_live=True,
+            warning=f"{why}; a plain commit will probably be overwritten",
+        )
+    return BrokerRoute(
+        address=address, mechanism=Mechanism.REFUSED, is_live=True, warning=why
+    )
+
+
+def find_push(
+    queues: Iterable[PushQueue],
+    searches: Mapping[int, Mapping[int, int]],
+) -> PushRequest | None:
+    """The timestamp with which a push does exactly what is wanted, None without one.
+
+    `queues` are all queues the broker writes to, for it resets all of them. `searches`
+    is timestamp -> queue id -> what the broker's own search answers.
+    """
+    every = list(queues)
+    for timestamp_ms, found in searches.items():
+        for is_force in (True, False):
+            if all(
+                _push_fits(each, found.get(each.queue_id), is_force=is_force)
+                for each in every
+            ):
+                return PushRequest(timestamp_ms=timestamp_ms, is_force=is_force)
+    return None
+
+
+def _push_fits(queue: PushQueue, found: int | None, *, is_force: bool) -> bool:
+    # Without a stored offset in every queue the broker refuses the whole push.
+    if found is None or queue.committed is None:
+        return False
+    # Whoever is not to move may not be pulled back, and forward only by force.
+    target = queue.committed if queue.target is None else queue.target
+    if is_force:
+        return queue.target is not None and max(0, found) == target
+    if target == queue.committed:
+        return found >= queue.committed
+    return found == target and found < queue.committed
