@@ -15,9 +15,11 @@ from rmqcli.wire.bodies_route import (
 )
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers_namesrv import (
+    DeleteKVConfigRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
+    PutKVConfigRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -80,4 +82,24 @@ def delete_topic_in_namesrv(topic: str) -> Call[None]:
         nothing,
         what=f"deletion of topic {topic}",
         header=DeleteTopicFromNamesrvRequestHeader(topic=topic),
+    )
+
+
+def put_kv_config(namespace: str, key: str, value: str) -> Call[None]:
+    """Set one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.PUT_KV_CONFIG,
+        nothing,
+        what=f"setting of {key} in {namespace}",
+        header=PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+    )
+
+
+def delete_kv_config(namespace: str, key: str) -> Call[None]:
+    """Remove one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.DELETE_KV_CONFIG,
+        nothing,
+        what=f"removal of {key} in {namespace}",
+        header=DeleteKVConfigRequestHeader(namespace=namespace, key=key),
     )

@@ -1,0 +1,112 @@
+"""Every broker of a cluster, with what it says about itself.
+
+Source: BrokerController.prepareRuntimeInfo and ClusterListSubCommand in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.brokers_ask import ask_each
+from rmqcli.api.calls_config import get_broker_runtime_info
+from rmqcli.errors import RmqError
+from rmqcli.model import MASTER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.api.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRow:
+    """One broker process. What it did not say is None; `error` says why.
+
+    `in_tps` and `out_tps`: messages a second stored and read, over the last 10 s.
+    Ratios are parts of 1. `boot_timestamp_ms` is the broker's own clock's.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    version: str | None = None
+    in_tps: float | None = None
+    out_tps: float | None = None
+    commit_log_disk_ratio: float | None = None
+    boot_timestamp_ms: int | None = None
+    error: RmqError | None = None
+
+    @property
+    def role(self) -> str:
+        """MASTER or SLAVE, as in BrokerRole."""
+        return "MASTER" if self.broker_id == MASTER_ID else "SLAVE"
+
+
+def list_brokers(client: Client) -> list[BrokerRow]:
+    """All brokers that the name server knows, by cluster, name and id."""
+    info = client.cluster_info()
+    addresses = {
+        f"{name} {broker_id}": address
+        for name, broker in info.brokers.items()
+        for broker_id, address in broker.addresses.items()
+    }
+    answers = ask_each(client, addresses, get_broker_runtime_info())
+    rows = [
+        _row((broker.cluster, name, broker_id, address), answers[f"{name} {broker_id}"])
+        for name, broker in info.brokers.items()
+        for broker_id, address in broker.addresses.items()
+    ]
+    return sorted(rows, key=lambda row: (row.cluster, row.broker_name, row.broker_id))
+
+
+def _row(
+    place: tuple[str, str, int, str], answer: Mapping[str, str] | RmqError
+) -> BrokerRow:
+    cluster, broker_name, broker_id, address = place
+    if isinstance(answer, RmqError):
+        return BrokerRow(
+            cluster=cluster,
+            broker_name=broker_name,
+            broker_id=broker_id,
+            address=address,
+            error=answer,
+        )
+    boot = _number(answer.get("bootTimestamp"))
+    return BrokerRow(
+        cluster=cluster,
+        broker_name=broker_name,
+        broker_id=broker_id,
+        address=address,
+        version=_version(answer.get("brokerVersionDesc")),
+        in_tps=_first_number(answer.get("putTps")),
+        # "Transferred" counts messages that were sent out; "found" counts pulls.
+        out_tps=_first_number(
+            answer.get("getTransferredTps", answer.get("getTransferedTps"))  # 4.x
+        ),
+        commit_log_disk_ratio=_number(answer.get("commitLogDiskRatio")),
+        boot_timestamp_ms=None if not boot else int(boot),
+    )
+
+
+def _version(text: str | None) -> str | None:
+    """`V4_9_7` is 4.9.7, `V5_0_0_SNAPSHOT` is 5.0.0-SNAPSHOT."""
+    if not text:
+        return None
+    return text.removeprefix("V").replace("_SNAPSHOT", "-SNAPSHOT").replace("_", ".")
+
+
+def _first_number(text: str | None) -> float | None:
+    """Of `10s 1m 10m` averages, the first."""
+    return _number(text.split()[0]) if text and text.split() else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    # A broker writes NaN before it has measured, and -1 for a disk it cannot see.
+    return value if 0 <= value < float("inf") else None

@@ -1,0 +1,295 @@
+"""`rmq topic show`, `create` and `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqcli.cli.confirm import confirm_by_name
+from rmqcli.cli.escape import safe
+from rmqcli.cli.options import Common, command_options, option_parser
+from rmqcli.cli.output import Column, emit_json, write_rows, write_table
+from rmqcli.errors import PartialError, UsageError
+from rmqcli.units import format_rfc3339
+
+if TYPE_CHECKING:
+    from rmqcli.admin.topics_change import StepResult
+    from rmqcli.admin.topics_show import TopicDetail, TopicQueue
+
+QUEUE_COLUMNS = (
+    Column("broker_name", "broker that has the queue", title="BROKER"),
+    Column("queue_id", "its number there", title="QUEUE"),
+    Column(
+        "min_offset", "offset of the first message that is still there", title="MIN"
+    ),
+    Column("max_offset", "offset that the next message gets", title="MAX"),
+    Column("messages", "how many are there"),
+    Column("last_update", "when the last message was stored; null when empty"),
+)
+_BROKER_COLUMNS = (
+    Column("broker_name", title="BROKER"),
+    Column("address"),
+    Column("read_queue_nums", title="READ"),
+    Column("write_queue_nums", title="WRITE"),
+    Column("perm"),
+    Column("order"),
+    Column("attributes"),
+    Column("error"),
+)
+STEP_COLUMNS = (
+    Column("server", "broker, or name server"),
+    Column("address", "its address"),
+    Column(
+        "result",
+        "created, changed, unchanged, deleted or failed",
+        states={"failed": "bad"},
+    ),
+    Column("write_queue_nums", "queues that it has now", title="QUEUES"),
+    Column("perm", "rw, r or w"),
+    Column("error", "why it failed"),
+)
+
+_PERMS = {"rw": 6, "wr": 6, "r": 4, "w": 2}
+
+
+def _parse_perm(text: str) -> int:
+    if text not in _PERMS:
+        raise UsageError(f"{text!r} is not one of rw, r, w")
+    return _PERMS[text]
+
+
+def _parse_attribute(text: str) -> tuple[str, str]:
+    name, equals, value = text.removeprefix("+").partition("=")
+    if not equals or not name or not value or "," in text:
+        raise UsageError(
+            f"{text!r} is not +NAME=VALUE", hint="for example +message.type=FIFO"
+        )
+    return name, value
+
+
+@command_options(fields=QUEUE_COLUMNS)
+def show(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Topic to show.")],
+) -> None:
+    """Show a topic's queues, offsets and settings.
+
+    Example: rmq topic show orders -o json | jq '.queues[].max_offset'
+
+    -o jsonl and csv give the queues only.
+    """
+    from rmqcli.admin.topics_show import show_topic
+
+    with common.open_client() as client:
+        detail = show_topic(client, topic)
+    data = _data(detail)
+    if common.output == "json":
+        emit_json(data)
+    elif common.output == "table":
+        _write_tables(common, detail, data)
+    else:
+        write_rows(data["queues"], columns=QUEUE_COLUMNS, fmt=common.output)
+    for error in detail.errors.values():
+        raise PartialError(
+            f"{', '.join(detail.errors)} did not answer: {error.message}",
+            hint=error.hint,
+        )
+
+
+@command_options(fields=STEP_COLUMNS)
+def create(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    queues: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Queues on each broker; 8 for a new one."),
+    ] = None,
+    perm: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_parser(_parse_perm),
+            metavar="rw|r|w",
+            help="What may be done with it; rw for a new one.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="On the masters of this cluster.")
+    ] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option(help="Only on this broker; repeatable.")
+    ] = None,
+    attribute: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=option_parser(_parse_attribute),
+            metavar="+NAME=VALUE",
+            help="Attribute of 5.x, as +message.type=FIFO; repeatable.",
+        ),
+    ] = None,
+    order: Annotated[
+        bool, typer.Option("--order", help="Keep its queues fixed for ordered sending.")
+    ] = False,
+) -> None:
+    """Create a topic, or change its number of queues.
+
+    Example: rmq topic create orders --queues 8
+
+    Of a topic that exists, only what is given is changed.
+    """
+    from rmqcli.admin import topics_change
+    from rmqcli.admin.send_message import check_topic
+
+    check_topic(topic)
+    if cluster and broker:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    change = topics_change.TopicChange(
+        queue_nums=queues,
+        perm=perm,
+        order=order or None,
+        attributes=dict(attribute or ()),
+    )
+    with common.open_client() as client:
+        masters = topics_change.choose_masters(
+            client, cluster=cluster, brokers=broker or ()
+        )
+        steps = topics_change.create_topic(client, topic, masters, change)
+        done = [step.server for step in steps if step.error is None]
+        if order and done:
+            steps += topics_change.set_order_conf(client, topic, steps)
+        is_known = not done or topics_change.await_route(
+            client, topic, done, timeout_ms=common.timeout_ms
+        )
+    _write_steps(common, steps)
+    if not is_known:
+        common.messages.warn("no name server shows it on all these brokers yet")
+    _raise_failures(steps)
+
+
+@command_options(fields=STEP_COLUMNS)
+def delete(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Topic to delete.")],
+) -> None:
+    """Delete a topic and its messages.
+
+    Example: rmq topic delete orders-old --yes
+
+    Asks for the name. Groups keep their offsets in it.
+    """
+    from rmqcli.admin import topics_change
+
+    with common.open_client() as client:
+        route = topics_change.check_may_delete(client, topic)
+        names = ", ".join(sorted(broker.broker_name for broker in route.brokers))
+        confirm_by_name(
+            common,
+            f"This deletes topic {safe(topic)} and its messages on {safe(names)}.",
+            name=topic,
+        )
+        steps = topics_change.delete_topic(client, route)
+    _write_steps(common, steps)
+    _raise_failures(steps)
+
+
+def _data(detail: TopicDetail) -> dict[str, Any]:
+    from rmqcli.admin.topics import perm_text
+
+    brokers = []
+    for broker in detail.brokers:
+        config = broker.config
+        brokers.append(
+            {
+                "broker_name": broker.broker_name,
+                "cluster": broker.cluster,
+                "address": broker.address,
+                "read_queue_nums": config and config.read_queue_nums,
+                "write_queue_nums": config and config.write_queue_nums,
+                "perm": config and perm_text([config.perm]),
+                "order": config and config.order,
+                "topic_filter_type": config and config.topic_filter_type,
+                "topic_sys_flag": config and config.topic_sys_flag,
+                "attributes": config and config.attributes,
+                "error": broker.error and broker.error.message,
+            }
+        )
+    return {
+        "topic": detail.topic,
+        "kind": detail.kind,
+        "message_type": detail.message_type,
+        "brokers": brokers,
+        "queues": list(map(_queue_row, detail.queues)),
+        "groups": detail.groups,
+        "errors": [
+            {"broker_name": name, "error": error.message}
+            for name, error in detail.errors.items()
+        ],
+    }
+
+
+def _queue_row(item: TopicQueue) -> dict[str, object]:
+    offset = item.offset
+    row: dict[str, object] = {
+        "broker_name": item.queue.broker_name,
+        "queue_id": item.queue.queue_id,
+    }
+    if offset is None:
+        return {
+            **row,
+            **dict.fromkeys(("min_offset", "max_offset", "messages", "last_update")),
+        }
+    stored_ms = offset.last_update_timestamp
+    return {
+        **row,
+        "min_offset": offset.min_offset,
+        "max_offset": offset.max_offset,
+        "messages": max(0, offset.max_offset - offset.min_offset),
+        "last_update": format_rfc3339(stored_ms) if stored_ms > 0 else None,
+    }
+
+
+def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> None:
+    kind = detail.message_type or detail.kind
+    messages = [row["messages"] for row in data["queues"]]
+    known = [count for count in messages if count is not None]
+    unknown = len(messages) - len(known)
+    note = f", {unknown} queues unknown" if unknown else ""
+    typer.echo(
+        f"topic {safe(detail.topic)}: {safe(kind)}, {len(messages)} queues,"
+        f" {sum(known)} messages{note}"
+    )
+    typer.echo(f"groups: {', '.join(map(safe, detail.groups)) or 'none'}")
+    typer.echo("")
+    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
+    typer.echo("")
+    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+
+
+def _write_steps(common: Common, steps: Sequence[StepResult]) -> None:
+    from rmqcli.admin.topics import perm_text
+
+    rows = [
+        {
+            "server": step.server,
+            "address": step.address,
+            "result": step.result,
+            "write_queue_nums": step.config and step.config.write_queue_nums,
+            "perm": step.config and perm_text([step.config.perm]),
+            "error": step.error and step.error.message,
+        }
+        for step in steps
+    ]
+    write_rows(rows, columns=STEP_COLUMNS, fmt=common.output, color=common.use_color)
+
+
+def _raise_failures(steps: Sequence[StepResult]) -> None:
+    errors = [step.error for step in steps if step.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(steps):
+        raise errors[0]
+    raise PartialError(
+        f"{len(errors)} of {len(steps)} servers failed: {errors[0].message}",
+        hint=errors[0].hint or "the same command does the rest",
+    )
