@@ -2,8 +2,8 @@
 
     plan.json     the JSON of the plan, as on stdout
     plan.csv      group,topic,broker_name,queue_id,committed,target
-    other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it names
-                  no broker, so a queue id must exist on one broker only
+    other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
+                  names no broker, so a queue id must exist on one broker only
 
 A file may come from anywhere: it is read with bounds and every value is checked.
 """
@@ -139,7 +139,7 @@ def _json_rows(path: Path, text: str) -> Iterator[_Row]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a plan: {type(error).__name__} {error}",
-            hint="write one with: rmq reset-offset GROUP TOPIC --to POS --out plan.json",
+            hint="write one with: rmq reset-offset GROUP TOPIC --to POS --out P.json",
         ) from error
 
 
