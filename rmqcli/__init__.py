@@ -1,8 +1,8 @@
 """rmq: consume, inspect and move Apache RocketMQ queues.
 
 The layers, from values to commands, and the one direction in which they import each
-other, are listed in `tests/test_layers.py`, which enforces them. In short: `wire` turns
-bytes into values and does no I/O; `transport` owns the sockets; `api` has one typed
+other, are listed in `tests/test_layers.py`, which enforces them. In short: `wire`
+turns bytes into values and does no I/O; `transport` owns the sockets; `api` has one typed
 method per request code; `admin` answers an operator's questions; `cli` parses, calls one
 function below, and prints.
 """

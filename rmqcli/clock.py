@@ -6,9 +6,11 @@ never mix. Tests pass `rmqcli.testing.ManualClock` instead.
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import threading
 
 
 class Clock(Protocol):
