@@ -78,7 +78,12 @@ def _body(record: dict[str, object]) -> bytes:
 
 def _body_bytes(name: str, value: object) -> bytes:
     if name == "body_json":
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        try:
+            value = json.dumps(
+                value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+            )
+        except ValueError:
+            raise _RecordError("a number in body_json is too large to keep") from None
     elif not isinstance(value, str):
         raise _RecordError(f"{name} is not text but {_kind(value)}")
     try:
