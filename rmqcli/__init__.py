@@ -2,9 +2,9 @@
 
 The layers, from values to commands, and the one direction in which they import each
 other, are listed in `tests/test_layers.py`, which enforces them. In short: `wire`
-turns bytes into values and does no I/O; `transport` owns the sockets; `api` has one typed
-method per request code; `admin` answers an operator's questions; `cli` parses, calls one
-function below, and prints.
+turns bytes into values and does no I/O; `transport` owns the sockets; `api` has one
+typed method per request code; `admin` answers an operator's questions; `spark` exports;
+`cli` parses, calls one function below, and prints.
 """
 
 __version__ = "0.1.0"
