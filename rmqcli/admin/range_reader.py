@@ -20,7 +20,7 @@ from rmqcli.api.calls_pull import pull_message
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.admin.reading_body import Span
     from rmqcli.api.calls_pull import PullAnswer
@@ -54,7 +54,9 @@ class ReadOptions:
     """How to read. `expression` other than `*` lets the broker leave messages out.
 
     A queue without any progress for `retry_for_ms` is given up. With `raise_abandoned`
-    that ends the reading, else it is noted in `RangeReader.abandoned`.
+    that ends the reading, else it is noted in `RangeReader.abandoned`. `on_trouble` is
+    told when a queue begins to fail. Reading ends early, with nothing given up, once
+    `left_ms` returns 0.
     """
 
     expression: str = "*"
@@ -63,6 +65,8 @@ class ReadOptions:
     in_flight_bytes_max: int = 16 << 20
     retry_for_ms: int = 30_000
     raise_abandoned: bool = True
+    on_trouble: Callable[[MessageQueue, RmqError], None] | None = None
+    left_ms: Callable[[], int] | None = None
 
     @property
     def is_filtered(self) -> bool:
@@ -124,7 +128,7 @@ class RangeReader:
         self._states[queue].is_paused = False
 
     def __iter__(self) -> Iterator[Chunk]:
-        while self._open:
+        while self._open and self._left_ms() > 0:
             for queue, state in list(self._open.items()):
                 for part in state.reading.take():
                     yield Chunk(queue, *part)
@@ -134,6 +138,10 @@ class RangeReader:
                     self._abandon(queue, state.error)
             if self._open and not self._ask_more():
                 self._client.poll(self._wait_ms())
+
+    def _left_ms(self) -> int:
+        left_ms = self._options.left_ms
+        return _TURN_MS if left_ms is None else left_ms()
 
     def _abandon(self, queue: MessageQueue, error: RmqError) -> None:
         del self._open[queue]
@@ -169,7 +177,7 @@ class RangeReader:
         """Send one ask; False when there is none to send now."""
         address = self._addresses.address(queue)
         if isinstance(address, RmqError):
-            self._failed(state, address)
+            self._failed(queue, state, address)
             return False
         span = state.reading.next_ask()
         if span is None:
@@ -192,7 +200,7 @@ class RangeReader:
             self._client.submit(address, call, on_done=on_done)
         except RmqError as error:
             state.reading.failed(start)
-            self._failed(state, error)
+            self._failed(queue, state, error)
             return False
         self._asks_out += 1
         return True
@@ -209,7 +217,7 @@ class RangeReader:
         except RmqError as error:
             state.reading.failed(start)
             self._addresses.failed(queue, pending.address)
-            self._failed(state, error)
+            self._failed(queue, state, error)
             return
         size = len(answer.body)
         self._answer_bytes = max(size, self._answer_bytes - (self._answer_bytes >> 6))
@@ -219,15 +227,17 @@ class RangeReader:
             state.depth += 1
             self._addresses.suggested(queue, answer.suggest_which_broker_id)
             return
-        self._failed(state, _nowhere(queue, start, answer, pending.address))
+        self._failed(queue, state, _nowhere(queue, start, answer, pending.address))
 
-    def _failed(self, state: _QueueState, error: RmqError) -> None:
+    def _failed(self, queue: MessageQueue, state: _QueueState, error: RmqError) -> None:
         """Wait before the next ask, or give the queue up."""
         now_ms = self._client.clock.monotonic_ms()
         if now_ms < state.not_before_ms:
             return  # asked together with one that failed already
         if state.failing_since_ms is None:
             state.failing_since_ms = now_ms
+            if self._options.on_trouble is not None:
+                self._options.on_trouble(queue, error)
         state.failures += 1
         state.depth = 2
         is_over = now_ms - state.failing_since_ms >= self._options.retry_for_ms
@@ -248,7 +258,7 @@ class RangeReader:
             for state in self._open.values()
             if not state.is_paused and state.not_before_ms > now_ms
         ]
-        return min([*due, _TURN_MS])
+        return max(0, min([*due, self._left_ms(), _TURN_MS]))
 
 
 def _nowhere(

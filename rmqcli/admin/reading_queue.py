@@ -52,15 +52,23 @@ class QueueReading:
     before `emit_at` (given out), in a part, asked for, in a hole, or from `ask_at` on.
     """
 
-    def __init__(self, wanted: OffsetRange, *, filtered: bool = False) -> None:
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        *,
+        filtered: bool = False,
+        one_at_a_time: bool = False,
+    ) -> None:
         """With `filtered` the broker leaves messages out: then no offset is missing
-        for not being in an answer, and only one ask is out at a time.
+        for not being in an answer. How far such an answer reaches cannot be foreseen,
+        so each ask is for all the rest; so it is with `one_at_a_time`.
         """
         self.queue = wanted.queue
         self.end = max(wanted.start, wanted.end)
         self.emit_at = wanted.start
         self.ask_at = wanted.start
         self.filtered = filtered
+        self._one_at_a_time = filtered or one_at_a_time
         #: how many offsets an ask is for
         self.stride = MSG_NUMS_MAX
         self._full_answers = 0
@@ -91,7 +99,7 @@ class QueueReading:
 
     def next_ask(self) -> Span | None:
         """What to ask for next, None when nothing is left or it must wait."""
-        if self.filtered and self._asked:
+        if self._one_at_a_time and self._asked:
             return None
         while True:
             span = self._next_span()
@@ -110,7 +118,7 @@ class QueueReading:
     def _next_span(self) -> Span | None:
         if self._holes:
             start, end = heapq.heappop(self._holes)
-            if not self.filtered and end - start > self.stride:
+            if not self._one_at_a_time and end - start > self.stride:
                 cut = max(start + self.stride, min(end, self._gone_below))
                 if cut < end:
                     heapq.heappush(self._holes, (cut, end))
@@ -120,7 +128,7 @@ class QueueReading:
             return None
         start = self.ask_at
         end = self.end
-        if not self.filtered:
+        if not self._one_at_a_time:
             end = min(end, max(start + self.stride, self._gone_below))
         self.ask_at = end
         return start, end

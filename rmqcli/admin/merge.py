@@ -1,0 +1,158 @@
+"""Merging queues by store time without ever breaking the order inside a queue.
+
+A queue's key is the largest store time seen in it so far: store times of one queue may
+step back a little (a broker's clock was set), and then its order wins over the time.
+What is below the smallest key that any open queue has reached is final and released.
+
+Pure; knows offsets and store times only, what is merged is the caller's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.model import MessageQueue
+
+T = TypeVar("T")
+
+#: Below every store time.
+_NEVER_MS = -(1 << 63) - 1
+
+
+class Batch(NamedTuple, Generic[T]):
+    """Items of one queue in its order, out of offsets up to (excluding) `end`.
+
+    The three lists are parallel. `size_bytes` is about what the items hold in memory.
+    """
+
+    store_times_ms: list[int]
+    queue_offsets: list[int]
+    items: list[T]
+    end: int
+    size_bytes: int = 0
+
+
+class _Run(Generic[T]):
+    """What is kept of one queue."""
+
+    __slots__ = ("end", "is_open", "items", "key", "keys", "offsets", "size_bytes")
+
+    def __init__(self, start: int) -> None:
+        self.keys: list[int] = []
+        self.offsets: list[int] = []
+        self.items: list[T] = []
+        self.key = _NEVER_MS
+        self.end = start
+        self.is_open = True
+        self.size_bytes = 0
+
+    def cut(self, count: int) -> None:
+        """Forget the first `count` items."""
+        self.size_bytes -= self.size_bytes * count // len(self.keys)
+        del self.keys[:count], self.offsets[:count], self.items[:count]
+
+
+class StoreTimeMerger(Generic[T]):
+    """Takes batches per queue, releases items in the order of their store times."""
+
+    def __init__(self, starts: Mapping[MessageQueue, int]) -> None:
+        """`starts`: every queue that will have batches, and its first offset."""
+        self._runs: dict[MessageQueue, _Run[T]] = {
+            queue: _Run(start) for queue, start in starts.items()
+        }
+        #: queue -> the first offset that was not released
+        self.positions: dict[MessageQueue, int] = dict(starts)
+        self.kept_items = 0
+        #: the key of the last item released
+        self.released_ms: int | None = None
+
+    def add(self, queue: MessageQueue, batch: Batch[T]) -> None:
+        """Take what comes next in `queue`."""
+        run = self._runs[queue]
+        keys = list(accumulate(batch.store_times_ms, max, initial=run.key))
+        run.key = keys[-1]
+        run.keys += keys[1:]
+        run.offsets += batch.queue_offsets
+        run.items += batch.items
+        run.end = batch.end
+        run.size_bytes += batch.size_bytes
+        self.kept_items += len(batch.items)
+
+    def close(self, queue: MessageQueue) -> None:
+        """Nothing more comes from `queue`."""
+        self._runs[queue].is_open = False
+
+    def held_back(self, size_bytes: int) -> set[MessageQueue]:
+        """Queues that keep over `size_bytes` and wait for others."""
+        return {q for q, run in self._runs.items() if run.size_bytes > size_bytes}
+
+    def release(self, *, limit: int | None = None) -> list[T]:
+        """Items that nothing can come before any more, `limit` at most."""
+        keys = [run.key for run in self._runs.values() if run.is_open]
+        return self._release(min(keys) if keys else None, limit)
+
+    def release_all(self, *, limit: int | None = None) -> list[T]:
+        """Everything that is kept, whatever may still come."""
+        return self._release(None, limit)
+
+    def _release(self, watermark: int | None, limit: int | None) -> list[T]:
+        taken: list[tuple[MessageQueue, _Run[T], int]] = []
+        for queue, run in self._runs.items():
+            count = len(run.keys)
+            if watermark is not None and count:
+                count = bisect_right(run.keys, watermark)
+            if count:
+                taken.append((queue, run, count))
+            elif not run.keys:
+                self.positions[queue] = run.end
+        if limit is not None:
+            taken = _limited(taken, limit)
+        merged = _merged(taken)
+        if taken:
+            self.released_ms = max(run.keys[count - 1] for _, run, count in taken)
+        for queue, run, count in taken:
+            run.cut(count)
+            self.positions[queue] = run.offsets[0] if run.offsets else run.end
+        self.kept_items -= len(merged)
+        return merged
+
+
+def _limited(
+    taken: Iterable[tuple[MessageQueue, _Run[T], int]], limit: int
+) -> list[tuple[MessageQueue, _Run[T], int]]:
+    """Of the items taken, the first `limit` in merged order: so many of each queue."""
+    taken = list(taken)
+    if sum(count for _, _, count in taken) <= limit:
+        return taken
+    owners = [index for index, (_, _, count) in enumerate(taken) for _ in range(count)]
+    keys = [key for _, run, count in taken for key in run.keys[:count]]
+    order = sorted(range(len(keys)), key=keys.__getitem__)[:limit]
+    counts = [0] * len(taken)
+    for index in order:
+        counts[owners[index]] += 1
+    return [
+        (queue, run, count)
+        for (queue, run, _), count in zip(taken, counts, strict=True)
+        if count
+    ]
+
+
+def _merged(taken: list[tuple[MessageQueue, _Run[T], int]]) -> list[T]:
+    if not taken:
+        return []
+    if len(taken) == 1:
+        _, run, count = taken[0]
+        return run.items[:count]
+    keys: list[int] = []
+    items: list[T] = []
+    for _, run, count in taken:
+        keys += run.keys[:count]
+        items += run.items[:count]
+    # Stable, and fast on what are a few ascending runs.
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return [items[index] for index in order]

@@ -1,0 +1,122 @@
+"""From a chunk of stored bytes to the items that will be shown, with their times.
+
+What an item is decides the renderer: a line, a body, a row. Rendering happens before
+merging, queue by queue, where a queue's constants are written once per batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmqcli.admin.merge import Batch
+from rmqcli.wire.message import StoredMessage, decode_messages
+from rmqcli.wire.message_layout import MAGIC_V1, RECORD_BYTES_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.admin.range_reader import Chunk
+    from rmqcli.admin.tail_filter import TailFilter
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.message import DecodeFailure
+
+T = TypeVar("T")
+
+#: Total size, magic, queue offset, sysFlag, store timestamp, body length.
+_PLAIN: Final = struct.Struct(">II12xq8xI16xq20xI")
+#: Compressed, IPv6 hosts or an inner batch.
+_ODD_FLAGS: Final = 0xF1
+
+
+@dataclass(slots=True)
+class TailCounts:
+    """What was read, for the closing summary."""
+
+    scanned: int = 0
+    matched: int = 0
+    undecodable: int = 0
+
+
+class Batcher(Generic[T]):
+    """Decodes, filters and renders chunks."""
+
+    def __init__(
+        self,
+        tail_filter: TailFilter,
+        render: Callable[
+            [MessageQueue, Sequence[StoredMessage | DecodeFailure]], list[T]
+        ],
+        counts: TailCounts,
+    ) -> None:
+        self._filter = tail_filter
+        self._render = render
+        self.counts = counts
+
+    def batch(self, chunk: Chunk) -> Batch[T]:
+        """The items of `chunk`; empty ones too have its end."""
+        decoded = decode_messages(chunk.body) if chunk.body else []
+        found: list[StoredMessage | DecodeFailure] = []
+        times: list[int] = []
+        offsets: list[int] = []
+        matches = None if self._filter.is_everything else self._filter.matches
+        start, end = chunk.start, chunk.end
+        time_ms, offset = -1, start
+        for message in decoded:
+            if isinstance(message, StoredMessage):
+                offset = message.queue_offset
+                if not start <= offset < end:
+                    continue
+                self.counts.scanned += 1
+                time_ms = message.store_timestamp_ms
+                if matches is not None and not matches(message):
+                    continue
+            else:
+                # Its time is unknown: it stays right behind the one before it.
+                self.counts.scanned += 1
+                self.counts.undecodable += 1
+                if message.queue_offset is not None:
+                    offset = message.queue_offset
+            found.append(message)
+            times.append(time_ms)
+            offsets.append(offset)
+        items = self._render(chunk.queue, found)
+        return Batch(times, offsets, items, end, len(chunk.body))
+
+
+class BodyBatcher(Batcher[bytes]):
+    """For bodies alone, unfiltered: plain messages are cut out of the bytes."""
+
+    def batch(self, chunk: Chunk) -> Batch[bytes]:
+        plain = None if not self._filter.is_everything else _plain_bodies(chunk)
+        if plain is None:
+            return super().batch(chunk)
+        self.counts.scanned += len(plain.items)
+        return plain
+
+
+def _plain_bodies(chunk: Chunk) -> Batch[bytes] | None:
+    """The bodies of a chunk of plain messages, None when there is any other."""
+    data = chunk.body
+    times: list[int] = []
+    offsets: list[int] = []
+    bodies: list[bytes] = []
+    unpack = _PLAIN.unpack_from
+    size, at, start, end = len(data), 0, chunk.start, chunk.end
+    while size - at >= RECORD_BYTES_MIN:
+        total_bytes, magic, offset, sys_flag, store_ms, body_bytes = unpack(data, at)
+        if (
+            magic != MAGIC_V1
+            or sys_flag & _ODD_FLAGS
+            or not start <= offset < end
+            or body_bytes + RECORD_BYTES_MIN > total_bytes
+        ):
+            return None
+        times.append(store_ms)
+        offsets.append(offset)
+        bodies.append(data[at + 88 : at + 88 + body_bytes])
+        at += total_bytes
+    if at != size:
+        return None
+    return Batch(times, offsets, bodies, end, size)

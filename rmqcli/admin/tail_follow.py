@@ -1,0 +1,318 @@
+"""Follows queues as messages arrive: one long poll for each queue, all at once.
+
+A broker that goes away is tried again for as long as it takes, from the offset that
+comes next, so nothing is lost or shown twice. New queues of a topic are picked up.
+
+Source: PullMessageProcessor and PullRequestHoldService of the broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.range_reader import Chunk
+from rmqcli.admin.reading_address import AddressBook
+from rmqcli.admin.reading_queue import QueueReading
+from rmqcli.api.calls_namesrv import get_route_info_by_topic
+from rmqcli.api.calls_pull import PullStatus, pull_message
+from rmqcli.errors import (
+    BrokerError,
+    DeniedError,
+    RmqError,
+    TransportError,
+    UsageError,
+)
+from rmqcli.model import OffsetRange
+from rmqcli.position import LONG_MAX
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmqcli.api.calls_pull import PullAnswer
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import MessageQueue, TopicRoute
+
+SUSPEND_MS = 15_000  # ConsumerConfig's brokerSuspendMaxTimeMillis
+#: A broker looks at held requests every 5 s, so its answer may be that late.
+_LATE_MS = 5_000
+ROUTE_EVERY_MS = 30_000  # ClientConfig.pollNameServerInterval
+
+_BACKOFF_FIRST_MS = 50
+_BACKOFF_LAST_MS = 2_000
+#: A broker that says no is asked again for so long: it may be starting.
+_REFUSED_MS = 30_000
+#: So long must a broker end before our offset until we believe that it lost messages.
+_LOST_MS = 10_000
+#: An answer without messages that comes sooner than this was no long poll.
+_SOON_MS = 200
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    reading: QueueReading
+    is_asked: bool = False
+    asked_ms: int = 0
+    not_before_ms: int = 0
+    failures: int = 0
+    failing_since_ms: int = 0
+    is_in_trouble: bool = False
+    empty_answers: int = 0
+    ends_before_since_ms: int | None = None
+
+
+class Follower:
+    """Give it the offsets to go on from, and `poll`. Not safe for threads.
+
+    `say` is told what a person should know, once for each outage of a broker.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        positions: Mapping[MessageQueue, int],
+        *,
+        expression: str = "*",
+        expression_type: str = "TAG",
+        say: Callable[[str], None],
+        selects: Callable[[MessageQueue], bool] = lambda _queue: True,
+    ) -> None:
+        self._client = client
+        self._expression = expression
+        self._expression_type = expression_type
+        self._say = say
+        self._selects = selects
+        self._addresses = AddressBook(client)
+        self._queues: dict[MessageQueue, _Followed] = {}
+        #: brokers that somebody was told about
+        self._troubled: set[str] = set()
+        self._chunks: deque[Chunk] = deque()
+        self._topics = sorted({queue.topic for queue in positions})
+        self._route_at_ms = client.clock.monotonic_ms() + ROUTE_EVERY_MS
+        self._routes_asked = 0
+        self._new_queues: deque[MessageQueue] = deque()
+        #: queues that were given up, and why
+        self.abandoned: dict[MessageQueue, RmqError] = {}
+        for queue, offset in positions.items():
+            self._add(queue, offset)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no queue is left to follow."""
+        return not self._queues
+
+    def poll(self, timeout_ms: int) -> list[Chunk]:
+        """What has arrived, waiting for at most `timeout_ms`; maybe nothing."""
+        self._ask_routes()
+        self._adopt_new_queues()
+        now_ms = self._client.clock.monotonic_ms()
+        wait_ms = timeout_ms
+        for queue, followed in list(self._queues.items()):
+            if followed.is_asked:
+                continue
+            if now_ms >= followed.not_before_ms:
+                self._ask(queue, followed)
+            wait_ms = min(wait_ms, max(1, followed.not_before_ms - now_ms))
+        if not self._chunks:
+            self._client.poll(max(0, wait_ms))
+        chunks = list(self._chunks)
+        self._chunks.clear()
+        return chunks
+
+    def _add(self, queue: MessageQueue, offset: int) -> None:
+        wanted = OffsetRange(queue, offset, LONG_MAX)
+        filtered = (self._expression, self._expression_type) != ("*", "TAG")
+        self._queues[queue] = _Followed(
+            QueueReading(wanted, filtered=filtered, one_at_a_time=True)
+        )
+
+    def _ask(self, queue: MessageQueue, followed: _Followed) -> None:
+        address = self._addresses.address(queue)
+        if isinstance(address, RmqError):
+            self._failed(queue, followed, address)
+            return
+        span = followed.reading.next_ask()
+        if span is None:
+            self._give_out(queue, followed)
+            return
+        start = span[0]
+
+        def on_done(pending: Pending[PullAnswer]) -> None:
+            followed.is_asked = False
+            if self._queues.get(queue) is followed:
+                self._on_done(queue, followed, start, pending)
+
+        followed.is_asked = True
+        followed.asked_ms = self._client.clock.monotonic_ms()
+        # One that was just away is first asked whether it is back, without waiting.
+        suspend_ms = 0 if followed.is_in_trouble else SUSPEND_MS
+        try:
+            self._client.submit(
+                address,
+                pull_message(
+                    queue,
+                    start,
+                    suspend_ms=suspend_ms,
+                    expression=self._expression,
+                    expression_type=self._expression_type,
+                ),
+                timeout_ms=self._client.config.timeout_ms
+                + (suspend_ms + _LATE_MS if suspend_ms else 0),
+                on_done=on_done,
+            )
+        except RmqError as error:
+            followed.is_asked = False
+            followed.reading.failed(start)
+            self._failed(queue, followed, error)
+
+    def _on_done(
+        self,
+        queue: MessageQueue,
+        followed: _Followed,
+        start: int,
+        pending: Pending[PullAnswer],
+    ) -> None:
+        try:
+            answer = pending.result()
+        except RmqError as error:
+            followed.reading.failed(start)
+            self._addresses.failed(queue, pending.address)
+            self._failed(queue, followed, error)
+            return
+        self._recovered(queue, followed)
+        self._addresses.suggested(queue, answer.suggest_which_broker_id)
+        if answer.status is not PullStatus.OFFSET_ILLEGAL:
+            followed.ends_before_since_ms = None
+        elif answer.max_offset < start:
+            followed.reading.failed(start)
+            self._ends_before(queue, followed, start, answer.max_offset)
+            return
+        if followed.reading.answered(start, answer):
+            followed.empty_answers = 0
+            self._give_out(queue, followed)
+        else:
+            self._slow_down(followed)
+
+    def _give_out(self, queue: MessageQueue, followed: _Followed) -> None:
+        self._chunks.extend(Chunk(queue, *part) for part in followed.reading.take())
+
+    def _slow_down(self, followed: _Followed) -> None:
+        """Nothing came. That is as it should be, unless it came at once, repeatedly."""
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms - followed.asked_ms >= _SOON_MS:
+            followed.empty_answers = 0
+            return
+        followed.empty_answers += 1
+        if followed.empty_answers > 2:
+            backoff_ms = _BACKOFF_FIRST_MS << min(followed.empty_answers - 3, 10)
+            followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
+
+    def _ends_before(
+        self, queue: MessageQueue, followed: _Followed, offset: int, max_offset: int
+    ) -> None:
+        """The queue ends before what we have seen: a slave behind, or messages lost."""
+        now_ms = self._client.clock.monotonic_ms()
+        followed.not_before_ms = now_ms + 1_000
+        if followed.ends_before_since_ms is None:
+            followed.ends_before_since_ms = now_ms
+            self._say(
+                f"{queue}: the broker has only {max_offset} of {offset} messages now;"
+                " waiting for the others"
+            )
+        elif now_ms - followed.ends_before_since_ms >= _LOST_MS:
+            self._say(
+                f"{queue}: the broker lost offsets {max_offset} to {offset};"
+                f" going on at {max_offset}"
+            )
+            self._add(queue, max(0, max_offset))
+
+    def _failed(
+        self, queue: MessageQueue, followed: _Followed, error: RmqError
+    ) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        if not followed.failures:
+            followed.failing_since_ms = now_ms
+        followed.failures += 1
+        is_hopeless = _is_refusal(error) or (
+            not error.retriable and now_ms - followed.failing_since_ms >= _REFUSED_MS
+        )
+        if is_hopeless:
+            del self._queues[queue]
+            self.abandoned[queue] = error
+            self._say(f"{queue}: given up: {error.message}")
+            return
+        followed.is_in_trouble = True
+        backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
+        followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
+        if queue.broker_name not in self._troubled:
+            self._troubled.add(queue.broker_name)
+            again = (
+                "trying again"
+                if isinstance(error, TransportError)
+                else "trying again for a while"
+            )
+            self._say(f"{queue.broker_name}: {error.message}; {again}")
+
+    def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
+        followed.failures = 0
+        followed.is_in_trouble = False
+        if queue.broker_name in self._troubled:
+            self._troubled.discard(queue.broker_name)
+            self._say(f"{queue.broker_name} answers again; going on where it was")
+
+    def _ask_routes(self) -> None:
+        """Ask for the topics' routes now and then, without waiting for them."""
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms < self._route_at_ms:
+            return
+        self._route_at_ms = now_ms + ROUTE_EVERY_MS
+        namesrvs = self._client.config.namesrv
+        address = namesrvs[self._routes_asked % len(namesrvs)]
+        self._routes_asked += 1
+        for topic in self._topics:
+            try:
+                self._client.submit(
+                    address, get_route_info_by_topic(topic), on_done=self._on_route
+                )
+            except RmqError:
+                return  # another name server is asked next time
+
+    def _on_route(self, pending: Pending[TopicRoute]) -> None:
+        route = pending.outcome()
+        if isinstance(route, RmqError):
+            return  # the queues that are known stay
+        known = self._queues.keys() | self.abandoned.keys()
+        self._new_queues.extend(
+            queue
+            for queue in route.read_queues()
+            if queue not in known and self._selects(queue)
+        )
+
+    def _adopt_new_queues(self) -> None:
+        new, self._new_queues = self._new_queues, deque()
+        self._refresh({queue.topic for queue in new})
+        for queue in new:
+            if queue not in self._queues:
+                self._say(f"{queue}: a new queue, read from its start")
+                self._add(queue, 0)
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                self._client.route(topic, refresh=True)
+            except RmqError as error:
+                self._say(error.message)
+
+
+def _is_refusal(error: RmqError) -> bool:
+    """Whether asking again cannot help: no permission, a filter nobody understands."""
+    if isinstance(error, BrokerError):
+        return (
+            isinstance(error, DeniedError)
+            or error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            or "SQL92" in error.remark
+        )
+    return isinstance(error, UsageError)

@@ -1,0 +1,276 @@
+"""Carrying `rmq tail` out: ranges first, then messages, then the closing words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rmqcli.admin.positions import format_ranges, resolve_each, resolve_ranges_each
+from rmqcli.admin.tail import Tail, TailPlan
+from rmqcli.admin.tail_batch import TailCounts
+from rmqcli.api.client import Client
+from rmqcli.cli.tail_output import make_writer
+from rmqcli.errors import ExitCode, RmqError
+from rmqcli.model import OffsetRange
+from rmqcli.position import AtGroup, Earliest, Latest
+from rmqcli.queue_selector import select_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.admin.tail_filter import TailFilter
+    from rmqcli.cli.options import Common
+    from rmqcli.cli.tail_output import Writer
+    from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
+
+#: Flags that `resume_words` leaves out, each with a value behind it.
+_START_FLAGS = ("--from", "--last", "--count")
+#: More gaps of a queue than this are not listed one by one.
+_GAPS_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRequest:
+    """What the flags say, checked against each other."""
+
+    topics: tuple[str, ...]
+    selectors: tuple[QueueSelector, ...]
+    from_position: Position | None
+    to_position: Position | None
+    around_group: str | None
+    before: int
+    after: int
+    filter: TailFilter
+    last: int | None
+    look_back: int | None
+    follow: bool
+    count: int | None
+    timeout_ms: int | None
+    idle_timeout_ms: int | None
+    rate_per_s: float | None
+    template: str | None
+    fail_if_empty: bool
+
+
+def run_tail(common: Common, request: TailRequest) -> None:
+    """Read and write. Raises typer.Exit with 6 or 8 where that is the outcome."""
+    config = common.client_config()
+    if request.timeout_ms is not None:
+        timeout_ms = max(1, min(config.timeout_ms, request.timeout_ms))
+        config = replace(config, timeout_ms=timeout_ms)
+    writer = make_writer(
+        common.output, template=request.template, color=common.use_color
+    )
+    with Client(config) as client:
+        ranges, lost = _find_ranges(common, client, request)
+        plan = TailPlan(
+            ranges=tuple(ranges),
+            filter=request.filter,
+            last=request.last,
+            look_back=request.look_back,
+            follow=request.follow,
+            count=request.count,
+            timeout_ms=request.timeout_ms,
+            idle_timeout_ms=request.idle_timeout_ms,
+            rate_per_s=request.rate_per_s,
+            selects=lambda queue: (
+                not request.selectors
+                or any(s.matches(queue) for s in request.selectors)
+            ),
+        )
+        batcher = writer.batcher(request.filter, TailCounts())
+        tail: Tail[Any] = Tail(client, plan, batcher, say=common.messages.info)
+        try:
+            _write_all(tail, writer)
+        except KeyboardInterrupt:
+            _summarise(common, tail, lost)
+            common.messages.info(
+                f"to go on from here: {_resume_command(tail, request)}"
+            )
+            raise
+    abandoned = lost | tail.abandoned
+    if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
+        raise _explained(next(iter(abandoned.values())))
+    _summarise(common, tail, lost)
+    if abandoned:
+        raise typer.Exit(ExitCode.PARTIAL)
+    if request.fail_if_empty and not tail.counts.matched:
+        raise typer.Exit(ExitCode.EMPTY)
+
+
+def _write_all(tail: Tail[Any], writer: Writer) -> None:
+    """Write what comes; an interrupt too leaves a list that has its end."""
+    try:
+        for items in tail.items():
+            writer.write(items)
+    except KeyboardInterrupt:
+        writer.close()
+        raise
+    writer.close()
+
+
+def _find_ranges(
+    common: Common, client: Client, request: TailRequest
+) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
+    """The range of each queue, told on stderr, and the queues that have none.
+
+    Raises the first error when no queue has one.
+    """
+    queues: list[MessageQueue] = []
+    for topic in request.topics:
+        readable = client.route(topic).read_queues()
+        if not readable:
+            raise RmqError(
+                f"topic {topic} has no queue that may be read",
+                hint=f"see its permissions with: rmq topic show {topic}",
+            )
+        queues += select_queues(readable, request.selectors)
+    if request.around_group is not None:
+        found = _around_group(common, client, request, queues)
+    else:
+        resolved = resolve_ranges_each(
+            client,
+            queues,
+            request.from_position or Earliest(),
+            request.to_position or Latest(),
+        )
+        if request.last is None:
+            for line in format_ranges(resolved):
+                common.messages.info(line)
+        found = {
+            queue: each if isinstance(each, RmqError) else each.offsets
+            for queue, each in resolved.items()
+        }
+        if request.last is not None:
+            _tell_ends(common, found)
+    ranges = [each for each in found.values() if not isinstance(each, RmqError)]
+    lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
+    if lost and not ranges:
+        raise next(iter(lost.values()))
+    return ranges, lost
+
+
+def _tell_ends(
+    common: Common, found: Mapping[MessageQueue, OffsetRange | RmqError]
+) -> None:
+    for queue, each in sorted(found.items()):
+        if isinstance(each, RmqError):
+            common.messages.info(f"{queue}: unknown: {each.message}")
+        else:
+            common.messages.info(f"{queue}: up to {each.end}, from {each.start} on")
+
+
+def _around_group(
+    common: Common, client: Client, request: TailRequest, queues: list[MessageQueue]
+) -> dict[MessageQueue, OffsetRange | RmqError]:
+    group = request.around_group or ""
+    found: dict[MessageQueue, OffsetRange | RmqError] = {}
+    for queue, at in resolve_each(client, queues, AtGroup(group)).items():
+        if isinstance(at, RmqError):
+            found[queue] = at
+        elif at.offset is None:
+            common.messages.info(f"{queue}: {group} has committed nothing")
+        else:
+            start = max(at.min_offset, at.offset - request.before)
+            end = min(at.max_offset, at.offset + request.after)
+            found[queue] = OffsetRange(queue, start, max(start, end))
+            note = f"; {at.note}" if at.note else ""
+            common.messages.info(
+                f"{queue}: {group} stands at {at.offset}, showing {start} to {end}"
+                f"{note}"
+            )
+    return found
+
+
+def _explained(error: RmqError) -> RmqError:
+    """An error about SQL from a broker that has it off says how to switch it on."""
+    if "SQL92" in getattr(error, "remark", "") and not error.hint:
+        error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
+    return error
+
+
+def _summarise(
+    common: Common, tail: Tail[Any], lost: Mapping[MessageQueue, RmqError]
+) -> None:
+    """The closing words: what was read, and what could not be."""
+    counts = tail.counts
+    missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
+    abandoned = {**lost, **tail.abandoned}
+    words = [
+        f"{counts.scanned:,} scanned",
+        f"{counts.matched:,} matched",
+        f"{missing:,} missing in gaps" if missing else "no gaps",
+    ]
+    if counts.undecodable:
+        words.append(f"{counts.undecodable:,} undecodable")
+    words.append(
+        f"{len(abandoned)} queues abandoned" if abandoned else "no queue abandoned"
+    )
+    messages = common.messages
+    for queue, spans in sorted(tail.gaps.items()):
+        joined = _joined(spans)
+        listed = ", ".join(f"{start} to {end}" for start, end in joined[:_GAPS_LISTED])
+        more = len(joined) - _GAPS_LISTED
+        also = f" and {more} more" if more > 0 else ""
+        messages.warn(f"{queue}: the broker does not have offsets {listed}{also}")
+    for queue, error in sorted(abandoned.items()):
+        reached = tail.positions.get(queue)
+        where = "" if reached is None else f" at offset {reached}"
+        messages.warn(f"{queue}: abandoned{where}: {_explained(error).message}")
+    messages.info("; ".join(words))
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and joined[-1][1] >= start:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _resume_command(tail: Tail[Any], request: TailRequest) -> str:
+    """What to type to go on. Nothing is left out; with several queues, messages of the
+    last millisecond may come again, for one position stands for all queues.
+    """
+    words = _without(sys.argv[1:], _START_FLAGS)
+    if request.count is not None:
+        words += ["--count", str(max(1, request.count - tail.counts.matched))]
+    if len(tail.positions) == 1:
+        words += ["--from", str(next(iter(tail.positions.values())))]
+    elif tail.reached_ms is not None:
+        words += ["--from", f"@{max(10**11, tail.reached_ms)}"]
+    elif request.last is not None:
+        words += ["--from", "now"]
+    elif request.from_position is not None:
+        words += ["--from", _as_typed(sys.argv, "--from")]
+    return shlex.join(["rmq", *words])
+
+
+def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
+    kept = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in flags:
+            skip = True
+        elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
+            kept.append(word)
+    return kept
+
+
+def _as_typed(words: list[str], flag: str) -> str:
+    for index, word in enumerate(words):
+        if word == flag and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return "earliest"
