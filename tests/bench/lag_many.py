@@ -64,19 +64,15 @@ def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
         (config / file).write_text(json.dumps(content))
 
 
-def timed(command: list[str], *, runs: int, **options: object) -> dict[str, object]:
+def timed(
+    command: list[str], *, runs: int, env: dict[str, str] | None = None
+) -> dict[str, object]:
     """Run `command` several times; seconds of each, and what came out of the last."""
     seconds = []
     output = b""
     for _ in range(runs):
         start = time.perf_counter()
-        done = subprocess.run(  # type: ignore[call-overload]  # options of a kind
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            check=False,
-            **options,
-        )
+        done = subprocess.run(command, capture_output=True, check=False, env=env)
         seconds.append(round(time.perf_counter() - start, 3))
         if done.returncode != 0:
             raise RuntimeError(f"{command[:4]} exited {done.returncode}: {done.stderr}")
