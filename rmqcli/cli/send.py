@@ -271,7 +271,7 @@ class _Job:
             )
             raise
         except RmqError:
-            self._finish(target)
+            self._finish(target, is_cut_short=True)
             raise
         self._finish(target)
         self._raise_failures(sender.given_up)
@@ -297,7 +297,7 @@ class _Job:
                 rows.append(_row(outcome))
         self._writer.write(rows)
 
-    def _finish(self, target: SendTarget) -> None:
+    def _finish(self, target: SendTarget, *, is_cut_short: bool = False) -> None:
         """The end of the data, and what a person should know about it."""
         self._writer.close()
         messages = self._common.messages
@@ -305,7 +305,7 @@ class _Job:
             messages.info(
                 f"{self._left_out} more are stored and not listed; -o jsonl lists all"
             )
-        if self.stored + self.failed != 1:
+        if is_cut_short or self.stored + self.failed != 1:
             messages.info(f"{self.stored} stored, {self.failed} not")
         if self.weak:
             messages.warn(
