@@ -206,7 +206,7 @@ def test_ten_kills_and_a_resume_give_each_row_once(real_cluster, new_topic, tmp_
 def test_trimmed_queue_reports_the_gap(fresh_cluster, tmp_path):
     """The broker loses its first commit log files, as retention would take them."""
     cluster = fresh_cluster(
-        conf={"mapedFileSizeCommitLog": 1 << 20, "mapedFileSizeConsumeQueue": 6000}
+        conf={"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 6000}
     )
     topic = cluster.create_topic(queues=1)
     fill(cluster, topic, 20_000, body_bytes=200, batch_size=50)
