@@ -35,11 +35,18 @@ public final class Producer {
         System.exit(0);
     }
 
+    /** Tries again while the route cannot be had in time: nothing was sent then. */
     private static Map<String, Object> send(DefaultMQProducer producer, Map<String, Object> spec) {
-        try {
-            return describe(dispatch(producer, spec));
-        } catch (Exception error) {
-            return Json.object("error", String.valueOf(error));
+        for (int attempt = 0; ; attempt++) {
+            try {
+                return describe(dispatch(producer, spec));
+            } catch (IllegalStateException error) {
+                if (attempt == 5) {
+                    return Json.object("error", String.valueOf(error));
+                }
+            } catch (Exception error) {
+                return Json.object("error", String.valueOf(error));
+            }
         }
     }
 

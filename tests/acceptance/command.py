@@ -1,0 +1,42 @@
+"""Runs `rmq` as a process of its own, the way a shell would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: No command of these tests takes longer; one that does has hung.
+PATIENCE_S = 240
+
+
+def rmq(
+    *arguments: str,
+    namesrv: str,
+    stdin: bytes | None = None,
+    expect: Sequence[int] = (0,),
+    **environ: str,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one command; an exit code beyond `expect` fails with what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqcli", *arguments],
+        input=stdin or b"",
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_S,
+        env=os.environ | {"NAMESRV_ADDR": namesrv, "NO_COLOR": "1"} | environ,
+    )
+    words = done.stderr.decode(errors="replace")
+    assert done.returncode in expect, f"exit {done.returncode}: {words[-2000:]}"
+    assert "Traceback" not in words
+    return done
+
+
+def records(done: subprocess.CompletedProcess[bytes]) -> list[dict[str, Any]]:
+    """The JSON Lines on stdout."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
