@@ -15,7 +15,7 @@ from rmqcli.model import retry_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.admin.lag_broker import BrokerPart, ClientAnswers, LagWish
+    from rmqcli.admin.lag_part import BrokerPart, LagWish, SharedAnswers
     from rmqcli.admin.process_queues import ClientQueues
     from rmqcli.model import TopicRoute
 
@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 class Assembler:
     """Makes a GroupReading of any group that occurs in `parts`.
 
-    `routes` are those of what the failed brokers may have; `now_ms` is epoch ms.
+    `routes` are those of what the failed brokers may have, None for topics that do
+    not exist; `now_ms` is epoch ms.
     """
 
     def __init__(
         self,
         parts: Sequence[BrokerPart],
         wish: LagWish,
-        clients: ClientAnswers,
+        shared: SharedAnswers,
         *,
-        routes: Mapping[str, TopicRoute],
+        routes: Mapping[str, TopicRoute | None],
         now_ms: int,
     ) -> None:
         self._parts = parts
         self._wish = wish
-        self._clients = clients
+        self._clients = shared.clients
         self._routes = routes
         self._now_ms = now_ms
         #: per part: group -> its topics there
@@ -83,7 +84,7 @@ class Assembler:
         for connection in seen:
             members.add(connection)
         reading.members = members
-        answers = self._clients.answers
+        answers = self._clients
         asked = {
             client_id: answers[reading.group, client_id]
             for client_id in members.connections
@@ -120,7 +121,7 @@ class Assembler:
                 for queue in route.read_queues()
                 if queue.broker_name == part.broker_name
             ]
-        if not rows and topics:
+        if not rows and topics and candidates <= self._routes.keys():
             # A broker that the group's members use has its retry topic: this one
             # has not, and none of its topics.
             return

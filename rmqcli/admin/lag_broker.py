@@ -14,11 +14,9 @@ Source: AdminBrokerProcessor, ConsumerManageProcessor in apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag_scripts import Ask
-from rmqcli.admin.lag_values import light_value
 from rmqcli.api.calls_consumer import (
     get_consumer_connection_list,
     get_consumer_running_info,
@@ -34,15 +32,11 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rmqcli.admin.lag_part import BrokerPart, GroupTopic, LagWish, SharedAnswers
     from rmqcli.admin.lag_scripts import Script
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.bodies_consumer import ConsumerConnection, ConsumerRunningInfo
-    from rmqcli.wire.bodies_stats import ConsumeStats, QueueTimeSpan
+    from rmqcli.wire.bodies_stats import ConsumeStats
 
-GroupTopic = tuple[str, str]
-
-#: Up to so many groups by name are asked for one by one.
-GROUPS_ONE_BY_ONE_MAX = 32
 #: More doubtful zeros than this, and the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
 #: Owners are an extra: a client that does not answer must not slow down the rest.
@@ -51,61 +45,10 @@ OWNER_TIMEOUT_MS = 1_000
 OWNERS_ASKED_MAX = 16
 
 
-@light_value
-class LagWish:
-    """What is asked for, the same for every broker. `groups` empty: all."""
-
-    groups: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    process_queues: bool = False
-
-    @property
-    def is_one_by_one(self) -> bool:
-        """Whether groups are asked for by name rather than from the whole table."""
-        return 0 < len(self.groups) <= GROUPS_ONE_BY_ONE_MAX
-
-    @property
-    def wants_owners(self) -> bool:
-        """Whether it is cheap enough to ask clients for what they hold, unasked."""
-        return len(self.groups) == 1
-
-
-@light_value
-class BrokerPart:
-    """What one broker told, filled step by step; `failure` when it stopped telling."""
-
-    broker_name: str
-    address: str | None
-    failure: RmqError | None = None
-    #: groups this broker has settings, offsets or members of
-    known_groups: set[str] = field(default_factory=set)
-    #: queue id -> offset; a queue that is not in it was never committed
-    committed: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
-    inflight: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
-    #: (min, max) by topic and queue id; a topic that is not here is None
-    ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)
-    spans: dict[GroupTopic, dict[int, QueueTimeSpan]] = field(default_factory=dict)
-    connections: dict[str, ConsumerConnection] = field(default_factory=dict)
-    group_failures: dict[str, RmqError] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)
-
-
-@light_value
-class ClientAnswers:
-    """What clients said, by group and client id; shared by all brokers' scripts.
-
-    Every broker knows all members, and each needs to be asked only once.
-    """
-
-    answers: dict[tuple[str, str], ConsumerRunningInfo | RmqError | None] = field(
-        default_factory=dict
-    )
-
-
 def read_broker(
     part: BrokerPart,
     wish: LagWish,
-    clients: ClientAnswers,
+    shared: SharedAnswers,
     *,
     version: Callable[[], int],
 ) -> Script:
@@ -116,20 +59,27 @@ def read_broker(
         else:
             yield from _read_all_groups(part, wish)
         yield from _read_ends(part, wish)
-        yield from _read_rest(part, wish, clients)
+        yield from _read_rest(part, wish, shared)
+        yield from _read_known_groups(part, wish, shared)
     except RmqError as error:
         part.failure = error
 
 
-def read_known_groups(part: BrokerPart) -> Script:
-    """Learn which groups the broker has settings of."""
+def _read_known_groups(
+    part: BrokerPart, wish: LagWish, shared: SharedAnswers
+) -> Script:
+    """A group may have neither offsets nor members and exist all the same."""
+    shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
+    if shared.known_groups.issuperset(wish.groups):
+        return
     from rmqcli.admin.lag_groups import get_group_names
 
     outcomes = yield [Ask(get_group_names())]
-    if isinstance(outcomes[0], RmqError):
-        part.failure = outcomes[0]
-    else:
-        part.known_groups.update(outcomes[0])
+    names = outcomes[0]
+    if isinstance(names, RmqError):
+        raise names
+    part.known_groups.update(set(names).intersection(wish.groups))
+    shared.known_groups.update(part.known_groups)
 
 
 def _read_groups(part: BrokerPart, wish: LagWish, version: Callable[[], int]) -> Script:
@@ -270,7 +220,7 @@ def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
             }
 
 
-def _read_rest(part: BrokerPart, wish: LagWish, clients: ClientAnswers) -> Script:
+def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Script:
     pairs = [pair for pair in part.committed if _has_lag(part, pair)]
     extra = list(_queues_left_out(part))
     asks = [Ask(query_consume_time_span(topic, group)) for group, topic in pairs]
@@ -279,7 +229,7 @@ def _read_rest(part: BrokerPart, wish: LagWish, clients: ClientAnswers) -> Scrip
 
         asks.append(Ask(get_min_offset(topic, queue_id)))
         asks.append(Ask(get_max_offset(topic, queue_id)))
-    members = list(_clients_to_ask(part, wish, clients))
+    members = list(_clients_to_ask(part, wish, shared))
     timeout_ms = None if wish.process_queues else OWNER_TIMEOUT_MS
     asks += [Ask(get_consumer_running_info(g, c), timeout_ms) for g, c in members]
     if not asks:
@@ -297,7 +247,7 @@ def _read_rest(part: BrokerPart, wish: LagWish, clients: ClientAnswers) -> Scrip
         if isinstance(low, int) and isinstance(high, int) and ends is not None:
             ends[queue_id] = (low, high)
     for member in members:
-        clients.answers[member] = next(rest)
+        shared.clients[member] = next(rest)
 
 
 def _has_lag(part: BrokerPart, pair: GroupTopic) -> bool:
@@ -323,7 +273,7 @@ def _queues_left_out(part: BrokerPart) -> Iterable[tuple[str, int]]:
 
 
 def _clients_to_ask(
-    part: BrokerPart, wish: LagWish, clients: ClientAnswers
+    part: BrokerPart, wish: LagWish, shared: SharedAnswers
 ) -> Iterable[tuple[str, str]]:
     if not (wish.process_queues or wish.wants_owners):
         return
@@ -332,8 +282,8 @@ def _clients_to_ask(
             continue
         for connection in seen.connections:
             member = (group, connection.client_id)
-            if member not in clients.answers:
-                clients.answers[member] = None  # taken; the answer follows
+            if member not in shared.clients:
+                shared.clients[member] = None  # taken; the answer follows
                 yield member
 
 

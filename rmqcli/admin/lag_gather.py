@@ -9,12 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag_assemble import Assembler, broker_failure
-from rmqcli.admin.lag_broker import (
-    BrokerPart,
-    ClientAnswers,
-    read_broker,
-    read_known_groups,
-)
+from rmqcli.admin.lag_broker import read_broker
+from rmqcli.admin.lag_part import BrokerPart, SharedAnswers
 from rmqcli.admin.lag_scripts import run_scripts
 from rmqcli.admin.lag_values import light_value
 from rmqcli.clock import Deadline
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.admin.lag import BrokerFailure, GroupReading
-    from rmqcli.admin.lag_broker import LagWish
+    from rmqcli.admin.lag_part import LagWish
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
 
@@ -64,13 +60,13 @@ class LagGatherer:
         )
         at_ms = client.clock.epoch_ms()
         parts = self._parts()
-        clients = ClientAnswers()
+        shared = SharedAnswers()
         run_scripts(
             client,
             [
                 (
                     address,
-                    read_broker(part, wish, clients, version=_version(client, address)),
+                    read_broker(part, wish, shared, version=_version(client, address)),
                 )
                 for part in parts
                 if (address := part.address) is not None
@@ -79,16 +75,13 @@ class LagGatherer:
         )
         _raise_if_all_denied(parts)
         unknown = [g for g in wish.groups if not _is_known(g, parts)]
-        if unknown:
-            self._ask_for_settings(parts, deadline)
-            unknown = [g for g in unknown if not _is_known(g, parts)]
         failed = [part for part in parts if part.failure is not None]
         missing = [] if failed else unknown
         self._check_topics(parts)
         groups = self._groups(parts, missing)
         routes = self._routes(groups, parts, failed)
         groups = groups or sorted(_groups_of_retry_topics(routes))
-        assembler = Assembler(parts, wish, clients, routes=routes, now_ms=at_ms)
+        assembler = Assembler(parts, wish, shared, routes=routes, now_ms=at_ms)
         return LagReading(
             at_ms=at_ms,
             groups=[assembler.assemble(group) for group in groups],
@@ -116,18 +109,6 @@ class LagGatherer:
             parts.append(part)
         return parts
 
-    def _ask_for_settings(self, parts: list[BrokerPart], deadline: Deadline) -> None:
-        """A group may have neither offsets nor members and exist all the same."""
-        run_scripts(
-            self._client,
-            [
-                (address, read_known_groups(part))
-                for part in parts
-                if part.failure is None and (address := part.address) is not None
-            ],
-            deadline,
-        )
-
     def _check_topics(self, parts: list[BrokerPart]) -> None:
         for topic in self._wish.topics:
             if all(p.failure is None and p.ends.get(topic) is None for p in parts):
@@ -148,8 +129,11 @@ class LagGatherer:
 
     def _routes(
         self, groups: list[str], parts: list[BrokerPart], failed: list[BrokerPart]
-    ) -> Mapping[str, TopicRoute]:
-        """The routes of what a failed broker may have queues of."""
+    ) -> Mapping[str, TopicRoute | None]:
+        """The routes of what a failed broker may have queues of.
+
+        None: there is no such topic. A topic that is not in it: nobody told.
+        """
         if not failed:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
@@ -160,7 +144,11 @@ class LagGatherer:
             names = self._client.namesrv(get_all_topic_list())
             topics.update(n for n in names if n.startswith(RETRY_GROUP_TOPIC_PREFIX))
         routes = self._client.routes(sorted(topics))
-        return {t: r for t, r in routes.items() if not isinstance(r, RmqError)}
+        return {
+            topic: None if isinstance(route, RmqError) else route
+            for topic, route in routes.items()
+            if not isinstance(route, RmqError) or isinstance(route, NotFoundError)
+        }
 
 
 def _version(client: Client, address: str) -> Callable[[], int]:
@@ -168,7 +156,12 @@ def _version(client: Client, address: str) -> Callable[[], int]:
 
 
 def _is_known(group: str, parts: Iterable[BrokerPart]) -> bool:
-    return any(group in p.known_groups or group in p.connections for p in parts)
+    return any(
+        group in part.known_groups
+        or group in part.connections
+        or group in part.group_failures
+        for part in parts
+    )
 
 
 def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
@@ -181,7 +174,7 @@ def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
             raise error
 
 
-def _groups_of_retry_topics(routes: Mapping[str, TopicRoute]) -> Iterable[str]:
+def _groups_of_retry_topics(routes: Mapping[str, TopicRoute | None]) -> Iterable[str]:
     """Groups by their retry topics: all that is left when no broker answers."""
     return (
         topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)

@@ -70,8 +70,8 @@ def lag(
     Example: rmq lag my-group --process-queues --explain
     """
     _check(common, sample=sample, watch=watch)
-    from rmqcli.admin.lag_broker import LagWish
     from rmqcli.admin.lag_gather import LagGatherer
+    from rmqcli.admin.lag_part import LagWish
 
     wish = LagWish(
         groups=tuple(dict.fromkeys(groups or ())),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqcli.cli.lag_columns import (
     GROUP_COLUMNS,
@@ -14,22 +14,25 @@ from rmqcli.cli.lag_columns import (
     TREND_COLUMNS,
     queue_columns,
 )
+from rmqcli.cli.lag_json import (
+    Row,
+    all_held,
+    client_reason,
+    held_json,
+    member_rows,
+    queue_json,
+    trend_json,
+)
 from rmqcli.cli.output import write_rows, write_table
-from rmqcli.units import format_duration, format_rfc3339
-from rmqcli.wire.codes import language_name
-from rmqcli.wire.version import version_name
+from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rmqcli.admin.lag import BrokerFailure, GroupLag, QueueLag
-    from rmqcli.admin.lag_trend import GroupTrend, Trend
-    from rmqcli.admin.process_queues import ClientQueues, HeldQueue
+    from rmqcli.admin.lag_trend import GroupTrend
+    from rmqcli.admin.process_queues import HeldQueue
     from rmqcli.cli.options import Common
-
-Row = dict[str, Any]
-
-_NO_OWNERS = "members were not asked: name one group, or give --process-queues"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +84,8 @@ class LagView:
                 for topic in lag.topics
             ],
             "queues": list(self._queue_rows(lag, trend)),
-            "members": _member_rows(lag),
-            "client_reason": _client_reason(lag),
+            "members": member_rows(lag),
+            "client_reason": client_reason(lag),
             "notes": lag.reading.notes,
             "errors": [
                 {
@@ -94,18 +97,18 @@ class LagView:
             ],
         }
         if trend is not None:
-            row["trend"] = _trend_json(trend.group)
+            row["trend"] = trend_json(trend.group)
         if self.process_queues:
-            row["process_queues"] = [_held_json(held) for held in _all_held(lag)]
+            row["process_queues"] = [held_json(held) for held in all_held(lag)]
         if self.explain:
             row["explain"] = self._explain(lag)
         return row
 
     def _queue_rows(self, lag: GroupLag, trend: GroupTrend | None) -> Iterator[Row]:
         for queue in self._sorted(lag.queues):
-            row = _queue_json(queue)
+            row = queue_json(queue)
             if trend is not None and queue.key in trend.queues:
-                row.update(_trend_json(trend.queues[queue.key]))
+                row.update(trend_json(trend.queues[queue.key]))
             yield row
 
     def _csv_rows(self) -> Iterator[Row]:
@@ -146,12 +149,12 @@ class LagView:
         stdout_has = False
         if not self.is_summary and lag.reading.members is not None:
             sys.stdout.write("\n")
-            write_table(_member_rows(lag), columns=MEMBER_COLUMNS)
+            write_table(member_rows(lag), columns=MEMBER_COLUMNS)
             stdout_has = True
         if self.process_queues and lag.reading.clients:
             sys.stdout.write("\n")
             now_ms = lag.reading.at_ms
-            rows = [_held_row(held, now_ms=now_ms) for held in _all_held(lag)]
+            rows = [_held_row(held, now_ms=now_ms) for held in all_held(lag)]
             write_table(rows, columns=HELD_COLUMNS)
             stdout_has = True
         if self.explain:
@@ -187,7 +190,7 @@ class LagView:
         }
         trend = self.trends.get(lag.group)
         if trend is not None:
-            row.update(_trend_json(trend.group))
+            row.update(trend_json(trend.group))
             row["drain"] = _duration(trend.group.drain_ms)
         return row
 
@@ -198,102 +201,8 @@ class LagView:
         return explain(lag, None if trend is None else trend.group)
 
 
-def _queue_json(queue: QueueLag) -> Row:
-    return {
-        "topic": queue.topic,
-        "broker_name": queue.broker_name,
-        "queue_id": queue.queue_id,
-        "committed": queue.committed,
-        "min_offset": queue.min_offset,
-        "max_offset": queue.max_offset,
-        "lag": queue.lag,
-        "inflight": queue.inflight,
-        "expired": queue.expired,
-        "age_ms": queue.age_ms,
-        "state": queue.state,
-        "reason": queue.reason,
-        "client_id": queue.client_id,
-    }
-
-
-def _trend_json(trend: Trend) -> Row:
-    return {
-        "rate_in": trend.rate_in,
-        "rate_out": trend.rate_out,
-        "drain_ms": trend.drain_ms,
-        "verdict": trend.verdict,
-    }
-
-
-def _member_rows(lag: GroupLag) -> list[Row]:
-    members = lag.reading.members
-    if members is None:
-        return []
-    clients = lag.reading.clients or {}
-    return [
-        {
-            "client_id": client_id,
-            "address": connection.client_addr,
-            "version": version_name(connection.version),
-            "language": language_name(connection.language),
-            "queues": _queues_of(clients.get(client_id)),
-        }
-        for client_id, connection in sorted(members.connections.items())
-    ]
-
-
-def _queues_of(client: ClientQueues | None) -> list[str] | None:
-    if client is None or client.failure is not None:
-        return None
-    return [str(queue) for queue in client.held_queues()]
-
-
-def _client_reason(lag: GroupLag) -> str | None:
-    """Why `client_id` is null where it is."""
-    if lag.reading.members is None:
-        return "nobody is online"
-    if lag.reading.clients is None:
-        return _NO_OWNERS
-    failed = [c for c in lag.reading.clients.values() if c.failure is not None]
-    if failed:
-        return f"{failed[0].client_id} did not answer: {failed[0].failure}"
-    return None
-
-
-def _all_held(lag: GroupLag) -> Iterable[HeldQueue]:
-    return sorted(
-        (held for c in (lag.reading.clients or {}).values() for held in c.queues),
-        key=lambda held: held.queue,
-    )
-
-
-def _held_json(held: HeldQueue) -> Row:
-    return {
-        "topic": held.queue.topic,
-        "broker_name": held.queue.broker_name,
-        "queue_id": held.queue.queue_id,
-        "client_id": held.client_id,
-        "commit_offset": held.commit_offset,
-        "cached_count": held.cached_count,
-        "cached_size_mib": held.cached_size_mib,
-        "cached_min_offset": held.cached_min_offset,
-        "cached_max_offset": held.cached_max_offset,
-        "span": held.span,
-        "span_limit": held.span_limit,
-        "taken_count": held.taken_count,
-        "taken_min_offset": held.taken_min_offset,
-        "taken_max_offset": held.taken_max_offset,
-        "locked": held.locked,
-        "last_lock": _time(held.last_lock_ms),
-        "dropped": held.dropped,
-        "last_pull": _time(held.last_pull_ms),
-        "last_consume": _time(held.last_consume_ms),
-        "flags": list(held.flags),
-    }
-
-
 def _held_row(held: HeldQueue, *, now_ms: int) -> Row:
-    row = _held_json(held)
+    row = held_json(held)
     row["span_of_limit"] = f"{held.span}/{held.span_limit}"
     for name, at_ms in (
         ("last_lock", held.last_lock_ms),
@@ -306,10 +215,6 @@ def _held_row(held: HeldQueue, *, now_ms: int) -> Row:
 
 def _ago(age_ms: int) -> str:
     return format_duration(max(0, age_ms))
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else format_rfc3339(at_ms)
 
 
 def _duration(duration_ms: int | None) -> str | None:

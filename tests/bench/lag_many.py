@@ -75,7 +75,9 @@ def timed(
         done = subprocess.run(command, capture_output=True, check=False, env=env)
         seconds.append(round(time.perf_counter() - start, 3))
         if done.returncode != 0:
-            raise RuntimeError(f"{command[:4]} exited {done.returncode}: {done.stderr}")
+            raise RuntimeError(
+                f"{command[:4]} exited {done.returncode}: {done.stderr!r}"
+            )
         output = done.stdout
     return {
         "median_s": statistics.median(seconds),
