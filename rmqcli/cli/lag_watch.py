@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag import compute_lag
 from rmqcli.admin.lag_trend import compare
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.admin.lag import GroupLag
-    from rmqcli.admin.lag_gather import LagGatherer, LagReading
+    from rmqcli.admin.lag_gather import LagReading
     from rmqcli.admin.lag_trend import GroupTrend
     from rmqcli.cli.options import Common
 
@@ -33,6 +33,13 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _CLEAR_SCREEN = "\x1b[2J"
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
+
+
+class ReadsLag(Protocol):
+    """What is looked at: LagGatherer, as far as watching needs it."""
+
+    def read(self) -> LagReading:
+        """Look once. Raises RmqError."""
 
 
 def sparkline(values: Sequence[int | None]) -> str:
@@ -46,7 +53,7 @@ def sparkline(values: Sequence[int | None]) -> str:
 
 def watch_lag(
     common: Common,
-    gatherer: LagGatherer,
+    gatherer: ReadsLag,
     *,
     interval_ms: int,
     order: Callable[[Sequence[GroupLag]], list[GroupLag]],

@@ -1,0 +1,266 @@
+"""`rmq lag` without a cluster: what it refuses, and how a reading looks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.admin.lag import BrokerFailure, GroupReading, QueueReading, compute_lag
+from rmqcli.admin.lag_gather import LagReading
+from rmqcli.admin.lag_members import Members
+from rmqcli.cli.lag import sort_groups
+from rmqcli.cli.lag_columns import QUEUE_COLUMNS
+from rmqcli.cli.lag_rows import LagView
+from rmqcli.cli.lag_watch import sparkline, watch_lag
+from rmqcli.cli.main import run
+from rmqcli.cli.options import Common
+from rmqcli.errors import ConnectError
+from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
+
+NOW_MS = 1_767_322_800_000
+LONG = "a-topic-with-a-name-that-other-tools-cut-off-somewhere-in-the-middle"
+
+
+def queue(committed, high, *, topic="T", queue_id=0, failure=None):
+    known = failure is None
+    return QueueReading(
+        topic=topic,
+        broker_name="broker-a",
+        queue_id=queue_id,
+        committed=committed,
+        min_offset=0 if known else None,
+        max_offset=high if known else None,
+        failure=failure,
+    )
+
+
+def group(name, *queues, **more):
+    return GroupReading(group=name, at_ms=NOW_MS, queues=list(queues), **more)
+
+
+def reading(*groups):
+    return LagReading(at_ms=NOW_MS, groups=list(groups), missing=[], failures=[])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--sort", "size"], "is not one of queue, lag, age, state, group"),
+        (["--watch", "2"], "a unit is missing"),
+        (["--watch", "0s"], "--watch must be longer than nothing"),
+        (["--sample", "0s"], "--sample must be longer than nothing"),
+        (["--watch", "1s", "--sample", "1s"], "exclude each other"),
+        (["--watch", "1s", "-o", "csv"], "--watch cannot write csv"),
+        (["--watch", "1s", "-o", "json"], "--watch cannot write json"),
+    ],
+)
+def test_usage_errors(capsys, arguments, says):
+    assert run(["lag", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_no_name_server_is_unreachable(capsys):
+    assert run(["lag", "G", "-n", "127.0.0.1:1", "--timeout", "500ms"]) == 5
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_output_help_lists_every_key_of_a_queue(capsys):
+    assert run(["lag", "-o", "help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    row = LagView(groups=()).group_json(compute_lag(group("G", queue(1, 2))))
+    assert listed == ["group", *order_of_columns(row["queues"][0])]
+
+
+def order_of_columns(keys):
+    names = [column.name for column in QUEUE_COLUMNS]
+    return sorted(keys, key=names.index)
+
+
+def test_json_has_the_keys_of_the_contract():
+    row = LagView(groups=()).group_json(compute_lag(group("G", queue(1, 5))))
+    assert {"group", "state", "total_lag", "topics", "queues", "errors"} <= row.keys()
+    assert row["queues"] == [
+        {
+            "topic": "T",
+            "broker_name": "broker-a",
+            "queue_id": 0,
+            "committed": 1,
+            "min_offset": 0,
+            "max_offset": 5,
+            "lag": 4,
+            "inflight": None,
+            "expired": 0,
+            "age_ms": None,
+            "state": "OK",
+            "reason": None,
+            "client_id": None,
+        }
+    ]
+    assert (row["topics"][0]["topic"], row["topics"][0]["lag"]) == ("T", 4)
+
+
+def test_unknown_is_null_with_a_reason():
+    failure = BrokerFailure(
+        broker_name="broker-a", address="127.0.0.1:2", message="no answer"
+    )
+    lag = compute_lag(
+        group("G", queue(None, 0, failure="no answer"), failures=[failure])
+    )
+    row = LagView(groups=()).group_json(lag)
+    assert (row["total_lag"], row["state"]) == (None, "UNKNOWN")
+    assert row["reason"] == "no answer from broker-a: no answer"
+    assert row["errors"][0]["broker_name"] == "broker-a"
+    assert (row["queues"][0]["lag"], row["queues"][0]["reason"]) == (None, "no answer")
+
+
+def show(capsys, *readings, **view):
+    lags = [compute_lag(item) for item in readings]
+    LagView(groups=lags, **view).write(Common())
+    return capsys.readouterr()
+
+
+def test_a_table_cuts_no_name(capsys):
+    out = show(capsys, group("G", queue(1, 5, topic=LONG))).out
+    assert LONG in out
+    assert out.splitlines()[0].split() == [
+        *("TOPIC", "BROKER", "QUEUE", "COMMITTED", "MIN", "MAX", "LAG", "EXPIRED"),
+        *("INFLIGHT", "AGE", "STATE", "CLIENT"),
+    ]
+
+
+def test_several_groups_have_a_column_for_it(capsys):
+    out = show(capsys, group("G", queue(1, 5)), group("H", queue(2, 5))).out
+    assert [line.split()[0] for line in out.splitlines()] == ["GROUP", "G", "H"]
+
+
+def test_all_groups_are_a_line_each(capsys):
+    out = show(
+        capsys,
+        group("G", queue(1, 5), queue(0, 2, queue_id=1)),
+        group("H", queue(None, 5)),
+        is_summary=True,
+    ).out
+    assert [line.split() for line in out.splitlines()[1:]] == [
+        ["G", "6", "-", "OK", "1", "2", "0"],
+        ["H", "-", "-", "NO_COMMIT", "1", "1", "0"],
+    ]
+
+
+def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):
+    members = Members()
+    members.add(
+        ConsumerConnection(
+            connections=(Connection("c\x1b[2J", "a\x07", 0, 409),), subscriptions={}
+        )
+    )
+    hostile = group(
+        "G\x1b]0;x\x07",
+        queue(1, 5, topic="T\x1b[31m\u202e", failure="words\x9b"),
+        members=members,
+        notes=["note\x1b[0m"],
+    )
+    shown = show(capsys, hostile, explain=True)
+    for text in (shown.out, shown.err):
+        assert not any(char in text for char in "\x1b\x07\x9b\u202e")
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        (None, ["b", "c", "a", "d"]),
+        ("group", ["a", "b", "c", "d"]),
+        ("lag", ["d", "a", "b", "c"]),
+        ("state", ["a", "d", "b", "c"]),
+    ],
+)
+def test_sort(key, names):
+    lags = [
+        compute_lag(group("b", queue(1, 3))),
+        compute_lag(group("c", queue(1, 1))),
+        compute_lag(
+            GroupReading(
+                group="a",
+                queues=[
+                    QueueReading(
+                        topic="T",
+                        broker_name="broker-a",
+                        queue_id=0,
+                        committed=1,
+                        min_offset=2,
+                        max_offset=9,
+                    )
+                ],
+            )
+        ),
+        compute_lag(group("d", queue(None, 4))),
+    ]
+    assert [lag.group for lag in sort_groups(lags, key)] == names
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [
+        ((), ""),
+        ((0, 0), "▁▁"),
+        ((0, 7, None, 14), "▁▄ █"),
+        ((5,), "█"),
+    ],
+)
+def test_sparkline(values, bars):
+    assert sparkline(values) == bars
+
+
+class Looks:
+    """Stands for the cluster: one reading or error for each look, then Ctrl-C."""
+
+    def __init__(self, *looks):
+        self._looks = list(looks)
+
+    def read(self):
+        if not self._looks:
+            raise KeyboardInterrupt
+        look = self._looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+
+def watch(*looks):
+    with pytest.raises(KeyboardInterrupt):
+        watch_lag(
+            Common(),
+            Looks(*looks),
+            interval_ms=1,
+            order=list,
+            process_queues=False,
+        )
+
+
+def test_watch_writes_json_lines_in_a_pipe(capsys):
+    later = reading(group("G", queue(3, 5)))
+    later.at_ms += 1000
+    watch(reading(group("G", queue(1, 5))), later)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["at"], line["total_lag"]) for line in lines] == [
+        ("2026-01-02T03:00:00.000Z", 4),
+        ("2026-01-02T03:00:01.000Z", 2),
+    ]
+    assert "trend" not in lines[0]
+    assert lines[1]["trend"]["rate_out"] == 2.0
+
+
+def test_watch_survives_a_look_that_fails(capsys):
+    lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
+    watch(reading(group("G", queue(1, 5))), lost, reading(group("G", queue(1, 5))))
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 2
+    assert "warning: nobody at 127.0.0.1:1" in shown.err
+
+
+def test_the_first_look_must_work():
+    lost = ConnectError("nobody", address="127.0.0.1:1")
+    with pytest.raises(ConnectError):
+        watch_lag(
+            Common(), Looks(lost), interval_ms=1, order=list, process_queues=False
+        )
