@@ -39,8 +39,9 @@ pytestmark = [
 
 
 def test_local_spark_writes_each_message_once_and_is_silent(tmp_path):
-    path = tmp_path / "out"
-    with ExportProcess(path, QUEUES) as export:
+    path, temp = tmp_path / "out", tmp_path / "temp"
+    temp.mkdir()
+    with ExportProcess(path, QUEUES, env={"TMPDIR": str(temp)}) as export:
         summary = export.summary()
         session = export.process.pid
     assert summary["rows"] == 17_500
@@ -51,7 +52,7 @@ def test_local_spark_writes_each_message_once_and_is_silent(tmp_path):
     log = path / "_rmq" / "runs" / summary["run_id"] / "spark.log"
     assert "WARN" in log.read_text()
     assert in_session(session) == []
-    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("rmq-spark-*"))
+    assert list(temp.iterdir()) == []
 
 
 def test_bundled_java_runs_spark(tmp_path):
