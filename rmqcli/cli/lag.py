@@ -89,6 +89,7 @@ def lag(
                 interval_ms=watch,
                 order=lambda found: sort_groups(found, sort),
                 process_queues=process_queues,
+                is_summary=not groups,
             )
         reading, lags, trends = _look(common, gatherer, sample_ms=sample)
     from rmqcli.cli.lag_rows import LagView

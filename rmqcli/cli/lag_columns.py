@@ -108,3 +108,12 @@ def queue_columns(
     if with_spark:
         columns.insert(-2, SPARK_COLUMN)
     return tuple(columns)
+
+
+def summary_columns(
+    *, with_trend: bool, with_spark: bool = False
+) -> tuple[Column, ...]:
+    """The columns of a table of groups."""
+    trend = TREND_COLUMNS if with_trend else ()
+    spark = (SPARK_COLUMN,) if with_spark else ()
+    return (*GROUP_COLUMNS[:3], *trend, *spark, *GROUP_COLUMNS[3:])

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.lag_columns import (
-    GROUP_COLUMNS,
     HELD_COLUMNS,
     MEMBER_COLUMNS,
     QUEUE_COLUMNS,
-    TREND_COLUMNS,
     queue_columns,
+    summary_columns,
 )
 from rmqcli.cli.lag_json import (
     Row,
@@ -130,10 +129,8 @@ class LagView:
 
     def _write_tables(self, common: Common) -> None:
         if self.is_summary:
-            columns = list(GROUP_COLUMNS)
-            if self.trends:
-                columns[3:3] = TREND_COLUMNS
-            rows = [self._summary_row(lag) for lag in self.groups]
+            columns = summary_columns(with_trend=bool(self.trends))
+            rows = [self.summary_row(lag) for lag in self.groups]
             write_table(rows, columns=columns, color=common.use_color)
         else:
             columns_of_queues = queue_columns(
@@ -177,7 +174,8 @@ class LagView:
             row["drain"] = _duration(row.get("drain_ms"))
             yield row
 
-    def _summary_row(self, lag: GroupLag) -> Row:
+    def summary_row(self, lag: GroupLag) -> Row:
+        """The row of a table of groups."""
         members = lag.reading.members
         row: Row = {
             "group": lag.group,

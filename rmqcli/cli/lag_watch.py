@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shutil
 import sys
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag import compute_lag
 from rmqcli.admin.lag_trend import compare
-from rmqcli.cli.lag_columns import queue_columns
+from rmqcli.cli.escape import safe
+from rmqcli.cli.lag_columns import queue_columns, summary_columns
 from rmqcli.cli.lag_rows import LagView
 from rmqcli.cli.messages import is_terminal
 from rmqcli.cli.output import json_line, write_table
@@ -57,15 +59,17 @@ def watch_lag(
     *,
     interval_ms: int,
     order: Callable[[Sequence[GroupLag]], list[GroupLag]],
-    process_queues: bool,
+    process_queues: bool = False,
+    is_summary: bool = False,
 ) -> int:
     """Look every `interval_ms` until interrupted.
 
     The first look raises what it meets; a later one that fails is told on stderr, and
-    the next may work again.
+    the next may work again. `is_summary` draws a row a group instead of a queue.
     """
     in_place = common.output == "table" and is_terminal(sys.stdout)
-    watcher = _Watcher(common, order=order, process_queues=process_queues)
+    view = LagView(groups=(), process_queues=process_queues, is_summary=is_summary)
+    watcher = _Watcher(common, view, order=order)
     pause = threading.Event()
     try:
         if in_place:
@@ -100,17 +104,16 @@ class _Watcher:
     def __init__(
         self,
         common: Common,
+        view: LagView,
         *,
         order: Callable[[Sequence[GroupLag]], list[GroupLag]],
-        process_queues: bool,
     ) -> None:
         self._common = common
         self._order = order
-        self._process_queues = process_queues
+        self._view = view
         self._before: dict[str, GroupLag] = {}
         self._before_ms = 0
         self._history: dict[tuple[object, ...], deque[int | None]] = {}
-        self._view = LagView(groups=())
         self._at_ms = 0
 
     def take(self, reading: LagReading) -> None:
@@ -122,11 +125,8 @@ class _Watcher:
             for lag in lags
             if lag.group in self._before
         }
-        self._view = LagView(
-            groups=lags,
-            failures=reading.failures,
-            trends=trends,
-            process_queues=self._process_queues,
+        self._view = dataclasses.replace(
+            self._view, groups=lags, failures=reading.failures, trends=trends
         )
         self._before = {lag.group: lag for lag in lags}
         self._before_ms = self._at_ms = reading.at_ms
@@ -153,22 +153,30 @@ class _Watcher:
         )
         rows = list(self._rows())
         room = max(1, shutil.get_terminal_size().lines - 5)
-        columns = queue_columns(
-            with_group=len(self._view.groups) > 1,
-            with_trend=bool(self._view.trends),
-            with_spark=True,
-        )
+        columns = summary_columns(with_trend=True, with_spark=True)
+        if not self._view.is_summary:
+            columns = queue_columns(
+                with_group=len(self._view.groups) > 1,
+                with_trend=bool(self._view.trends),
+                with_spark=True,
+            )
         write_table(
             rows[:room], columns=columns, color=self._common.use_color, stream=out
         )
         if len(rows) > room:
             out.write(f"... {len(rows) - room} more rows\n")
+        for failure in self._view.failures:
+            out.write(safe(f"{failure.broker_name}: {failure.message}") + "\n")
         sys.stdout.write(_HOME_AND_CLEAR + out.getvalue())
         sys.stdout.flush()
 
     def _rows(self) -> Iterable[dict[str, object]]:
         for lag in self._view.groups:
             trend = self._view.trends.get(lag.group)
+            if self._view.is_summary:
+                row = self._view.summary_row(lag)
+                yield {**row, "spark": self._spark((lag.group,))}
+                continue
             total: dict[str, object] = {
                 "group": lag.group,
                 "topic": "TOTAL",

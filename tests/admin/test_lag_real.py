@@ -88,10 +88,16 @@ def test_in_the_middle_of_a_backlog_it_equals_mqadmin(real_cluster, lag):
         )
         for q in found[group]["queues"]
     }
-    assert len([key for key in expected if key[0] == topic]) == 4
+    # What was refused comes to the retry topic later, maybe between the two looks.
+    ours, expected = (
+        {key: value for key, value in table.items() if key[0] == topic}
+        for table in (ours, expected)
+    )
+    assert len(expected) == 4
     assert ours == expected
     assert code == 0
-    assert found[group]["total_lag"] == sum(lag for _, _, lag in expected.values())
+    of_topic = [t for t in found[group]["topics"] if t["topic"] == topic]
+    assert of_topic[0]["lag"] == sum(lag for _, _, lag in expected.values())
     behind = [q for q in queues_of(found[group], topic).values() if q["lag"]]
     assert all(0 < q["age_ms"] < 300_000 for q in behind)
     assert found[group]["members"] == []

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from tests.bench.lag import MQADMIN_MAIN, timed
 from tests.kit import configuration
 from tests.kit.cluster import RealCluster
 from tests.kit.process import java_command, java_environment
-
-MQADMIN_MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
@@ -64,30 +60,8 @@ def write_config(store: Path, *, groups: int, topics: int, queues: int) -> None:
         (config / file).write_text(json.dumps(content))
 
 
-def timed(
-    command: list[str], *, runs: int, env: dict[str, str] | None = None
-) -> dict[str, object]:
-    """Run `command` several times; seconds of each, and what came out of the last."""
-    seconds = []
-    output = b""
-    for _ in range(runs):
-        start = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, check=False, env=env)
-        seconds.append(round(time.perf_counter() - start, 3))
-        if done.returncode != 0:
-            raise RuntimeError(
-                f"{command[:4]} exited {done.returncode}: {done.stderr!r}"
-            )
-        output = done.stdout
-    return {
-        "median_s": statistics.median(seconds),
-        "min_s": min(seconds),
-        "runs_s": seconds,
-        "lines": output.count(b"\n"),
-    }
-
-
 def main() -> None:
+    """Write the files, start the broker on them, measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=2300)
     parser.add_argument("--topics", type=int, default=900)

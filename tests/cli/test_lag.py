@@ -233,7 +233,6 @@ def watch(*looks):
             Looks(*looks),
             interval_ms=1,
             order=list,
-            process_queues=False,
         )
 
 
@@ -261,6 +260,4 @@ def test_watch_survives_a_look_that_fails(capsys):
 def test_the_first_look_must_work():
     lost = ConnectError("nobody", address="127.0.0.1:1")
     with pytest.raises(ConnectError):
-        watch_lag(
-            Common(), Looks(lost), interval_ms=1, order=list, process_queues=False
-        )
+        watch_lag(Common(), Looks(lost), interval_ms=1, order=list)
