@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.send_lane import Lane, SendOutcome, Slot, goes_alone
+from rmqcli.admin.send_lane import Lane, SendOutcome, Slot, is_large, takes_batches
 from rmqcli.admin.send_message import check_message
 from rmqcli.admin.send_target import DEFAULT_TOPIC_QUEUE_NUMS, shard_of
 from rmqcli.api.calls_config import AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -97,6 +97,7 @@ class Sender:
         self._target = target
         self._options = options
         self._ids = ids
+        self._takes_batches = takes_batches(target.topic, is_delayed=options.is_delayed)
         self._lanes = [
             Lane(queue, target.addresses[queue.broker_name]) for queue in target.queues
         ]
@@ -152,7 +153,7 @@ class Sender:
             raise failure
 
     def _accept(self, message: OutgoingMessage) -> None:
-        check_message(message)
+        properties_bytes = check_message(message)
         lane = self._choose_lane(message)
         msg_id = self._ids.next_id()
         slot = Slot(
@@ -163,12 +164,9 @@ class Sender:
                 **self._options.extra_properties,
                 UNIQ_KEY: msg_id,
             },
+            properties_bytes=properties_bytes,
             msg_id=msg_id,
-            is_alone=goes_alone(
-                message,
-                topic=self._target.topic,
-                is_delayed=self._options.is_delayed,
-            ),
+            is_alone=not self._takes_batches or is_large(message),
         )
         self._next_number += 1
         self._slots.append(slot)
@@ -242,7 +240,8 @@ class Sender:
 
     def _call(self, lane: Lane, slots: list[Slot]) -> Call[SendResult]:
         first = slots[0]
-        is_batch = len(slots) > 1
+        # 5.x fails on a request without a body; as a batch of one it takes the message.
+        is_batch = len(slots) > 1 or (self._takes_batches and not first.message.body)
         header = SendMessageRequestHeaderV2(
             producer_group=PRODUCER_GROUP,
             topic=self._target.topic,
@@ -296,10 +295,11 @@ class Sender:
                 slot.is_alone = True
             lane.put_back(slots)
             return
-        is_empty_body = len(slots) == 1 and not slots[0].message.body
-        if is_empty_body and isinstance(error, BrokerError) and not error.hint:
-            error.hint = "this broker may not take messages without a body"
-        other = None if is_empty_body else self._other_lane(lane)
+        if not slots[0].message.body and isinstance(error, BrokerError):
+            error.hint = (
+                error.hint or "this broker may not take an empty body like this"
+            )
+        other = self._other_lane(lane)
         for slot in slots:
             if (
                 other is None

@@ -29,7 +29,7 @@ BATCH_MESSAGES_MAX = 512
 #: Bodies from here on go alone: a batch would gain nothing.
 ALONE_BYTES = 256 << 10
 
-#: What a message costs in memory and on the wire besides its body, about.
+#: What a message costs in memory and on the wire besides body and properties.
 MESSAGE_OVERHEAD_BYTES = 256
 
 
@@ -59,6 +59,7 @@ class Slot:
     number: int
     message: OutgoingMessage
     properties: dict[str, str]
+    properties_bytes: int
     msg_id: str
     is_alone: bool
     attempts: int = 0
@@ -67,7 +68,7 @@ class Slot:
     @property
     def cost_bytes(self) -> int:
         """About what it takes up."""
-        return len(self.message.body) + MESSAGE_OVERHEAD_BYTES
+        return len(self.message.body) + self.properties_bytes + MESSAGE_OVERHEAD_BYTES
 
 
 class Lane:
@@ -128,15 +129,11 @@ class Lane:
         return slots
 
 
-def goes_alone(message: OutgoingMessage, *, topic: str, is_delayed: bool) -> bool:
-    """Whether the message cannot or should not be in a batch.
+def takes_batches(topic: str, *, is_delayed: bool) -> bool:
+    """Whether brokers take batches: not of delayed messages, nor for retry topics."""
+    return not is_delayed and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
-    Brokers refuse delayed messages and retry topics in batches; an empty body is what
-    5.5.0 refuses a whole batch for.
-    """
-    return (
-        is_delayed
-        or not message.body
-        or len(message.body) + 2 * len(message.properties) >= ALONE_BYTES
-        or topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
-    )
+
+def is_large(message: OutgoingMessage) -> bool:
+    """Whether the message gains nothing from a batch."""
+    return len(message.body) >= ALONE_BYTES

@@ -102,8 +102,11 @@ def check_user_properties(properties: Mapping[str, str]) -> None:
             )
 
 
-def check_message(message: OutgoingMessage) -> None:
-    """Raise UsageError, naming the source, for what would not arrive as it is."""
+def check_message(message: OutgoingMessage) -> int:
+    """Return how many bytes its properties take.
+
+    Raises UsageError, naming the source, for what would not arrive as it is.
+    """
     where = f"{message.source}: " if message.source else ""
     for name, value in message.properties.items():
         if not name or not value:
@@ -122,6 +125,7 @@ def check_message(message: OutgoingMessage) -> None:
             f"{where}properties of {size} bytes are over the"
             f" {PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES} that fit"
         )
+    return size
 
 
 def with_settings(

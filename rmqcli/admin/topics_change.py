@@ -214,9 +214,8 @@ def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
     deleted = ask_each(client, masters, delete_topic_in_broker(topic))
     results = _steps(masters, deleted, done="deleted")
     servers = {address: address for address in client.config.namesrv}
-    if route.order_topic_conf:
-        # An answer other than success only means that there was nothing to remove.
-        ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
+    # Most topics have none, and name servers tell routes without it by default.
+    ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
     answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
     return results + _steps(servers, answers, done="deleted")
 

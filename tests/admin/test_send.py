@@ -114,6 +114,16 @@ def test_a_single_message_is_no_batch_and_keeps_its_flag():
     assert (properties["TAGS"], properties["p"]) == ("A", "1")
 
 
+def test_an_empty_body_travels_in_a_batch():
+    """5.3.3 and 5.5.0 fail on a request without a body."""
+    broker = Broker()
+    with Peer(broker) as peer:
+        outcomes, _ = sending(target_of(peer.address), [b"", None, b"a", b""])
+    assert [some for _, some, _, _ in broker.requests] == [[b""], [b"a", b""]]
+    assert all(r.code == RequestCode.SEND_BATCH_MESSAGE for *_, r in broker.requests)
+    assert [o.queue_offset for o in outcomes] == [0, 1, 2]
+
+
 def test_queues_take_turns_and_results_keep_the_order_of_the_input():
     broker = Broker()
     with Peer(broker) as peer:

@@ -7,7 +7,8 @@ from rmqcli.admin.send_lane import (
     BATCH_MESSAGES_MAX,
     Lane,
     Slot,
-    goes_alone,
+    is_large,
+    takes_batches,
 )
 from rmqcli.admin.send_message import OutgoingMessage
 from rmqcli.model import MessageQueue
@@ -15,11 +16,12 @@ from rmqcli.model import MessageQueue
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def slot(number, size=10, *, is_alone=False):
+def slot(number, size=10, *, is_alone=False, properties_bytes=0):
     return Slot(
         number=number,
         message=OutgoingMessage(b"x" * size),
         properties={},
+        properties_bytes=properties_bytes,
         msg_id="",
         is_alone=is_alone,
     )
@@ -58,6 +60,12 @@ def test_a_batch_stays_under_its_limit_of_bytes():
     assert taken(lane) == [[0, 1], [2, 3], [4, 5], [6]]
 
 
+def test_properties_count_too():
+    """Of 40 messages with 32 KiB of them a broker's 4 MiB would be full."""
+    lane = lane_of(*(slot(n, properties_bytes=32_000) for n in range(40)))
+    assert [len(request) for request in taken(lane)] == [32, 8]
+
+
 def test_a_lane_is_full_when_waiting_gains_nothing():
     assert not lane_of().is_full
     assert not lane_of(slot(0)).is_full
@@ -75,12 +83,9 @@ def test_what_is_put_back_comes_first_again():
     assert lane.take_all() == []
 
 
-def test_what_goes_alone():
-    def alone(body, topic="T", *, is_delayed=False):
-        return goes_alone(OutgoingMessage(body), topic=topic, is_delayed=is_delayed)
-
-    assert not alone(b"x")
-    assert alone(b"")
-    assert alone(b"x" * (256 << 10))
-    assert alone(b"x", "%RETRY%g")
-    assert alone(b"x", is_delayed=True)
+def test_what_batches_are_not_for():
+    assert takes_batches("T", is_delayed=False)
+    assert not takes_batches("T", is_delayed=True)
+    assert not takes_batches("%RETRY%g", is_delayed=False)
+    assert not is_large(OutgoingMessage(b""))
+    assert is_large(OutgoingMessage(b"x" * (256 << 10)))

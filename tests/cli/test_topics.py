@@ -1,0 +1,122 @@
+"""`rmq topics`, `groups`, `group show` and `brokers` against real brokers."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from rmqcli.cli.main import run
+from tests.kit.java_program import JavaConsumer
+
+
+@pytest.fixture
+def rmq(real_cluster, capsys):
+    """`rmq(...)` runs a command; its JSON and what it said on stderr."""
+
+    def call(*arguments, expect=0):
+        code = run([*arguments, "-o", "json", "-n", real_cluster.namesrv])
+        out, err = capsys.readouterr()
+        assert code == expect, err
+        return (json.loads(out) if out else None), err
+
+    return call
+
+
+def test_topics_are_listed_and_system_ones_only_when_asked(rmq, new_topic):
+    topic = new_topic(queues=3)
+    rows, err = rmq("topics")
+    (row,) = [row for row in rows if row["topic"] == topic]
+    assert row == {
+        "topic": topic,
+        "kind": "normal",
+        "message_type": None,
+        "perm": "rw",
+        "read_queue_nums": 3,
+        "write_queue_nums": 3,
+        "order": False,
+        "brokers": ["broker-a"],
+        "error": None,
+    }
+    assert {row["kind"] for row in rows} == {"normal"}
+    assert "system topics; --all shows them" in err
+    rows, err = rmq("topics", "--all")
+    kinds = {row["topic"]: row["kind"] for row in rows}
+    assert kinds["TBW102"] == kinds["broker-a"] == kinds["DefaultCluster"] == "system"
+    assert "--all" not in err
+    # Nothing that a broker brings along may look like a user's topic.
+    mine = [t for t, kind in kinds.items() if kind == "normal"]
+    assert not [t for t in mine if t.lower().startswith(("rmq_sys", "schedule"))]
+
+
+def test_brokers(rmq, real_cluster, rmq_version):
+    (row,), _ = rmq("brokers")
+    assert row["cluster"] == "DefaultCluster"
+    assert (row["broker_name"], row["broker_id"], row["role"]) == (
+        "broker-a",
+        0,
+        "MASTER",
+    )
+    assert row["address"] == real_cluster.broker_address()
+    assert row["version"] == rmq_version
+    assert row["in_tps"] >= 0
+    assert row["out_tps"] >= 0
+    assert row["uptime_ms"] > 0
+    assert row["error"] is None
+
+
+def test_a_group_that_does_not_exist(rmq):
+    _, err = rmq("group", "show", "nope", expect=3)
+    assert json.loads(err)["error"]["code_name"] == "SUBSCRIPTION_GROUP_NOT_EXIST"
+    # Asking must not have made it.
+    rows, _ = rmq("groups")
+    assert "nope" not in {row["group"] for row in rows}
+
+
+def test_a_live_consumer_is_shown(rmq, real_cluster, rmq_version, new_topic):
+    topic = new_topic(queues=2)
+    group = f"G-{random.getrandbits(40):x}"
+    with JavaConsumer(real_cluster, group, topic, subExpression="A || B") as consumer:
+        # It is there when the broker has had its heartbeat.
+        consumer.wait_until(
+            lambda: _members(rmq, group) == 1, what="heartbeat of the consumer"
+        )
+        rows, _ = rmq("groups")
+        (row,) = [row for row in rows if row["group"] == group]
+        assert row == {
+            "group": group,
+            "kind": "normal",
+            "members": 1,
+            "consume_type": "CONSUME_PASSIVELY",
+            "message_model": "CLUSTERING",
+            "brokers": ["broker-a"],
+            "error": None,
+        }
+        data, _ = rmq("group", "show", group)
+        (member,) = data["members"]
+        assert member["client_id"] == consumer.client_id
+        assert member["client_addr"].startswith("127.0.0.1:")
+        assert (member["language"], member["version"]) == ("JAVA", rmq_version)
+        assert topic in data["topics"]
+        (subscription,) = [s for s in data["subscriptions"] if s["topic"] == topic]
+        assert subscription["sub_string"] == "A || B"
+        assert data["configs"][0]["retry_max_times"] == 16
+        data, _ = rmq("topic", "show", topic)
+        assert group in data["groups"]
+    rows, _ = rmq("topics")
+    assert f"%RETRY%{group}" not in {row["topic"] for row in rows}
+
+
+def _members(rmq, group):
+    rows, _ = rmq("groups")
+    return next((row["members"] for row in rows if row["group"] == group), None)
+
+
+@pytest.mark.parametrize(
+    "command", [["topics"], ["groups"], ["brokers"], ["topic", "show", "T"]]
+)
+def test_fields_are_listed(command, capsys):
+    assert run([*command, "-o", "help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line.split()) > 1 for line in lines)
