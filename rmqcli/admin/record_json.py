@@ -7,6 +7,7 @@ are written from their bytes with one f-string; all others go the long way.
 from __future__ import annotations
 
 import json
+import re
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 #: Compressed, IPv6 hosts or an inner batch: not written from the bytes.
 _ODD_FLAGS: Final = 0x31
 _CACHE_MAX: Final = 4096
+#: Names and values without quotes, backslashes or control characters, each entry ended.
+_SIMPLE_PROPERTIES: Final = re.compile(
+    rb'(?:[^\x00-\x1f"\\]++\x01[^\x00-\x1f"\\]++(?:\x02|\Z))+'
+)
+#: Three of the names, with all that stands between them and their values.
+_NAMED: Final = ('"UNIQ_KEY":"', '"TAGS":"', '"KEYS":"')
 
 
 class JsonLines:
@@ -54,7 +61,6 @@ class JsonLines:
         ]
 
     def _line(self, head: str, message: StoredMessage) -> str:
-        quote = encode_basestring
         data, at = message.buffer, message.at
         hosts = self._hosts
         born_host = (hosts.get(data[at + 48 : at + 56]) or self._host(data, at + 48))[0]
@@ -65,22 +71,19 @@ class JsonLines:
         born_ms, store_ms = message.born_timestamp_ms, message.store_timestamp_ms
         born = times.get(born_ms) or self._time(born_ms)
         stored = times.get(store_ms) or self._time(store_ms)
-        properties = message.properties
-        get = properties.get
-        msg_id, tags, keys = get("UNIQ_KEY"), get("TAGS"), get("KEYS")
+        body_end = at + 88 + message.body_bytes
+        properties, msg_id, tags, keys = _properties_text(message, data, body_end)
         place = message.commit_log_offset
         return (
             f'{head}{message.queue_offset},"commit_log_offset":{place},'
-            f'"msg_id":{"null" if msg_id is None else quote(msg_id)},'
+            f'"msg_id":{msg_id},'
             f'"offset_msg_id":"{store_hex}{place:016X}",'
-            f'"tags":{"null" if tags is None else quote(tags)},'
-            f'"keys":{"null" if keys is None else quote(keys)},'
+            f'"tags":{tags},"keys":{keys},'
             f'"born_timestamp":{born},"store_timestamp":{stored},'
             f'"born_host":{born_host},"store_host":{store_host},'
             f'"reconsume_times":{message.reconsume_times},"flag":{message.flag},'
             f'"sys_flag":{message.sys_flag},"store_bytes":{message.store_bytes},'
-            f'"properties":{_object_text(properties)},'
-            f"{_body_text(data[at + 88 : at + 88 + message.body_bytes])}}}"
+            f'"properties":{properties},{_body_text(data[at + 88 : body_end])}}}'
         )
 
     def _time(self, epoch_ms: int) -> str:
@@ -99,11 +102,38 @@ class JsonLines:
         return texts
 
 
-def _object_text(properties: dict[str, str]) -> str:
-    quote = encode_basestring
-    return (
-        "{" + ",".join([f"{quote(k)}:{quote(v)}" for k, v in properties.items()]) + "}"
-    )
+def _properties_text(
+    message: StoredMessage, data: bytes, body_end: int
+) -> tuple[str, str, str, str]:
+    """The JSON of all properties, and of the values of UNIQ_KEY, TAGS and KEYS.
+
+    Turning the separators of the whole text into JSON's is faster than quoting one
+    property after the other.
+    """
+    start = body_end + 3 + data[body_end]
+    end = start + (data[start - 2] << 8 | data[start - 1])
+    raw = data[start:end]
+    if _SIMPLE_PROPERTIES.fullmatch(raw) is None:
+        properties = message.properties
+        msg_id, tags, keys = (
+            _ENCODER.encode(properties.get(name))
+            for name in ("UNIQ_KEY", "TAGS", "KEYS")
+        )
+        return _ENCODER.encode(properties), msg_id, tags, keys
+    # Nothing in it needs an escape, so its separators become JSON's and that is all.
+    text = raw.decode("utf-8", "replace")
+    if text[-1] == "\x02":
+        text = text[:-1]
+    text = '"' + text.replace("\x01", '":"').replace("\x02", '","') + '"'
+    values = []
+    for name in _NAMED:
+        at = text.rfind(name)
+        if at < 0:
+            values.append("null")
+        else:
+            at += len(name)
+            values.append(text[at - 1 : text.index('"', at) + 1])
+    return f"{{{text}}}", values[0], values[1], values[2]
 
 
 def _body_text(body: bytes) -> str:
