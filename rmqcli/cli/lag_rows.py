@@ -114,6 +114,8 @@ class LagView:
         for lag in self.groups:
             for row in self._queue_rows(lag, None):
                 yield {"group": lag.group, **row}
+            if not lag.queues:
+                yield {"group": lag.group, "state": lag.state, "reason": lag.reason}
 
     def _sorted(self, queues: Sequence[QueueLag]) -> Sequence[QueueLag]:
         match self.sort:
@@ -173,6 +175,8 @@ class LagView:
             row["age"] = _duration(row["age_ms"])
             row["drain"] = _duration(row.get("drain_ms"))
             yield row
+        if not lag.queues:
+            yield {"group": lag.group, "state": lag.state}
 
     def summary_row(self, lag: GroupLag) -> Row:
         """The row of a table of groups."""

@@ -192,6 +192,8 @@ class _Watcher:
                 total["verdict"] = trend.group.verdict
             yield total
             for row in self._view.table_rows(lag):
+                if "topic" not in row:
+                    continue
                 key = (lag.group, row["topic"], row["broker_name"], row["queue_id"])
                 yield {**row, "spark": self._spark(key)}
 

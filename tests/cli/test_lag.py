@@ -147,6 +147,17 @@ def test_all_groups_are_a_line_each(capsys):
     ]
 
 
+def test_a_group_without_queues_is_not_a_blank(capsys):
+    lags = [compute_lag(group("G"))]
+    LagView(groups=lags).write(Common())
+    assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["NO_COMMIT", "-"]
+    LagView(groups=lags).write(Common(output="csv"))
+    assert capsys.readouterr().out.splitlines()[1] == (
+        'G,,,,,,,,,,,NO_COMMIT,"no committed offset, and no member subscribes to a'
+        ' topic",'
+    )
+
+
 def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):
     members = Members()
     members.add(
