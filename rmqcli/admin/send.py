@@ -112,11 +112,6 @@ class Sender:
         #: why nothing more is sent: the brokers cannot be reached
         self.given_up: RmqError | None = None
 
-    @property
-    def unanswered(self) -> int:
-        """Messages read whose outcome is not known yet."""
-        return self._unanswered
-
     def send(
         self, messages: Iterable[OutgoingMessage | None]
     ) -> Iterator[list[SendOutcome]]:
@@ -151,6 +146,20 @@ class Sender:
         yield self._take_ready()
         if failure is not None:
             raise failure
+
+    def abandon(self) -> list[SendOutcome]:
+        """The outcomes not given out, when `send` was interrupted.
+
+        Requests under way are UNKNOWN: whether they are stored will never be told here.
+        """
+        for lane in self._lanes:
+            in_flight, lane.in_flight = lane.in_flight, []
+            for slot in in_flight:
+                if slot.outcome is None:
+                    self._fail(slot, lane, None, status="UNKNOWN")
+            for slot in lane.take_all():
+                self._fail(slot, lane, None, status="NOT_SENT")
+        return self._take_ready()
 
     def _accept(self, message: OutgoingMessage) -> None:
         properties_bytes = check_message(message)
@@ -324,7 +333,9 @@ class Sender:
                 return other
         return others[0] if others else lane
 
-    def _fail(self, slot: Slot, lane: Lane, error: RmqError, *, status: str) -> None:
+    def _fail(
+        self, slot: Slot, lane: Lane, error: RmqError | None, *, status: str
+    ) -> None:
         self._finish(
             slot,
             SendOutcome(

@@ -217,8 +217,9 @@ class _Job:
             columns=COLUMNS, fmt=common.output, color=common.use_color
         )
         self.stored = 0
-        self.weak = 0
+        self._weak = 0
         self.failed = 0
+        self._unknown = 0
         self._left_out = 0
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
@@ -264,11 +265,8 @@ class _Job:
                     self._write(outcomes)
                     progress.update(self.stored)
         except KeyboardInterrupt:
-            self._writer.close()
-            self._common.messages.info(
-                f"{self.stored} stored, {self.failed} not, and"
-                f" {sender.unanswered} without an answer: they may be stored"
-            )
+            self._write(sender.abandon())
+            self._finish(target, is_cut_short=True)
             raise
         except RmqError:
             self._finish(target, is_cut_short=True)
@@ -281,10 +279,11 @@ class _Job:
         for outcome in outcomes:
             if outcome.status in _STORED:
                 self.stored += 1
-                self.weak += outcome.status != "SEND_OK"
+                self._weak += outcome.status != "SEND_OK"
                 self._brokers.add(outcome.queue.broker_name)
             else:
                 self.failed += 1
+                self._unknown += outcome.status == "UNKNOWN"
                 if outcome.error is not None and len(self._errors) < 100:
                     self._errors.append(outcome.error)
             if (
@@ -306,10 +305,13 @@ class _Job:
                 f"{self._left_out} more are stored and not listed; -o jsonl lists all"
             )
         if is_cut_short or self.stored + self.failed != 1:
-            messages.info(f"{self.stored} stored, {self.failed} not")
-        if self.weak:
+            unknown = f", of {self._unknown} it is not known" if self._unknown else ""
+            messages.info(
+                f"{self.stored} stored, {self.failed - self._unknown} not{unknown}"
+            )
+        if self._weak:
             messages.warn(
-                f"{self.weak} are stored, but the broker could not flush or replicate"
+                f"{self._weak} are stored, but the broker could not flush or replicate"
                 " them in time"
             )
         if target.is_new and self._brokers:

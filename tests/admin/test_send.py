@@ -293,3 +293,26 @@ def test_a_delayed_message_goes_alone_and_has_no_offset_yet():
     assert [(o.status, o.queue_offset) for o in outcomes] == [("SEND_OK", None)] * 2
     properties = parse_properties(broker.requests[0][3].ext_fields["i"])
     assert properties["DELAY"] == "3"
+
+
+def test_an_interrupt_leaves_no_message_without_an_outcome():
+    """Ctrl-C while a broker hangs: one request is under way, more wait behind it."""
+    with Peer(silent) as hung, Client(ClientConfig()) as client:
+        rng = random.Random(0)
+        sender = Sender(
+            client,
+            target_of(hung.address),
+            options=SendOptions(extra_properties={"DELAY": "1"}),
+            ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
+            rng=rng,
+        )
+
+        def messages():
+            yield from (OutgoingMessage(b"x") for _ in range(3))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            list(sender.send(messages()))
+        outcomes = sender.abandon()
+    assert [o.status for o in outcomes] == ["UNKNOWN", "NOT_SENT", "NOT_SENT"]
+    assert [o.number for o in outcomes] == [0, 1, 2]
