@@ -148,17 +148,14 @@ class Sender:
             raise failure
 
     def abandon(self) -> list[SendOutcome]:
-        """The outcomes not given out, when `send` was interrupted.
+        """The outcomes not given out, when `send` was interrupted; at any moment of it.
 
-        Requests under way are UNKNOWN: whether they are stored will never be told here.
+        UNKNOWN is what was asked to be stored: whether it was will not be told here.
         """
-        for lane in self._lanes:
-            in_flight, lane.in_flight = lane.in_flight, []
-            for slot in in_flight:
-                if slot.outcome is None:
-                    self._fail(slot, lane, None, status="UNKNOWN")
-            for slot in lane.take_all():
-                self._fail(slot, lane, None, status="NOT_SENT")
+        for slot in self._slots:
+            if slot.outcome is None:
+                status = "UNKNOWN" if slot.attempts else "NOT_SENT"
+                self._fail(slot, None, status=status)
         return self._take_ready()
 
     def _accept(self, message: OutgoingMessage) -> None:
@@ -175,6 +172,7 @@ class Sender:
             },
             properties_bytes=properties_bytes,
             msg_id=msg_id,
+            queue=lane.queue,
             is_alone=not self._takes_batches or is_large(message),
         )
         self._next_number += 1
@@ -223,7 +221,7 @@ class Sender:
         """Send what waits first for `lane`, which has nothing under way."""
         if self.given_up is not None:
             for slot in lane.take_all():
-                self._fail(slot, lane, self.given_up, status="NOT_SENT")
+                self._fail(slot, self.given_up, status="NOT_SENT")
             return
         slots = lane.in_flight = lane.take()
         for slot in slots:
@@ -315,7 +313,7 @@ class Sender:
                 or slot.attempts >= ATTEMPTS_MAX
                 or not _is_worth_retrying(error)
             ):
-                self._fail(slot, lane, error, status=_status_of(error))
+                self._fail(slot, error, status=_status_of(error))
             else:
                 other.put(slot)
         if other is not None and not other.in_flight and not other.is_empty:
@@ -333,16 +331,14 @@ class Sender:
                 return other
         return others[0] if others else lane
 
-    def _fail(
-        self, slot: Slot, lane: Lane, error: RmqError | None, *, status: str
-    ) -> None:
+    def _fail(self, slot: Slot, error: RmqError | None, *, status: str) -> None:
         self._finish(
             slot,
             SendOutcome(
                 number=slot.number,
                 msg_id=slot.msg_id,
                 source=slot.message.source,
-                queue=lane.queue,
+                queue=slot.queue,
                 status=status,
                 error=error,
             ),

@@ -62,6 +62,8 @@ class Slot:
     properties_bytes: int
     msg_id: str
     is_alone: bool
+    #: of the lane it was put into last
+    queue: MessageQueue
     attempts: int = 0
     outcome: SendOutcome | None = None
 
@@ -96,6 +98,7 @@ class Lane:
 
     def put(self, slot: Slot) -> None:
         """Add at the end."""
+        slot.queue = self.queue
         self._backlog.append(slot)
         self._backlog_bytes += slot.cost_bytes
 

@@ -17,7 +17,7 @@ from rmqcli.admin.send_message import (
     with_settings,
 )
 from rmqcli.admin.send_pace import paced, parse_rate
-from rmqcli.cli import send_input
+from rmqcli.cli import interrupts, send_input
 from rmqcli.cli.messages import is_terminal
 from rmqcli.cli.options import Common, Queues, command_options, option_parser
 from rmqcli.cli.output import Column, RowWriter
@@ -262,7 +262,8 @@ class _Job:
         try:
             with Progress(self._common.messages, "sent") as progress:
                 for outcomes in sender.send(messages):
-                    self._write(outcomes)
+                    with interrupts.deferred():  # what is stored is also said
+                        self._write(outcomes)
                     progress.update(self.stored)
         except KeyboardInterrupt:
             self._write(sender.abandon())

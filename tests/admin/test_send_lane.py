@@ -23,6 +23,7 @@ def slot(number, size=10, *, is_alone=False, properties_bytes=0):
         properties={},
         properties_bytes=properties_bytes,
         msg_id="",
+        queue=QUEUE,
         is_alone=is_alone,
     )
 
