@@ -128,6 +128,12 @@ class RangeReader:
         self._states[queue].is_paused = False
 
     def __iter__(self) -> Iterator[Chunk]:
+        try:
+            yield from self._chunks()
+        finally:
+            self._open.clear()  # what is still out concerns nobody
+
+    def _chunks(self) -> Iterator[Chunk]:
         while self._open and self._left_ms() > 0:
             for queue, state in list(self._open.items()):
                 for part in state.reading.take():
@@ -194,7 +200,8 @@ class RangeReader:
 
         def on_done(pending: Pending[PullAnswer]) -> None:
             self._asks_out -= 1
-            self._on_done(queue, state, start, pending)
+            if queue in self._open:
+                self._on_done(queue, state, start, pending)
 
         try:
             self._client.submit(address, call, on_done=on_done)

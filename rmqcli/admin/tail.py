@@ -220,16 +220,21 @@ class Tail(Generic[T]):
             selects=self._plan.selects,
         )
         follower.abandoned = self.abandoned
-        while not follower.is_over and (left_ms := self.left_ms()) > 0:
-            chunks = follower.poll(left_ms)
-            if not chunks:
-                continue
-            starts = {chunk.queue: chunk.start for chunk in reversed(chunks)}
-            merger: StoreTimeMerger[T] = StoreTimeMerger(starts)
-            for chunk in chunks:
-                self._heard(chunk)
-                merger.add(chunk.queue, self._batcher.batch(chunk))
-            yield from self._counted(merger, all_of_it=True)
+        try:
+            while not follower.is_over and (left_ms := self.left_ms()) > 0:
+                yield from self._arrived(follower.poll(left_ms))
+        finally:
+            follower.stop()
+
+    def _arrived(self, chunks: list[Chunk]) -> Iterator[list[T]]:
+        """What came in one turn, merged."""
+        merger: StoreTimeMerger[T] = StoreTimeMerger(
+            {chunk.queue: chunk.start for chunk in reversed(chunks)}
+        )
+        for chunk in chunks:
+            self._heard(chunk)
+            merger.add(chunk.queue, self._batcher.batch(chunk))
+        yield from self._counted(merger, all_of_it=True)
 
 
 def _hold_back(

@@ -104,6 +104,10 @@ class Follower:
         """Whether no queue is left to follow."""
         return not self._queues
 
+    def stop(self) -> None:
+        """Follow nothing more; what is still out concerns nobody."""
+        self._queues.clear()
+
     def poll(self, timeout_ms: int) -> list[Chunk]:
         """What has arrived, waiting for at most `timeout_ms`; maybe nothing."""
         self._ask_routes()
