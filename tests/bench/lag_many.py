@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.lag import MQADMIN_MAIN, timed
+from tests.bench.lag import MQADMIN_MAIN, installed_environment, timed
 from tests.kit import configuration
 from tests.kit.cluster import RealCluster
 from tests.kit.process import java_command, java_environment
@@ -80,12 +80,13 @@ def main() -> None:
         )
         with RealCluster(arguments.version, directory) as cluster:
             rmq = [sys.executable, "-m", "rmqcli", "lag", "-n", cluster.namesrv]
+            env = installed_environment(folder)
             for name, command in (
                 ("rmq lag", rmq),
                 ("rmq lag -o json", [*rmq, "-o", "json"]),
             ):
-                timed(command, runs=1)
-                result = timed(command, runs=arguments.runs)
+                timed(command, runs=1, env=env)
+                result = timed(command, runs=arguments.runs, env=env)
                 print(json.dumps({"command": name, **result}), flush=True)
             if arguments.mqadmin:
                 command = java_command(
