@@ -61,13 +61,23 @@ class ScriptedBroker:
     batch: int = 32
     addresses: dict[int, str] = field(default_factory=dict)
     override: Callable[[int, int, int], dict[str, object] | None] | None = None
+    #: the bytes of a record, by queue id and offset
+    make_record: Callable[[int, int], bytes] = lambda queue_id, offset: record(
+        offset, queue_id=queue_id
+    )
     pulls: int = 0
+    groups: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, connection: PeerConnection) -> None:
         for request in connection.requests():
             if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
                 fields: dict[str, object] = {"ext_fields": {}, "body": self._route()}
+            elif request.code == RequestCode.GET_MAX_OFFSET:
+                high = self.queues[int(request.ext_fields["queueId"])]
+                fields = {"ext_fields": {"offset": str(high)}, "body": b""}
+            elif request.code == RequestCode.GET_MIN_OFFSET:
+                fields = {"ext_fields": {"offset": str(self.low)}, "body": b""}
             else:
                 fields = self._pull(request)
             connection.answer(request, **fields)
@@ -86,6 +96,8 @@ class ScriptedBroker:
         queue_id, offset = int(ext["queueId"]), int(ext["queueOffset"])
         with self.lock:
             self.pulls += 1
+            self.groups.add(ext["consumerGroup"])
+            assert not int(ext["sysFlag"]) & 1, "a pull that commits"
             turn = self.pulls
         if self.override is not None:
             told = self.override(queue_id, offset, turn)
@@ -99,6 +111,6 @@ class ScriptedBroker:
         end = min(high, offset + min(self.batch, int(ext["maxMsgNums"])))
         found = answer_fields(FOUND, end, low=self.low, high=high)
         found["body"] = b"".join(
-            record(o, queue_id=queue_id) for o in range(offset, end)
+            self.make_record(queue_id, o) for o in range(offset, end)
         )
         return found
