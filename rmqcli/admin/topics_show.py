@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.brokers_ask import ask_each, reader_addresses
+from rmqcli.admin.brokers_ask import ask_each, ask_many, reader_addresses
 from rmqcli.admin.topics import message_type, topic_kind
-from rmqcli.api.calls_config import get_all_topic_config, get_topic_config
+from rmqcli.api.calls_config import (
+    get_all_subscription_group_config,
+    get_all_topic_config,
+    get_topic_config,
+)
+from rmqcli.api.calls_consumer import get_consumer_connection_list
 from rmqcli.api.calls_stats import get_topic_stats_info, query_topic_consume_by_who
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies_consumer import ConsumerConnection
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -68,6 +74,8 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
     for broker_name in answering:
         found = groups[broker_name]
         config = configs[broker_name]
+        if not isinstance(found, RmqError) and topic in found:
+            found = _groups_of_5_3(client, topic, answering[broker_name], found)
         if isinstance(found, RmqError):
             errors[broker_name] = found
         else:
@@ -85,6 +93,29 @@ def show_topic(client: Client, topic: str) -> TopicDetail:
         groups=sorted(names),
         errors=errors,
     )
+
+
+def _groups_of_5_3(
+    client: Client, topic: str, address: str, found: list[str]
+) -> list[str] | RmqError:
+    """The topic's groups where the broker named the topic as a group of itself.
+
+    5.3.3 keeps the topic's name instead of the names of groups that are online without
+    a committed offset. Source: ConsumerManager.topicGroupTable.
+    """
+    try:
+        groups = client.invoke(address, get_all_subscription_group_config())
+    except RmqError as error:
+        return error
+    answers = ask_many(
+        client, {g: (address, get_consumer_connection_list(g)) for g in groups}
+    )
+    online = [
+        group
+        for group, answer in answers.items()
+        if isinstance(answer, ConsumerConnection) and topic in answer.subscriptions
+    ]
+    return online + [name for name in found if name != topic or name in groups]
 
 
 def topic_configs(

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from rmqcli.cli.main import run
+from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
 
 
@@ -60,8 +61,9 @@ def test_brokers(rmq, real_cluster, rmq_version):
     )
     assert row["address"] == real_cluster.broker_address()
     assert row["version"] == rmq_version
-    assert row["in_tps"] >= 0
-    assert row["out_tps"] >= 0
+    # A broker that has just started has not measured yet.
+    assert row["in_tps"] is None or row["in_tps"] >= 0
+    assert row["out_tps"] is None or row["out_tps"] >= 0
     assert row["uptime_ms"] > 0
     assert row["error"] is None
 
@@ -77,10 +79,12 @@ def test_a_group_that_does_not_exist(rmq):
 def test_a_live_consumer_is_shown(rmq, real_cluster, rmq_version, new_topic):
     topic = new_topic(queues=2)
     group = f"G-{random.getrandbits(40):x}"
-    with JavaConsumer(real_cluster, group, topic, subExpression="A || B") as consumer:
+    with JavaConsumer(real_cluster, group, topic) as consumer:
         # It is there when the broker has had its heartbeat.
-        consumer.wait_until(
-            lambda: _members(rmq, group) == 1, what="heartbeat of the consumer"
+        raw.wait_until(
+            lambda: _members(rmq, group) == 1,
+            timeout_ms=30_000,
+            what=lambda: "heartbeat of the consumer",
         )
         rows, _ = rmq("groups")
         (row,) = [row for row in rows if row["group"] == group]
@@ -100,7 +104,7 @@ def test_a_live_consumer_is_shown(rmq, real_cluster, rmq_version, new_topic):
         assert (member["language"], member["version"]) == ("JAVA", rmq_version)
         assert topic in data["topics"]
         (subscription,) = [s for s in data["subscriptions"] if s["topic"] == topic]
-        assert subscription["sub_string"] == "A || B"
+        assert subscription["sub_string"] == "*"
         assert data["configs"][0]["retry_max_times"] == 16
         data, _ = rmq("topic", "show", topic)
         assert group in data["groups"]
