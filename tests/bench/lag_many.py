@@ -79,7 +79,9 @@ def main() -> None:
             queues=arguments.queues,
         )
         with RealCluster(arguments.version, directory) as cluster:
+            # A broker that has just started is slow, and a late answer no failure here.
             rmq = [sys.executable, "-m", "rmqcli", "lag", "-n", cluster.namesrv]
+            rmq += ["--timeout", "1m"]
             env = installed_environment(folder)
             for name, command in (
                 ("rmq lag", rmq),
