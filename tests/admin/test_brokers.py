@@ -1,0 +1,81 @@
+"""What a broker's own words become: numbers, or nothing where it has none."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.brokers import list_brokers
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.errors import ConnectError
+from rmqcli.wire import fastjson
+from rmqcli.wire.codes import RequestCode
+from tests.transport.peer import Peer, free_port
+
+
+def brokers_saying(table):
+    """The rows of a cluster with one broker that says `table` and one that is gone."""
+    gone = f"127.0.0.1:{free_port()}"
+    cluster = {}
+
+    def script(connection):
+        for request in connection.requests():
+            is_cluster = request.code == RequestCode.GET_BROKER_CLUSTER_INFO
+            body = cluster if is_cluster else {"table": table}
+            connection.answer(
+                request, ext_fields={}, body=fastjson.dumps(body).encode()
+            )
+
+    with Peer(script) as peer:
+        cluster |= {
+            "brokerAddrTable": {
+                "b-a": {
+                    "brokerAddrs": {"0": peer.address, "1": gone},
+                    "brokerName": "b-a",
+                    "cluster": "C",
+                }
+            },
+            "clusterAddrTable": {"C": ["b-a"]},
+        }
+        with Client(ClientConfig(namesrv=(peer.address,), timeout_ms=1000)) as client:
+            return list_brokers(client)
+
+
+@pytest.mark.parametrize(
+    ("table", "version", "out_tps", "disk"),
+    [
+        (
+            {
+                "brokerVersionDesc": "V5_3_3",
+                "getTransferredTps": "1.5 2 3",
+                "commitLogDiskRatio": "0.18",
+            },
+            "5.3.3",
+            1.5,
+            0.18,
+        ),
+        # 4.x spells it so, and says -1 for a disk that it cannot see.
+        (
+            {
+                "brokerVersionDesc": "V4_6_0",
+                "getTransferedTps": "2.0 2 3",
+                "commitLogDiskRatio": "-1.0",
+            },
+            "4.6.0",
+            2.0,
+            None,
+        ),
+        ({"getTransferredTps": " ", "commitLogDiskRatio": "NaN"}, None, None, None),
+        ({"brokerVersionDesc": "V5_0_0_SNAPSHOT"}, "5.0.0-SNAPSHOT", None, None),
+    ],
+)
+def test_a_row(table, version, out_tps, disk):
+    master, slave = brokers_saying(table)
+    assert (master.version, master.out_tps, master.commit_log_disk_ratio) == (
+        version,
+        out_tps,
+        disk,
+    )
+    assert (master.role, slave.role) == ("MASTER", "SLAVE")
+    assert slave.version is None
+    assert isinstance(slave.error, ConnectError)
