@@ -16,7 +16,7 @@ from tests.transport.peer import Peer, free_port
 def brokers_saying(table):
     """The rows of a cluster with one broker that says `table` and one that is gone."""
     gone = f"127.0.0.1:{free_port()}"
-    cluster = {}
+    cluster: dict[str, object] = {}
 
     def script(connection):
         for request in connection.requests():
