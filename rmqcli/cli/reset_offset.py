@@ -351,8 +351,10 @@ def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) ->
     """The last words, and the exit code."""
     outcomes = run.outcomes()
     common.messages.info(summary(plan, outcomes))
-    undo = f"rmq reset-offset {plan.group} {plan.topic} --undo {backup_id} --execute"
-    common.messages.info(f"to undo: {undo}")
+    common.messages.info(
+        f"to undo: rmq reset-offset {plan.group} {plan.topic} -n"
+        f" '{common.namesrv_text}' --undo {backup_id} --execute"
+    )
     if all(outcome.is_good for outcome in outcomes.values()):
         return ExitCode.OK
     for error in dict.fromkeys(error.message for error in run.errors):

@@ -1,0 +1,110 @@
+"""Backups: whole or not there, never overwritten, private, and bad ones named."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from rmqcli.admin.backup import (
+    backup_directory,
+    latest_backup,
+    list_backups,
+    load_backup,
+    save_backup,
+)
+from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
+from rmqcli.model import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+OTHER = MessageQueue("%RETRY%G", "broker-a", 0)
+TIME_MS = 1_767_323_045_678  # 2026-01-02T03:04:05.678Z
+
+
+def save(directory, **changes):
+    values = {
+        "created_ms": TIME_MS,
+        "namesrv": ["127.0.0.1:9876"],
+        "group": "G",
+        "topic": "T",
+        "committed": {QUEUE: 5, OTHER: None},
+        "targets": {QUEUE: 9},
+        **changes,
+    }
+    return save_backup(directory, **values)
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    directory = tmp_path / "a" / "b"
+    backup_id = save(directory)
+    assert backup_id == "20260102-030405-678"
+    backup = load_backup(directory, backup_id)
+    assert backup.committed == {QUEUE: 5, OTHER: None}
+    assert backup.targets == {QUEUE: 9}
+    assert (backup.group, backup.topic, backup.undo_of) == ("G", "T", "")
+    (file,) = directory.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_two_of_one_millisecond_are_two(tmp_path):
+    assert save(tmp_path) == "20260102-030405-678"
+    assert save(tmp_path) == "20260102-030405-679"
+    assert len(list_backups(tmp_path, group="G")) == 2
+    assert list_backups(tmp_path, group="H") == []
+
+
+def test_an_undo_is_not_undone_by_default(tmp_path):
+    first = save(tmp_path)
+    undo = save(tmp_path, created_ms=TIME_MS + 50, undo_of=first)
+    assert latest_backup(tmp_path, group="G", topic="T").backup_id == first
+    assert load_backup(tmp_path, undo).undo_of == first
+    with pytest.raises(NotFoundError):
+        latest_backup(tmp_path, group="G", topic="U")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 9}', "null"])
+def test_a_damaged_one_is_named_and_left_out(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.json is not a backup"):
+        load_backup(tmp_path, "x")
+    assert list_backups(tmp_path) == []
+
+
+@pytest.mark.parametrize("backup_id", ["", "../x", ".x", "a/b"])
+def test_an_id_is_no_path(tmp_path, backup_id):
+    with pytest.raises(UsageError):
+        load_backup(tmp_path, backup_id)
+
+
+def test_a_missing_one(tmp_path):
+    with pytest.raises(NotFoundError):
+        load_backup(tmp_path, "20260102-030405-678")
+
+
+def test_where_nothing_can_be_saved_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RmqError, match="no backup could be saved"):
+        save(tmp_path / "file" / "folder")
+
+
+def test_the_folder_is_that_of_xdg(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    end = Path("rmqcli/reset-offset")
+    assert backup_directory({"XDG_STATE_HOME": "/s"}) == Path("/s") / end
+    home = Path("/home/someone/.local/state") / end
+    assert backup_directory({}) == home
+    assert backup_directory({"XDG_STATE_HOME": "relative"}) == home
+
+
+def test_the_file_is_json_with_all_names(tmp_path):
+    save(tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert json.loads(file.read_text())["queues"][0] == {
+        "topic": "T",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "committed": 5,
+        "target": 9,
+    }
