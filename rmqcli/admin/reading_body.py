@@ -8,6 +8,7 @@ Source: the record layout of `MessageDecoder.decode`.
 
 from __future__ import annotations
 
+import functools
 import struct
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,6 +35,9 @@ class BodyScan(NamedTuple):
 
 def scan_body(body: bytes) -> BodyScan | None:
     """Hop over the records of `body`; None when some are not plain. Never raises."""
+    uniform = _scan_uniform(body)
+    if uniform is not None:
+        return uniform
     starts: list[int] = []
     offsets: list[int] = []
     size, at, last = len(body), 0, -1
@@ -52,6 +56,30 @@ def scan_body(body: bytes) -> BodyScan | None:
         last = queue_offset
         at += total_bytes
     return BodyScan(starts, offsets) if at == size else None
+
+
+@functools.lru_cache(maxsize=256)
+def _uniform_head(total_bytes: int) -> struct.Struct:
+    return struct.Struct(f">II12xq8xI{total_bytes - _HEAD.size}x")
+
+
+def _scan_uniform(body: bytes) -> BodyScan | None:
+    """Records of one size with offsets that follow on each other: the usual case."""
+    size = len(body)
+    total_bytes = int.from_bytes(body[:4], "big")
+    if total_bytes < RECORD_BYTES_MIN or size % total_bytes:
+        return None
+    totals, magics, offsets, flags = zip(
+        *_uniform_head(total_bytes).iter_unpack(body), strict=True
+    )
+    count = len(offsets)
+    is_plain = (
+        totals.count(total_bytes) == count
+        and magics.count(MAGIC_V1) == count
+        and flags.count(0) == count
+        and offsets == tuple(range(offsets[0], offsets[0] + count))
+    )
+    return BodyScan(range(0, size, total_bytes), offsets) if is_plain else None
 
 
 def cut_body(body: bytes, scan: BodyScan, start: int, end: int) -> bytes:

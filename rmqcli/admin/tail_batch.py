@@ -6,6 +6,7 @@ merging, queue by queue, where a queue's constants are written once per batch.
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -98,6 +99,9 @@ class BodyBatcher(Batcher[bytes]):
 
 def _plain_bodies(chunk: Chunk) -> Batch[bytes] | None:
     """The bodies of a chunk of plain messages, None when there is any other."""
+    uniform = _uniform_bodies(chunk)
+    if uniform is not None:
+        return uniform
     data = chunk.body
     times: list[int] = []
     offsets: list[int] = []
@@ -120,3 +124,34 @@ def _plain_bodies(chunk: Chunk) -> Batch[bytes] | None:
     if at != size:
         return None
     return Batch(times, offsets, bodies, end, size)
+
+
+@functools.lru_cache(maxsize=256)
+def _uniform_record(total_bytes: int, body_bytes: int) -> struct.Struct:
+    rest_bytes = total_bytes - _PLAIN.size - body_bytes
+    return struct.Struct(f">II12xq8xI16xq20xI{body_bytes}s{rest_bytes}x")
+
+
+def _uniform_bodies(chunk: Chunk) -> Batch[bytes] | None:
+    """The same for messages that are all of one shape, as they often are."""
+    data = chunk.body
+    size = len(data)
+    if size < RECORD_BYTES_MIN:
+        return None
+    total_bytes, _, _, _, _, body_bytes = _PLAIN.unpack_from(data)
+    if total_bytes < body_bytes + RECORD_BYTES_MIN or size % total_bytes:
+        return None
+    records = _uniform_record(total_bytes, body_bytes).iter_unpack(data)
+    totals, magics, offsets, flags, times, lengths, bodies = zip(*records, strict=True)
+    count = len(offsets)
+    is_plain = (
+        totals.count(total_bytes) == count
+        and magics.count(MAGIC_V1) == count
+        and flags.count(0) == count
+        and lengths.count(body_bytes) == count
+        and chunk.start <= min(offsets)
+        and max(offsets) < chunk.end
+    )
+    if not is_plain:
+        return None
+    return Batch(list(times), list(offsets), list(bodies), chunk.end, size)
