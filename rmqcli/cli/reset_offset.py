@@ -39,8 +39,12 @@ _LAST_LOOK_MS = 2_000
 @command_options(fields=COLUMNS)
 def reset_offset(
     common: Common,
-    group: Annotated[str | None, typer.Argument(metavar="GROUP")] = None,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC")] = None,
+    group: Annotated[
+        str | None, typer.Argument(metavar="GROUP", help="The group.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Its topic.")
+    ] = None,
     backup_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="A backup, after --undo.")
     ] = None,
