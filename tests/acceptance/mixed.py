@@ -44,13 +44,13 @@ class Sent:
         return (self.body, self.tags, self.keys, sorted(self.properties.items()))
 
 
-def mixed_messages(count: int, *, seed: int, empty_body: bool) -> list[Sent]:
+def mixed_messages(count: int, *, seed: int) -> list[Sent]:
     """`count` messages; one is big, some are binary, text, JSON, or empty."""
     rng = random.Random(seed)
     return [
         Sent(
             number=number,
-            body=_body(rng, number, empty_body=empty_body),
+            body=_body(rng, number),
             tags=rng.choice([None, "TagA", "TagB", "标签", "Aa", "BB"]),
             keys=rng.choice([None, f"order-{number}", f"order-{number} k{number % 7}"]),
             properties=rng.choice([{}, {"a": "1", "用户": rng.choice(TEXTS)}]),
@@ -59,7 +59,7 @@ def mixed_messages(count: int, *, seed: int, empty_body: bool) -> list[Sent]:
     ]
 
 
-def _body(rng: random.Random, number: int, *, empty_body: bool) -> bytes:
+def _body(rng: random.Random, number: int) -> bytes:
     if number == 0:
         return rng.randbytes(BIG_BODY_BYTES)
     kind = rng.randrange(6)
@@ -69,7 +69,7 @@ def _body(rng: random.Random, number: int, *, empty_body: bool) -> bytes:
         return rng.choice(TEXTS).encode()
     if kind == 2:
         return b'{"id":%d,"amount":1.50}' % number
-    if kind == 3 and empty_body:
+    if kind == 3:
         return b""
     if kind == 4:
         return b"x" * rng.randrange(1, 6000)
