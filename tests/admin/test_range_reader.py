@@ -13,7 +13,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.admin.scripted_broker import (
     FOUND,
     ILLEGAL,
@@ -43,6 +43,12 @@ def cluster(broker: ScriptedBroker) -> Iterator[Client]:
             yield client
 
 
+def offsets_of(body: bytes) -> list[int]:
+    messages = decode_messages(body)
+    assert all(isinstance(message, StoredMessage) for message in messages)
+    return [m.queue_offset for m in messages if m.queue_offset is not None]
+
+
 def read(
     client: Client, end: int, options: ReadOptions | None = None
 ) -> tuple[list[int], list[tuple[int, int]]]:
@@ -52,7 +58,7 @@ def read(
     for chunk in RangeReader(client, [OffsetRange(queue(), 0, end)], options):
         assert chunk.start == reached
         reached = chunk.end
-        offsets += [message.queue_offset for message in decode_messages(chunk.body)]
+        offsets += offsets_of(chunk.body)
         missing += chunk.missing
     assert reached == end
     return offsets, missing
@@ -73,8 +79,7 @@ def test_several_queues_are_each_in_order() -> None:
     seen: dict[int, list[int]] = {0: [], 1: []}
     with cluster(broker) as client:
         for chunk in RangeReader(client, ranges):
-            for message in decode_messages(chunk.body):
-                seen[chunk.queue.queue_id].append(message.queue_offset)
+            seen[chunk.queue.queue_id] += offsets_of(chunk.body)
     assert seen == {0: list(range(300)), 1: list(range(100))}
 
 

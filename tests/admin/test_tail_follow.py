@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from rmqcli.admin.range_reader import Chunk
+
 PATIENCE_S = 15
 
 
@@ -107,7 +109,7 @@ def test_messages_that_a_broker_lost_are_told(monkeypatch: pytest.MonkeyPatch) -
 def test_a_trimmed_queue_goes_on_at_its_start_and_says_what_is_missing() -> None:
     with cluster(ScriptedBroker({0: 120}, low=100)) as client:
         follower = Follower(client, {queue(0): 0}, say=print)
-        chunks = []
+        chunks: list[Chunk] = []
         end = time.monotonic() + PATIENCE_S
         while not any(chunk.body for chunk in chunks) and time.monotonic() < end:
             chunks += follower.poll(200)

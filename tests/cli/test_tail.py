@@ -311,6 +311,7 @@ def test_an_interrupt_says_where_to_go_on(signum):
         killer = threading.Timer(30, process.kill)
         killer.start()
         with process:
+            assert process.stdout is not None
             for _ in range(20):
                 process.stdout.readline()
             os.kill(process.pid, signum)
@@ -331,6 +332,8 @@ def test_a_closed_pipe_ends_quietly():
             stderr=subprocess.PIPE,
         )
         with process:
+            assert process.stdout is not None
+            assert process.stderr is not None
             process.stdout.readline()
             process.stdout.close()
             err = process.stderr.read()

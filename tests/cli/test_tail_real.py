@@ -31,7 +31,8 @@ def lines_of(capfdbinary, *arguments):
 def groups_of(namesrv):
     with Client(ClientConfig(namesrv=(namesrv,))) as client:
         (address,) = client.masters().values()
-        return set(client.invoke(address, get_all_subscription_group_config()))
+        configs = client.invoke(address, get_all_subscription_group_config())
+        return set(configs)
 
 
 def number_of(record):
