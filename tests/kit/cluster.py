@@ -263,6 +263,8 @@ class RealCluster:
             f"-Xmx{heap_mb}m",
             "-XX:MaxDirectMemorySize=512m",
             f"-Duser.home={home}",
+            # 5.x unpacks 12 MB of RocksDB there and leaves it behind when killed.
+            f"-Djava.io.tmpdir={self.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
             "-Dtls.server.mode=disabled",
         ]

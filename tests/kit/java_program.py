@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -124,12 +125,16 @@ class JavaConsumer:
         }
         self.messages: list[dict[str, Any]] = []
         self.client_id = ""
+        #: Whether a listener call waits for `release`; follows `wait_until`.
+        self.is_blocked = False
+        #: What Java complained about: shown when it ends unasked.
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # until _end
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             command_of(cluster, "Consumer", [json.dumps(values)]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._complaints,
             text=True,
             cwd=cluster.tools_home(),
             env=java_environment(cluster.tools_home()),
@@ -140,7 +145,11 @@ class JavaConsumer:
         self._reader.start()
 
     def __enter__(self) -> Self:
-        self.wait_until(lambda: bool(self.client_id), what="start of the consumer")
+        try:
+            self.wait_until(lambda: bool(self.client_id), what="start of the consumer")
+        except AssertionError:
+            self.kill()
+            raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -193,6 +202,7 @@ class JavaConsumer:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None and not pipe.closed:
                 pipe.close()
+        self._complaints.close()
         if not self._ended:
             self._ended = True
             GUARD.forget(self._process.pid)
@@ -221,7 +231,13 @@ class JavaConsumer:
         except queue.Empty:
             if self._process.poll() is not None and self._events.empty():
                 code = self._process.returncode
-                raise AssertionError(f"the consumer ended: {code}") from None
+                raise AssertionError(
+                    f"the consumer ended: {code}\n{self._complaint()}"
+                ) from None
+
+    def _complaint(self) -> str:
+        self._complaints.seek(0)
+        return self._complaints.read()[-2000:].decode(errors="replace")
 
     def _take_events(self) -> None:
         while not self._events.empty():
@@ -232,3 +248,5 @@ class JavaConsumer:
             self.messages.append(event)
         elif event["event"] == "started":
             self.client_id = event["clientId"]
+        elif event["event"] == "blocked":
+            self.is_blocked = True

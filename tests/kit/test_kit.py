@@ -33,6 +33,23 @@ def test_a_java_producer_and_consumer_meet(real_cluster, new_topic, java_produce
     assert bodies == [b"one", b"three", b"two"]
 
 
+def test_a_blocked_java_consumer_that_stops_has_consumed_nothing(
+    real_cluster, new_topic
+):
+    """Its messages must neither count as consumed nor go to the retry topic."""
+    topic = new_topic(queues=1)
+    group = f"g-{topic}"
+    fill(real_cluster, topic, 10)
+
+    with JavaConsumer(real_cluster, group, topic, block=True) as blocked:
+        blocked.wait_until(lambda: blocked.is_blocked, what="blocked call")
+    with JavaConsumer(real_cluster, group, topic, stopAfter=10) as consumer:
+        messages = consumer.wait_for(10)
+
+    assert sorted(m["queueOffset"] for m in messages) == list(range(10))
+    assert {m["reconsumeTimes"] for m in messages} == {0}
+
+
 def test_mqadmin_talks_to_the_cluster(real_cluster, new_topic):
     assert new_topic() in mqadmin(real_cluster, "topicList")
 
@@ -43,7 +60,7 @@ def test_a_killed_broker_comes_back_with_its_messages(fresh_cluster):
     topic = cluster.create_topic(queues=1)
     fill(cluster, topic, 100)
 
-    cluster.stop_broker()
+    cluster.kill_broker()
     cluster.start_broker()
     answer = cluster.ask(30, {"topic": topic, "queueId": "0"})
 

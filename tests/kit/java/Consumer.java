@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -64,7 +65,8 @@ public final class Consumer {
         commands.setDaemon(true);
         commands.start();
         stop.await();
-        gate.countDown();
+        // The last listener call returns, and its offset is noted, after it counted.
+        Thread.sleep(200);
         consumer.shutdown();
         Json.print(Json.object("event", "stopped", "seen", seen.get()));
     }
@@ -102,13 +104,16 @@ public final class Consumer {
 
     private boolean take(List<MessageExt> messages) {
         try {
-            gate.await();
-            if (stop.getCount() == 0) {
-                return false;
+            if (gate.getCount() > 0) {
+                Json.print(Json.object("event", "blocked"));
             }
+            gate.await();
             Thread.sleep(Json.number(options, "slowMs"));
         } catch (InterruptedException error) {
-            return false;
+            hang();
+        }
+        if (stop.getCount() == 0) {
+            hang();
         }
         boolean good = true;
         for (MessageExt message : messages) {
@@ -121,6 +126,16 @@ public final class Consumer {
             }
         }
         return good;
+    }
+
+    /**
+     * Never answers: while the consumer shuts down, a result of either kind would move
+     * offsets or send messages to the retry topic. The process exits all the same.
+     */
+    private static void hang() {
+        while (true) {
+            LockSupport.park();
+        }
     }
 
     private void follow() {
