@@ -13,7 +13,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.wire.message import StoredMessage, decode_messages
+from rmqcli.wire.message import decode_messages
 from tests.admin.scripted_broker import (
     FOUND,
     ILLEGAL,
@@ -44,9 +44,9 @@ def cluster(broker: ScriptedBroker) -> Iterator[Client]:
 
 
 def offsets_of(body: bytes) -> list[int]:
-    messages = decode_messages(body)
-    assert all(isinstance(message, StoredMessage) for message in messages)
-    return [m.queue_offset for m in messages if m.queue_offset is not None]
+    """Where its records stand; what is no record has no place."""
+    records = decode_messages(body)
+    return [r.queue_offset for r in records if r.queue_offset is not None]
 
 
 def read(
