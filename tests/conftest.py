@@ -7,6 +7,7 @@ Java or Maven is missing they skip with the reason, unless RMQ_REQUIRE_JAVA is s
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack
 
 import pytest
@@ -21,6 +22,17 @@ def pytest_addoption(parser):
         default=os.environ.get("RMQ_TEST_VERSIONS", ",".join(artefacts.VERSIONS)),
         help="versions of RocketMQ to test against, comma separated",
     )
+
+
+def pytest_configure():
+    """Let signals through to the commands that tests start and interrupt.
+
+    A run under `nohup`, or in the background of a script, starts with them ignored,
+    and processes inherit that: rmq would rightly ignore them too.
+    """
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
 
 
 def pytest_generate_tests(metafunc):
