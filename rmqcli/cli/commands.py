@@ -7,7 +7,6 @@ the first line of the function's docstring.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 
@@ -23,7 +22,8 @@ class CommandEntry(NamedTuple):
     help: str
 
 
-_ALL = (
+#: Commands in the order of `rmq --help`.
+COMMANDS = (
     CommandEntry(
         "tail",
         "rmqcli.cli.tail",
@@ -97,15 +97,6 @@ _ALL = (
         "List brokers with their addresses, versions and rates.",
     ),
 )
-
-
-def _is_built(entry: CommandEntry) -> bool:
-    file_name = entry.module.rpartition(".")[2] + ".py"
-    return Path(__file__).with_name(file_name).is_file()
-
-
-#: Commands in the order of `rmq --help`; one that is not built is not offered.
-COMMANDS = tuple(filter(_is_built, _ALL))
 
 #: Help of the names that only hold other commands.
 GROUPS = {
