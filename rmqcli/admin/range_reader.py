@@ -164,7 +164,9 @@ class RangeReader:
             reading = state.reading
             if not state.is_paused and now_ms >= state.not_before_ms:
                 depth = min(state.depth, depth_max)
-                while reading.window < depth and self._asks_out < self._asks_max():
+                while (
+                    reading.window < depth or reading.is_held_up
+                ) and self._asks_out < self._asks_max():
                     if not self._ask(queue, state):
                         break
             has_part = has_part or reading.has_part or state.error is not None

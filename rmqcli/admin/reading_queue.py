@@ -97,6 +97,15 @@ class QueueReading:
         """How many asks are out, or answered and not given out."""
         return len(self._asked) + len(self._parts)
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what is given out next was not even asked for, and parts wait for it.
+
+        Then the next ask must go out however full the window is: nothing else can
+        make room in it.
+        """
+        return bool(self._holes) and self._holes[0][0] == self.emit_at
+
     def next_ask(self) -> Span | None:
         """What to ask for next, None when nothing is left or it must wait."""
         if self._one_at_a_time and self._asked:

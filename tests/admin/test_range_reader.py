@@ -14,6 +14,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, PartialError, TransportError
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message_encode import MessageFields, encode_message
 from tests.admin.scripted_broker import (
     FOUND,
     ILLEGAL,
@@ -71,6 +72,27 @@ def test_a_broker_that_answers_eight_at_a_time() -> None:
     assert offsets == list(range(1_000))
     assert missing == []
     assert broker.pulls < 200  # it learns to ask for eight
+
+
+@pytest.mark.timeout(60)
+def test_a_big_message_shrinks_the_window_and_the_hole_behind_it_is_still_asked() -> (
+    None
+):
+    """The answer to the first ask is one big message; the second one waits behind."""
+
+    def only_the_big_one(
+        _queue: int, offset: int, _turn: int
+    ) -> dict[str, object] | None:
+        if offset:
+            return None
+        return answer_fields(FOUND, 1, high=200) | {"body": big}
+
+    big = encode_message(MessageFields(topic="T", body=b"x" * 200_000, queue_offset=0))
+    broker = ScriptedBroker({0: 200}, override=only_the_big_one)
+    with cluster(broker) as client:
+        offsets, missing = read(client, 200, ReadOptions(in_flight_bytes_max=65_536))
+    assert offsets == list(range(200))
+    assert missing == []
 
 
 def test_several_queues_are_each_in_order() -> None:
