@@ -36,8 +36,11 @@ T = TypeVar("T")
 PERSIST_WAIT_MS = 7_000
 #: A client that is told to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
 #: then commits; it may be busy before that.
-PUSH_WAIT_MS = 16_000
+PUSH_WAIT_MS = 20_000
 _LOOK_INTERVAL_MS = 100
+#: A client that obeyed a push commits the target and may be past it in its next pull:
+#: that moment must not be missed, or the reset looks as if nothing had happened.
+_PUSH_LOOK_INTERVAL_MS = 10
 
 #: A broker that resets by itself ignores time and force when it is given an offset. One
 #: that was set to reset through clients ignores the offset instead; by this time and
@@ -77,11 +80,15 @@ class ResetRun:
         pushed = self._push()
         self.read_back()
         deadline = Deadline(self._client.clock, PUSH_WAIT_MS)
-        while not deadline.is_over() and any(
-            self._target_of(each) not in self._seen.get(each.queue, ())
-            for each in pushed
-        ):
-            self._pause()
+        while not deadline.is_over():
+            pushed = [
+                each
+                for each in pushed
+                if self._target_of(each) not in self._seen.get(each.queue, ())
+            ]
+            if not pushed:
+                break
+            self._pause(_PUSH_LOOK_INTERVAL_MS)
             self.read_back(pushed)
 
     def watch(self) -> None:
@@ -238,8 +245,8 @@ class ResetRun:
     def _target_of(self, plan: QueuePlan) -> int:
         return self._targets.get(plan.queue, _target(plan))
 
-    def _pause(self) -> None:
-        self._client.clock.wait_ms(threading.Event(), _LOOK_INTERVAL_MS)
+    def _pause(self, interval_ms: int = _LOOK_INTERVAL_MS) -> None:
+        self._client.clock.wait_ms(threading.Event(), interval_ms)
 
 
 def _target(plan: QueuePlan) -> int:
