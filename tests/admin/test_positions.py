@@ -41,8 +41,7 @@ from rmqcli.wire.batch import BatchItem, encode_batch
 from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
 from rmqcli.wire.message import StoredMessage, decode_messages
-from tests.kit.artefacts import UnavailableError
-from tests.kit.cluster import RealCluster
+from tests.conftest import start_cluster
 
 HOUR_MS = 3_600_000
 
@@ -50,11 +49,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture(scope="module", params=["4.6.0", "5.5.0"])
 def cluster(request, tmp_path_factory):
     """One broker; topic P with three queues: 60 messages, none, and one batch."""
-    try:
-        starting = RealCluster(request.param, tmp_path_factory.mktemp("real"))
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    with starting as running:
+    with start_cluster(request.param, tmp_path_factory.mktemp("real")) as running:
         running.create_topic("P", queues=3)
         with Client(ClientConfig(namesrv=(running.namesrv,), timeout_ms=10_000)) as c:
             address = running.broker_address()
