@@ -31,6 +31,7 @@ public final class Filler {
         List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic);
         AtomicLong next = new AtomicLong();
         AtomicLong sent = new AtomicLong();
+        long before = readable(producer, queues);
         long begin = System.currentTimeMillis();
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(args[5]); i++) {
@@ -51,9 +52,31 @@ public final class Filler {
             thread.join();
         }
         long elapsed = System.currentTimeMillis() - begin;
+        awaitReadable(producer, queues, before + sent.get());
         producer.shutdown();
         Json.print(Json.object("sent", sent.get(), "elapsedMs", elapsed));
         System.exit(sent.get() == messages ? 0 : 1);
+    }
+
+    /** Acknowledged is not yet readable: a broker fills its consume queues from the log later. */
+    private static void awaitReadable(DefaultMQProducer producer, List<MessageQueue> queues,
+            long messages) throws Exception {
+        long deadline = System.currentTimeMillis() + 120000;
+        while (readable(producer, queues) < messages) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new IllegalStateException("the consume queues do not catch up");
+            }
+            Thread.sleep(20);
+        }
+    }
+
+    private static long readable(DefaultMQProducer producer, List<MessageQueue> queues)
+            throws Exception {
+        long messages = 0;
+        for (MessageQueue queue : queues) {
+            messages += producer.maxOffset(queue);
+        }
+        return messages;
     }
 
     private static List<Message> batch(String topic, long first, long end, int bodyBytes,
