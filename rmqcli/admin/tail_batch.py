@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.admin.merge import Batch
+from rmqcli.admin.record_lines import chunk_lines
 from rmqcli.wire.message import StoredMessage, decode_messages
 from rmqcli.wire.message_layout import MAGIC_V1, RECORD_BYTES_MIN
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmqcli.admin.range_reader import Chunk
+    from rmqcli.admin.record_json import JsonLines
     from rmqcli.admin.tail_filter import TailFilter
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message import DecodeFailure
@@ -91,6 +93,25 @@ class BodyBatcher(Batcher[bytes]):
 
     def batch(self, chunk: Chunk) -> Batch[bytes]:
         plain = None if not self._filter.is_everything else _plain_bodies(chunk)
+        if plain is None:
+            return super().batch(chunk)
+        self.counts.scanned += len(plain.items)
+        return plain
+
+
+class LineBatcher(Batcher[str]):
+    """For JSON lines, unfiltered: those of plain messages are made chunk by chunk."""
+
+    def __init__(
+        self, tail_filter: TailFilter, lines: JsonLines, counts: TailCounts
+    ) -> None:
+        super().__init__(tail_filter, lines.lines, counts)
+        self._lines = lines
+
+    def batch(self, chunk: Chunk) -> Batch[str]:
+        plain = None
+        if self._filter.is_everything:
+            plain = chunk_lines(self._lines, chunk)
         if plain is None:
             return super().batch(chunk)
         self.counts.scanned += len(plain.items)

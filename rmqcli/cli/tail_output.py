@@ -104,19 +104,27 @@ class _TextWriter(_RenderingWriter):
         _write_text("\n".join(items) + "\n")
 
 
-class _JsonlWriter(_RenderingWriter):
-    def __init__(self) -> None:
-        super().__init__(JsonLines().lines)
+class _LinesWriter:
+    """A writer whose items are JSON lines."""
 
+    def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
+        from rmqcli.admin.tail_batch import LineBatcher
+
+        return LineBatcher(tail_filter, JsonLines(), counts)
+
+
+class _JsonlWriter(_LinesWriter):
     def write(self, items: list[str]) -> None:
         _write_text(_safe_json("\n".join(items)) + "\n")
 
+    def close(self) -> None:
+        """Nothing belongs at the end."""
 
-class _JsonWriter(_RenderingWriter):
+
+class _JsonWriter(_LinesWriter):
     """One list, an element a line."""
 
     def __init__(self) -> None:
-        super().__init__(JsonLines().lines)
         self._before = "[\n"
 
     def write(self, items: list[str]) -> None:
