@@ -27,6 +27,10 @@ BODIES = [
     b'{"a":1,"a":2}',
     b"[" * 100_000 + b"]" * 100_000,
     b'{"lone":"\\ud800"}',
+    b'{"lone":"\xed\xa0\x80"}',
+    b'{"a":1} ',
+    b'{"a":1}{"b":2}',
+    '{"a":1}'.encode("utf-16-le"),
     b"\x1b[2J\x7f",
 ]
 
@@ -41,6 +45,31 @@ def line_and_record(fields: MessageFields) -> tuple[str, dict[str, object]]:
 def test_each_kind_of_body(body: bytes) -> None:
     line, record = line_and_record(MessageFields(topic="orders", body=body))
     assert json.loads(line) == record
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"id":1,"amount":1.5}', b'["\xc3\xa4",null]', b"{}"]
+)
+def test_compact_json_is_nested(body: bytes) -> None:
+    line, record = line_and_record(MessageFields(topic="t", body=body))
+    assert record["body_json"] == json.loads(body)
+    assert f'"body_json":{body.decode()},' in line
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":1} ',
+        b'{"a":1}{"b":2}',
+        b'{"a": 1}',
+        b'{"a":1,"a":2}',
+        b"[1.50]",
+        b"[NaN]",
+    ],
+)
+def test_what_would_not_be_written_so_is_text(body: bytes) -> None:
+    _, record = line_and_record(MessageFields(topic="t", body=body))
+    assert record["body"] == body.decode()
 
 
 def test_an_amount_keeps_its_zero() -> None:
