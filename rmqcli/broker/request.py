@@ -1,0 +1,70 @@
+"""One request on its way through a processor, and the answers it can get.
+
+Source: `RemotingCommand.createResponseCommand` and `NettyRequestProcessor`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqcli.errors import HeaderError
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.header import Header, from_ext_fields
+
+if TYPE_CHECKING:
+    from rmqcli.broker.effects import Peer
+    from rmqcli.broker.now import Now
+    from rmqcli.wire.command import RemotingCommand
+
+HeaderT = TypeVar("HeaderT", bound=Header)
+
+
+class Refusal(Exception):
+    """A processor's way to answer with anything but success; never leaves the core."""
+
+    def __init__(
+        self,
+        code: int,
+        remark: str,
+        *,
+        header: Header | None = None,
+        ext_fields: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.header = header
+        self.ext_fields = ext_fields or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a processor answers. `ext_fields` come on top of the header's."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+    header: Header | None = None
+    ext_fields: dict[str, str] | None = None
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request, who sent it, and when it came."""
+
+    peer: Peer
+    command: RemotingCommand
+    now: Now
+    is_binary: bool = False
+
+    def header(self, cls: type[HeaderT]) -> HeaderT:
+        """The typed header.
+
+        Raises Refusal(1) where a mandatory field is absent, as a Java broker answers
+        (by way of a NullPointerException), and where a number is none.
+        """
+        try:
+            return from_ext_fields(cls, self.command.ext_fields)
+        except HeaderError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

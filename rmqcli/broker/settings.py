@@ -1,0 +1,41 @@
+"""A broker's settings: RocketMQ's names and defaults, where they matter here.
+
+Source: `BrokerConfig` and `MessageStoreConfig` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqcli.broker.manners import Manners
+
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What one broker is and allows. `address` is what it advertises."""
+
+    cluster: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    broker_id: int = 0
+    address: str = "127.0.0.1:10911"
+    manners: Manners = field(default_factory=Manners)
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = 8
+    enable_property_filter: bool = False
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1_000
+    slave_read_enable: bool = False
+    offset_check_in_slave: bool = False
+    max_message_size: int = 4 * 1024 * 1024
+    message_delay_level: str = DELAY_LEVELS
+    #: How far (bytes) from the log's end a message counts as "on disk"; None: never.
+    #: RocketMQ takes 40 % of the machine's memory.
+    in_memory_bytes_max: int | None = None
+    transaction_timeout_ms: int = 6_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_check_max: int = 15
+    channel_expired_timeout_ms: int = 120_000
+    flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

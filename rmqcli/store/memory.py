@@ -1,0 +1,180 @@
+"""A store that keeps everything in memory: for tests and simulations.
+
+The same bytes as on disk, without files: nothing survives the process, and nothing is
+ever full unless `capacity_bytes` says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.message_store import Appended, QueueUnit, StoreFullError
+from rmqcli.wire.message_encode import encode_message
+from rmqcli.wire.message_sys_flag import (
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    transaction_type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.wire.message_encode import MessageFields
+
+_STORE_TIME_AT: Final = 56  # with an IPv4 born host
+_BORN_HOST_V6: Final = 0x10
+
+
+class _Queue:
+    """One consume queue: its entries from `min_offset` on."""
+
+    __slots__ = ("min_offset", "units")
+
+    def __init__(self) -> None:
+        self.min_offset = 0
+        self.units: list[QueueUnit] = []
+
+
+class MemoryStore:
+    """Satisfies `MessageStore`. Treat its bytes as a broker's that never restarts."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._records: dict[int, bytes] = {}  # commit log offset -> record, ascending
+        self._end = 0
+        self._min = 0
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._index: dict[tuple[str, str], list[tuple[int, int]]] = {}
+
+    def append(
+        self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
+    ) -> list[Appended]:
+        made: list[tuple[MessageFields, bytes, Appended]] = []
+        at = self._end
+        next_offsets: dict[tuple[str, int], int] = {}
+        for fields in messages:
+            key = (fields.topic, fields.queue_id)
+            queue_offset = 0
+            if not _is_in_log_only(fields.sys_flag):
+                queue_offset = next_offsets.get(key, self._max_offset(key))
+                next_offsets[key] = queue_offset + 1
+            placed = dataclasses.replace(
+                fields, queue_offset=queue_offset, commit_log_offset=at
+            )
+            record = encode_message(placed)
+            made.append((placed, record, Appended(at, len(record), queue_offset)))
+            at += len(record)
+        if self.capacity_bytes is not None and at - self._min > self.capacity_bytes:
+            raise StoreFullError(f"store is full at {self.capacity_bytes} bytes")
+        for (placed, record, place), code in zip(made, tags_codes, strict=True):
+            self._keep(placed, record, place, code)
+        self._end = at
+        return [place for _, _, place in made]
+
+    def _keep(
+        self, fields: MessageFields, record: bytes, place: Appended, tags_code: int
+    ) -> None:
+        self._records[place.commit_log_offset] = record
+        if _is_in_log_only(fields.sys_flag):
+            return
+        queue = self._queues.setdefault((fields.topic, fields.queue_id), _Queue())
+        queue.units.append(
+            QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
+        )
+        if not isinstance(fields.properties, (str, bytes)):
+            keys = (fields.properties.get("KEYS") or "").split(" ")
+            for key in {*keys, fields.properties.get("UNIQ_KEY") or ""} - {""}:
+                entries = self._index.setdefault((fields.topic, key), [])
+                entries.append((fields.store_timestamp_ms, place.commit_log_offset))
+
+    def flush(self) -> None:
+        """Nothing to do: memory is all there is."""
+
+    def queues(self) -> Iterable[tuple[str, int]]:
+        return list(self._queues)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return None
+        return queue.min_offset, queue.min_offset + len(queue.units)
+
+    def units(
+        self, topic: str, queue_id: int, start: int, count_max: int
+    ) -> Sequence[QueueUnit]:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or start < queue.min_offset:
+            return []
+        first = start - queue.min_offset
+        return queue.units[first : first + count_max]
+
+    def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
+        record = self._records.get(commit_log_offset)
+        return record if record is not None and len(record) == size_bytes else None
+
+    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
+        records = []
+        for unit in units:
+            record = self._records.get(unit.commit_log_offset)
+            if record is None:
+                break
+            records.append(record)
+        return b"".join(records)
+
+    def message_at(self, commit_log_offset: int) -> bytes | None:
+        return self._records.get(commit_log_offset)
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._min, self._end
+
+    def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        units = self.units(topic, queue_id, queue_offset, 1)
+        record = self._records.get(units[0].commit_log_offset) if units else None
+        if record is None:
+            return None
+        is_v6 = int.from_bytes(record[36:40], "big") & _BORN_HOST_V6
+        at = _STORE_TIME_AT + (12 if is_v6 else 0)
+        (time_ms,) = struct.unpack_from(">q", record, at)
+        return int(time_ms)
+
+    def query_index(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        entries = self._index.get((topic, key), [])
+        first = bisect_left(entries, (begin_ms, 0))
+        last = bisect_right(entries, (end_ms, self._end))
+        found = [offset for _, offset in entries[first:last] if offset in self._records]
+        return found[::-1][:count_max]
+
+    def delete_topic(self, topic: str) -> None:
+        for key in [key for key in self._queues if key[0] == topic]:
+            del self._queues[key]
+
+    def trim(self, topic: str | None, before: int) -> None:
+        if topic is not None:
+            for (name, _), queue in self._queues.items():
+                if name == topic and before > queue.min_offset:
+                    del queue.units[: before - queue.min_offset]
+                    queue.min_offset = before
+            return
+        for offset in [at for at in self._records if at < before]:
+            del self._records[offset]
+        self._min = max(self._min, min(before, self._end))
+        for queue in self._queues.values():
+            gone = sum(unit.commit_log_offset < self._min for unit in queue.units)
+            del queue.units[:gone]
+            queue.min_offset += gone
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _max_offset(self, key: tuple[str, int]) -> int:
+        queue = self._queues.get(key)
+        return 0 if queue is None else queue.min_offset + len(queue.units)
+
+
+def _is_in_log_only(sys_flag: int) -> bool:
+    return transaction_type(sys_flag) in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
