@@ -23,7 +23,7 @@ from rmqcli.broker.request import Refusal, Reply, Request
 from rmqcli.broker.schedule_service import ScheduleMessageService
 from rmqcli.broker.topic_table import TopicTable
 from rmqcli.broker.transactions import Transactions
-from rmqcli.wire.codes import LanguageCode, ResponseCode, request_name
+from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
@@ -69,21 +69,24 @@ class Broker:
             self.relays.answered(peer, command, now)
             return self._taken()
         request = Request(peer, command, now, is_binary)
-        processor = PROCESSORS.get(command.code)
-        try:
-            if processor is None:
-                raise Refusal(
-                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                    f" request type {command.code} not supported",
-                )
-            reply = processor(self, request)
-        except Refusal as refusal:
-            reply = Reply(
-                refusal.code, refusal.remark, refusal.header, refusal.ext_fields
-            )
+        reply = self._replied(request)
         if reply is not None:
             self.answer(request, reply)
         return self._taken()
+
+    def _replied(self, request: Request) -> Reply | None:
+        processor = PROCESSORS.get(request.command.code)
+        if processor is None:
+            return Reply(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {request.command.code} not supported",
+            )
+        try:
+            return processor(self, request)
+        except Refusal as refusal:
+            return Reply(
+                refusal.code, refusal.remark, refusal.header, refusal.ext_fields
+            )
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
         """A client's connection is gone."""
@@ -155,7 +158,3 @@ class Broker:
     def _taken(self) -> list[Effect]:
         out, self._out = self._out, []
         return out
-
-    def describe(self, command: RemotingCommand) -> str:
-        """A request for messages to people: its name and number."""
-        return f"{request_name(command.code)} ({command.code})"

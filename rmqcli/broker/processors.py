@@ -1,8 +1,10 @@
-"""Which function answers which request code. Source: BrokerController.registerProcessor.
+"""Which function answers which request code.
 
 A processor takes the broker and the request and returns a `Reply`; None when it will be
 answered later. It raises `Refusal` for every other code than success. Each area keeps
 its own table.
+
+Source: `BrokerController.registerProcessor`.
 """
 
 from __future__ import annotations

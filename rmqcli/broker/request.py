@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818  # an answer, no error of ours
     """A processor's way to answer with anything but success; never leaves the core."""
 
     def __init__(
