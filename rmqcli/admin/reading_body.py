@@ -8,7 +8,6 @@ Source: the record layout of `MessageDecoder.decode`.
 
 from __future__ import annotations
 
-import functools
 import struct
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _HEAD: Final = struct.Struct(">II12xq8xI")  # total size, magic, queue offset, sysFlag
+_SYS_FLAG: Final = slice(36, 40)
+_NO_FLAGS: Final = bytes(4)
+_MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
+#: Where records of one size with neighbouring offsets are the same: total size, magic,
+#: all of the queue offset but its last byte, sysFlag.
+_CONSTANT: Final = (*range(8), *range(20, 27), *range(36, 40))
+#: What the last byte of such offsets runs through, up to where the one before changes.
+_RAMP: Final = bytes(range(256))
 
 #: Half-open, in offsets.
 Span = tuple[int, int]
@@ -58,28 +65,26 @@ def scan_body(body: bytes) -> BodyScan | None:
     return BodyScan(starts, offsets) if at == size else None
 
 
-@functools.lru_cache(maxsize=256)
-def _uniform_head(total_bytes: int) -> struct.Struct:
-    return struct.Struct(f">II12xq8xI{total_bytes - _HEAD.size}x")
-
-
 def _scan_uniform(body: bytes) -> BodyScan | None:
-    """Records of one size with offsets that follow on each other: the usual case."""
+    """Records of one size with offsets that follow on each other: the usual case.
+
+    Looks at one byte of all records at a time, which slices do at C's speed.
+    """
     size = len(body)
     total_bytes = int.from_bytes(body[:4], "big")
     if total_bytes < RECORD_BYTES_MIN or size % total_bytes:
         return None
-    totals, magics, offsets, flags = zip(
-        *_uniform_head(total_bytes).iter_unpack(body), strict=True
-    )
-    count = len(offsets)
-    is_plain = (
-        totals.count(total_bytes) == count
-        and magics.count(MAGIC_V1) == count
-        and flags.count(0) == count
-        and offsets == tuple(range(offsets[0], offsets[0] + count))
-    )
-    return BodyScan(range(0, size, total_bytes), offsets) if is_plain else None
+    count = size // total_bytes
+    if body[4:8] != _MAGIC_V1 or body[_SYS_FLAG] != _NO_FLAGS:
+        return None
+    for at in _CONSTANT:
+        if body[at::total_bytes].count(body[at]) != count:
+            return None
+    first = int.from_bytes(body[20:28], "big", signed=True)
+    low = first & 0xFF
+    if first < 0 or body[27::total_bytes] != _RAMP[low : low + count]:
+        return None
+    return BodyScan(range(0, size, total_bytes), range(first, first + count))
 
 
 def cut_body(body: bytes, scan: BodyScan, start: int, end: int) -> bytes:

@@ -10,6 +10,7 @@ Source: PullMessageProcessor of the broker, PullSysFlag, PullStatus of the clien
 from __future__ import annotations
 
 import enum
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers_pull import PullMessageResponseHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.model import MessageQueue
     from rmqcli.wire.command import RemotingCommand
 
@@ -47,6 +50,9 @@ _STATUS = {
     int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
 }
 _OK_CODES = frozenset(_STATUS)
+_NUMBERS = operator.itemgetter(
+    "nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"
+)
 
 
 @dataclass(slots=True)
@@ -104,6 +110,9 @@ def pull_message(
 
 def parse_pull_answer(answer: RemotingCommand) -> PullAnswer:
     """Read an answer whose code is one of the four of PullStatus."""
+    numbers = _plain_numbers(answer.ext_fields)
+    if numbers is not None:
+        return PullAnswer(_STATUS[answer.code], *numbers, answer.body)
     header = from_ext_fields(PullMessageResponseHeader, answer.ext_fields)
     return PullAnswer(
         _STATUS[answer.code],
@@ -113,3 +122,22 @@ def parse_pull_answer(answer: RemotingCommand) -> PullAnswer:
         header.suggest_which_broker_id,
         answer.body,
     )
+
+
+def _plain_numbers(fields: Mapping[str, str]) -> tuple[int, int, int, int] | None:
+    """The numbers of a usual answer, at a fifth of the cost; None for any other.
+
+    Up to 18 digits always fit 64 bits.
+    """
+    try:
+        texts = _NUMBERS(fields)
+    except KeyError:
+        return None  # the header's own reader says what is missing
+    joined = "".join(texts)
+    if not (joined.isdecimal() and joined.isascii()) or max(map(len, texts)) > 18:
+        return None
+    try:
+        next_begin, low, high, broker_id = map(int, texts)
+    except ValueError:
+        return None  # one of them is empty
+    return next_begin, low, high, broker_id
