@@ -158,6 +158,15 @@ class FrameBuffer:
             self._check_length(_LENGTH.unpack_from(data, start)[0])
         return frames
 
+    def take_pending(self) -> bytes:
+        """Give out the bytes of the frame that is not complete, and forget them.
+
+        For a server whose many idle connections share one buffer.
+        """
+        pending = bytes(self._data[self._start : self._end])
+        self._start = self._end = 0
+        return pending
+
     def _make_room(self) -> None:
         """Move what is pending to the front, into a longer buffer if it must be."""
         pending = self._end - self._start

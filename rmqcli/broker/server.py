@@ -1,0 +1,483 @@
+"""Sockets for cores: one thread reads, lets cores answer, and writes.
+
+Any number of cores (a name server, brokers), each on its own ports. Decides nothing
+about RocketMQ. A client that sends garbage, reads nothing or comes in thousands is
+closed, and the others go on; an exception in a core becomes an answer with code 1.
+With a `flush`, answers wait until it was called: one for all of a turn (group commit).
+
+Source: `NettyRemotingServer` in apache/rocketmq, without TLS.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from rmqcli.broker.agenda import Agenda
+from rmqcli.broker.effects import Effect, Peer, Send
+from rmqcli.broker.now import Now
+from rmqcli.broker.server_connection import Connection, ServerLimits
+from rmqcli.broker.server_exchange import deliver, handle_frame
+from rmqcli.broker.server_listen import accept_all, open_listener
+from rmqcli.clock import SYSTEM_CLOCK, SystemClock
+from rmqcli.errors import RmqError, WireError
+from rmqcli.wire.frame import FrameBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.broker.faults import Faults
+    from rmqcli.clock import Clock
+    from rmqcli.wire.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+_SWEEP_MS: Final = 5_000
+_CALL_TIMEOUT_MS: Final = 30_000
+
+
+class Core(Protocol):
+    """What the server drives: `core.Broker` or `namesrv.NameServer`."""
+
+    def handle(
+        self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
+    ) -> list[Effect]:
+        """Take one command."""
+
+    def closed(self, peer: Peer, now: Now) -> list[Effect]:
+        """A connection is gone."""
+
+    def run_due(self, now: Now) -> list[Effect]:
+        """Do what is due."""
+
+    def next_due_ms(self) -> int | None:
+        """When that is (monotonic)."""
+
+
+class Port:
+    """A core, where it listens, and how it is treated. Made by `Server.open`."""
+
+    def __init__(self, name: str, host: str, faults: Faults | None) -> None:
+        self.name = name
+        self.host = host
+        self.faults = faults
+        #: None while the core is down
+        self.core: Core | None = None
+        #: the first is the port that is advertised
+        self.numbers: list[int] = []
+        self.listeners: list[socket.socket] = []
+        self.connections: dict[int, Connection] = {}
+        #: called once before the answers of a turn go out
+        self.flush: Callable[[], None] | None = None
+        self.is_hung = False
+        self.was_used = False
+
+    @property
+    def address(self) -> str:
+        """`host:port` to connect to."""
+        return f"{self.host}:{self.numbers[0]}"
+
+
+class Server:
+    """One I/O thread for any number of ports.
+
+    `open`, `hang`, `drop` ... and whatever touches a core run in that thread: use
+    `call` from any other. `close` is idempotent.
+    """
+
+    def __init__(
+        self, *, clock: Clock = SYSTEM_CLOCK, limits: ServerLimits | None = None
+    ) -> None:
+        self.clock = clock
+        self.limits = limits or ServerLimits()
+        self.agenda = Agenda()
+        self.ports: list[Port] = []
+        self._selector = selectors.DefaultSelector()
+        self._shared = FrameBuffer()
+        self._by_peer: dict[int, Connection] = {}
+        self._last_number = 0
+        self._dirty: dict[int, Connection] = {}
+        self._waiting: dict[int, Connection] = {}  # frames to handle, no event needed
+        self.input_bytes = 0
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_closing = False
+        self._wake_out, self._wake_in = socket.socketpair()
+        for sock in (self._wake_out, self._wake_in):
+            sock.setblocking(False)
+        self._selector.register(self._wake_in, _READ, self._woken)
+        self._thread = threading.Thread(
+            target=self._run, name="rmq-broker-io", daemon=True
+        )
+        self.agenda.every(_SWEEP_MS, self.now(), self._sweep)
+
+    # --- from any thread ---
+
+    def start(self) -> None:
+        """Start the thread. Once."""
+        self._thread.start()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` in the I/O thread and return, or raise, what it does.
+
+        Raises RmqError when the server is closed, or hangs for 30 s.
+        """
+        if threading.current_thread() is self._thread or not self._thread.is_alive():
+            if self._is_closing and threading.current_thread() is not self._thread:
+                raise RmqError("the embedded cluster is closed")
+            return function()
+        done = threading.Event()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(function())
+            except BaseException as error:  # noqa: BLE001  # raised by the caller
+                errors.append(error)
+            done.set()
+
+        self._calls.append(run)
+        self.wake()
+        if not done.wait(_CALL_TIMEOUT_MS / 1000):
+            raise RmqError(f"no answer of the I/O thread in {_CALL_TIMEOUT_MS} ms")
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def wake(self) -> None:
+        """Let the I/O thread look at its calls, and at the clock."""
+        try:
+            self._wake_out.send(b"\0")
+        except (BlockingIOError, OSError):
+            return  # it is awake already, or gone
+
+    def close(self) -> None:
+        """End the thread and close every socket."""
+        if self._is_closing:
+            return
+        if self._thread.is_alive():
+            self.call(self._begin_close)
+            self._thread.join(5)
+            if self._thread.is_alive():
+                logger.error("thread rmq-broker-io does not end: is a core in a loop?")
+        self._is_closing = True
+        for port in self.ports:
+            self.drop(port)
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def now(self) -> Now:
+        """What time it is for the cores."""
+        return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())
+
+    # --- from the I/O thread ---
+
+    def open(
+        self, name: str, *, host: str, port: int, faults: Faults | None = None
+    ) -> Port:
+        """Listen for a core that is set later. Raises RmqError when that cannot be."""
+        opened = Port(name, host, faults)
+        self.ports.append(opened)
+        self.listen(opened, port)
+        return opened
+
+    def listen(self, port: Port, number: int) -> None:
+        """Listen on one more port number (0: any free one)."""
+        listener = open_listener(port.host, number)
+        port.listeners.append(listener)
+        actual = int(listener.getsockname()[1])
+        if actual not in port.numbers:
+            port.numbers.append(actual)
+        self._selector.register(
+            listener, _READ, lambda _mask: self._accept(port, listener)
+        )
+
+    def stop_listening(self, port: Port) -> None:
+        """Refuse new connections; those that are there stay."""
+        for listener in port.listeners:
+            if listener in self._selector.get_map():
+                self._selector.unregister(listener)
+            listener.close()
+        port.listeners.clear()
+
+    def drop(self, port: Port) -> None:
+        """Let go of a port as when a process dies: no goodbye, nothing flushed."""
+        self.stop_listening(port)
+        core, port.core = port.core, None
+        for connection in list(port.connections.values()):
+            self._forget(connection)
+        port.core = core
+        port.is_hung = False
+
+    def hang(self, port: Port) -> None:
+        """Neither read, answer nor do what is due until `resume`."""
+        port.is_hung = True
+        self._watch_all(port)
+
+    def resume(self, port: Port) -> None:
+        """Go on, first with what came meanwhile."""
+        port.is_hung = False
+        self._watch_all(port)
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        """Do what a core wants done."""
+        for effect in effects:
+            connection = self._by_peer.get(effect.peer.number)
+            if connection is None:
+                continue
+            if isinstance(effect, Send):
+                deliver(self, connection, effect)
+            else:
+                self.finish(connection)
+
+    def drive(self, port: Port, work: Callable[[Core], Iterable[Effect]]) -> None:
+        """Let the core do something and apply its effects; an exception is logged."""
+        if port.core is None:
+            return
+        port.was_used = True
+        try:
+            self.apply(work(port.core))
+        except Exception:
+            logger.exception("%s failed at what was due", port.name)
+
+    def write(self, connection: Connection, data: bytes) -> None:
+        """Queue a frame for the end of this turn."""
+        connection.write(data, now_ms=self.clock.monotonic_ms())
+        self._dirty[connection.peer.number] = connection
+
+    def finish(self, connection: Connection) -> None:
+        """Close the connection after what was written before."""
+        connection.is_closing = True
+        self._dirty[connection.peer.number] = connection
+
+    # --- the loop ---
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            for key, mask in self._selector.select(self._timeout_s()):
+                key.data(mask)
+            self._turn()
+
+    def _turn(self) -> None:
+        """What follows the reads: calls, old frames, what is due, then the answers."""
+        while self._calls:
+            self._calls.popleft()()
+        waiting, self._waiting = self._waiting, {}
+        for connection in waiting.values():
+            self._handle_backlog(connection)
+        now = self.now()
+        for port in self.ports:
+            if port.core is not None and not port.is_hung:
+                due_ms = port.core.next_due_ms()
+                if due_ms is not None and due_ms <= now.monotonic_ms:
+                    self.drive(port, lambda core: core.run_due(now))
+        self.agenda.run_due(now)
+        self._flush_ports()
+        dirty, self._dirty = self._dirty, {}
+        for connection in dirty.values():
+            if not connection.port.is_hung:
+                self._write_out(connection, now.monotonic_ms)
+
+    def _timeout_s(self) -> float | None:
+        """How long to wait for sockets; None: until one of them has something."""
+        if self._waiting or self._calls:
+            return 0
+        dues = [self.agenda.next_ms()]
+        dues += [
+            port.core.next_due_ms()
+            for port in self.ports
+            if port.core is not None and not port.is_hung
+        ]
+        known = [due for due in dues if due is not None]
+        if not known or not isinstance(self.clock, SystemClock):
+            return None  # who moves a manual clock wakes this thread
+        # Rounded up: a timer that ends too early is a turn for nothing.
+        return max(0, min(known) - self.clock.monotonic_ms() + 1) / 1000
+
+    def _flush_ports(self) -> None:
+        for port in self.ports:
+            if not port.was_used:
+                continue
+            port.was_used = False
+            if port.flush is None:
+                continue
+            try:
+                port.flush()
+            except RmqError as error:
+                # What is not on the disk must not be acknowledged.
+                logger.error("%s: answers are lost: %s", port.name, error.message)  # noqa: TRY400  # the message says all
+                for connection in list(port.connections.values()):
+                    if connection.out:
+                        self._close(connection)
+
+    # --- connections ---
+
+    def _woken(self, _mask: int) -> None:
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def _accept(self, port: Port, listener: socket.socket) -> None:
+        try:
+            for sock, address in accept_all(listener):
+                if len(self._by_peer) >= self.limits.connections_max:
+                    sock.close()
+                    continue
+                self._last_number += 1
+                peer = Peer(self._last_number, address)
+                connection = Connection(
+                    sock, peer, port, now_ms=self.clock.monotonic_ms()
+                )
+                self._by_peer[peer.number] = connection
+                port.connections[peer.number] = connection
+                self._watch(connection)
+        except OSError as error:
+            logger.warning("%s cannot accept: %s", port.name, error)
+            self._selector.unregister(listener)
+            later = self.clock.monotonic_ms() + 200
+            self.agenda.at(later, lambda _now: self._watch_listener(port, listener))
+
+    def _watch_listener(self, port: Port, listener: socket.socket) -> None:
+        if listener in port.listeners and listener not in self._selector.get_map():
+            self._selector.register(
+                listener, _READ, lambda _mask: self._accept(port, listener)
+            )
+
+    def _watch(self, connection: Connection) -> None:
+        """Let the selector watch for what can be done now."""
+        wanted = 0
+        if not connection.port.is_hung:
+            is_full = connection.out_bytes > self.limits.output_pause_bytes
+            if not (is_full or connection.backlog or connection.is_closing):
+                wanted |= _READ
+            if connection.out:
+                wanted |= _WRITE
+        if wanted == connection.mask:
+            return
+        if not connection.mask:
+            self._selector.register(
+                connection.sock, wanted, lambda mask: self._ready(connection, mask)
+            )
+        elif not wanted:
+            self._selector.unregister(connection.sock)
+        else:
+            data = self._selector.get_key(connection.sock).data
+            self._selector.modify(connection.sock, wanted, data)
+        connection.mask = wanted
+
+    def _watch_all(self, port: Port) -> None:
+        for connection in port.connections.values():
+            self._watch(connection)
+            self._dirty[connection.peer.number] = connection
+
+    def _ready(self, connection: Connection, mask: int) -> None:
+        number = connection.peer.number
+        if number not in self._by_peer or not connection.mask:
+            return  # closed, or hung, by what came before it in this turn
+        if mask & _WRITE:
+            self._dirty[number] = connection
+        if mask & _READ and connection.mask & _READ:
+            self._read(connection)
+
+    def _read(self, connection: Connection) -> None:
+        before = connection.pending_input_bytes
+        try:
+            frames = connection.receive(self._shared)
+        except (OSError, WireError) as error:
+            self._shared.take_pending()
+            self.input_bytes -= before
+            connection.rest = b""
+            logger.debug("%s closed: %s", connection.peer.address, error)
+            self._close(connection)
+            return
+        self.input_bytes += connection.pending_input_bytes - before
+        if frames is None or self.input_bytes > self.limits.input_max_bytes:
+            self._close(connection)
+            return
+        connection.last_ms = self.clock.monotonic_ms()
+        connection.backlog.extend(frames)
+        self._handle_backlog(connection)
+
+    def _handle_backlog(self, connection: Connection) -> None:
+        """Handle frames until the client has too many answers to read."""
+        backlog = connection.backlog
+        while (
+            backlog
+            and connection.peer.number in self._by_peer
+            and not (connection.is_closing or connection.port.is_hung)
+            and connection.out_bytes <= self.limits.output_pause_bytes
+        ):
+            handle_frame(self, connection, backlog.popleft())
+        if backlog:
+            self._dirty[connection.peer.number] = connection
+
+    def _write_out(self, connection: Connection, now_ms: int) -> None:
+        if connection.peer.number not in self._by_peer:
+            return
+        try:
+            connection.send(now_ms=now_ms)
+        except OSError:
+            self._close(connection)
+            return
+        if connection.out_bytes > self.limits.output_max_bytes:
+            logger.warning(
+                "%s closed: it reads no answers, %d bytes wait",
+                connection.peer.address,
+                connection.out_bytes,
+            )
+            self._close(connection)
+        elif connection.is_closing and not connection.out:
+            self._close(connection)
+        else:
+            if (
+                connection.backlog
+                and connection.out_bytes <= self.limits.output_pause_bytes
+            ):
+                self._waiting[connection.peer.number] = connection
+            self._watch(connection)
+
+    def _close(self, connection: Connection) -> None:
+        if self._forget(connection):
+            port = connection.port
+            self.drive(port, lambda core: core.closed(connection.peer, self.now()))
+
+    def _forget(self, connection: Connection) -> bool:
+        """Close the socket without telling the core; False when that was done."""
+        number = connection.peer.number
+        if self._by_peer.pop(number, None) is None:
+            return False
+        connection.port.connections.pop(number, None)
+        self._dirty.pop(number, None)
+        self._waiting.pop(number, None)
+        self.input_bytes -= connection.pending_input_bytes
+        if connection.mask:
+            self._selector.unregister(connection.sock)
+            connection.mask = 0
+        connection.sock.close()
+        return True
+
+    def _sweep(self, now: Now) -> None:
+        """Close who is idle, and who takes nothing of what waits for it."""
+        limits = self.limits
+        for connection in list(self._by_peer.values()):
+            if connection.port.is_hung:
+                continue
+            stalled_ms = now.monotonic_ms - connection.progress_ms
+            is_stalled = connection.out and stalled_ms > limits.output_stalled_ms_max
+            is_idle = now.monotonic_ms - connection.last_ms > limits.idle_ms_max
+            if is_stalled or is_idle:
+                self._close(connection)
+
+    def _begin_close(self) -> None:
+        self._is_closing = True
