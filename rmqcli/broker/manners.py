@@ -24,10 +24,73 @@ class Manners:
     #: a request with a binary header is answered in the same form
     answers_binary: bool = False
 
+    # sending
+    #: the code for a topic name or queue id that cannot be
+    invalid_parameter_code: int = 29
+    #: names of topics are looked at when sending
+    checks_topic_names: bool = True
+    #: RocketMQ's own topics cannot be written: 16
+    forbids_system_topics: bool = True
+    #: TBW102 cannot be written: 1
+    reserves_default_topic: bool = False
+    #: a message without body is refused: 1
+    refuses_empty_body: bool = True
+    #: UNIQ_KEY (where it is missing), MSG_REGION and TRACE_ON are stored too, and the
+    #: answer says UNIQ_KEY as transactionId
+    adds_unique_key_and_region: bool = True
+    #: WAIT is not stored
+    strips_wait: bool = False
+    #: a retry sent by a producer is dead with reconsumeTimes = max; else above it
+    dead_at_reconsume_times_max: bool = False
+    #: a retry sent by a producer is dead when its group holds queue locks
+    dead_while_group_holds_locks: bool = True
+    #: permissions of a new DLQ topic
+    dlq_perm: int = 6
+    #: a dead letter also has ORIGIN_MESSAGE_ID, and DELAY 0
+    marks_dead_letters: bool = True
+    #: SCHEDULE_TOPIC_XXXX is in the topic table
+    has_schedule_topic: bool = True
+    #: TIMER_* properties mean something; 5.x's own topics are there
+    has_timer: bool = True
+    #: a half and a committed message have __transactionId__
+    adds_transaction_id: bool = True
+    #: a committed message keeps REAL_TOPIC and REAL_QID
+    keeps_real_topic_of_transactions: bool = False
+
 
 LIKE_5_5_0: Final = Manners()
-LIKE_4_9_7: Final = Manners(name="4.9.7", version=V4_9_7, answers_binary=True)
-LIKE_4_6_0: Final = Manners(name="4.6.0", version=V4_6_0)
+LIKE_4_9_7: Final = Manners(
+    name="4.9.7",
+    version=V4_9_7,
+    answers_binary=True,
+    invalid_parameter_code=1,
+    refuses_empty_body=False,
+    adds_unique_key_and_region=False,
+    strips_wait=True,
+    dead_at_reconsume_times_max=True,
+    dead_while_group_holds_locks=False,
+    has_timer=False,
+    adds_transaction_id=False,
+    keeps_real_topic_of_transactions=True,
+)
+LIKE_4_6_0: Final = Manners(
+    name="4.6.0",
+    version=V4_6_0,
+    invalid_parameter_code=1,
+    checks_topic_names=False,
+    forbids_system_topics=False,
+    reserves_default_topic=True,
+    refuses_empty_body=False,
+    adds_unique_key_and_region=False,
+    dead_at_reconsume_times_max=True,
+    dead_while_group_holds_locks=False,
+    dlq_perm=2,
+    marks_dead_letters=False,
+    has_schedule_topic=False,
+    has_timer=False,
+    adds_transaction_id=False,
+    keeps_real_topic_of_transactions=True,
+)
 
 MANNERS: Final = {each.name: each for each in (LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0)}
 
