@@ -175,6 +175,11 @@ class Server:
         self._wake_in.close()
         self._wake_out.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closing
+
     def now(self) -> Now:
         """What time it is for the cores."""
         return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())

@@ -1,0 +1,174 @@
+"""Faults from a JSON file: the form that `rmq broker --faults FILE` takes.
+
+    {"faults": [
+      {"do": "answer", "answer_code": 14, "remark": "busy", "code": "PULL_MESSAGE",
+       "topic": "orders", "nth": 3, "times": 2},
+      {"do": "delay", "delay_ms": 500, "group": "billing"},
+      {"do": "disconnect", "code": 310, "is_handled": true, "broker": "broker-a"}
+    ]}
+
+`do` is answer, drop-request, drop-answer, delay, reorder, disconnect or corrupt
+(`part`: length, header or body). `code` is a request's number or Java name; `broker`,
+`group`, `topic`, `queue_id` narrow it down; it happens from the `nth` request on (1),
+`times` times (without end). Unknown keys are errors: a misspelt fault never happens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.faults import (
+    Action,
+    Match,
+    Rule,
+    answer,
+    corrupt,
+    delay,
+    disconnect,
+    drop_answer,
+    drop_request,
+    reorder,
+)
+from rmqcli.errors import ConfigError
+from rmqcli.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    import enum
+    from pathlib import Path
+
+_RULES_MAX: Final = 1_000
+_FILE_BYTES_MAX: Final = 1024 * 1024
+_MATCH_KEYS: Final = ("code", "broker", "group", "topic", "queue_id")
+#: keys that each action takes beside those of every fault
+_ACTION_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "answer": ("answer_code", "remark"),
+    "drop-request": (),
+    "drop-answer": (),
+    "delay": ("delay_ms",),
+    "reorder": (),
+    "disconnect": ("is_handled",),
+    "corrupt": ("part",),
+}
+_PARTS: Final = ("length", "header", "body")
+
+
+def read_fault_file(path: Path) -> list[Rule]:
+    """The faults in a file. Raises ConfigError naming file, fault and key."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read faults from {path}: {reason}") from error
+    if len(data) > _FILE_BYTES_MAX:
+        raise ConfigError(f"faults in {path} are over {_FILE_BYTES_MAX} bytes")
+    try:
+        return parse_faults(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"faults in {path} are not UTF-8") from error
+    except ConfigError as error:
+        raise ConfigError(
+            f"faults in {path}: {error.message}", hint=error.hint
+        ) from error
+
+
+def parse_faults(text: str) -> list[Rule]:
+    """The faults in a JSON text. Raises ConfigError."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not JSON: {error}") from error
+    rules = document.get("faults") if isinstance(document, dict) else None
+    if not isinstance(rules, list):
+        raise ConfigError(
+            "no list of faults", hint='write {"faults": [{"do": "delay", ...}]}'
+        )
+    if len(document) > 1:
+        other = next(key for key in document if key != "faults")
+        raise ConfigError(f"key {other!r} is unknown beside 'faults'")
+    if len(rules) > _RULES_MAX:
+        raise ConfigError(f"{len(rules)} faults are over the limit of {_RULES_MAX}")
+    return [_Fault(number, rule).rule() for number, rule in enumerate(rules, 1)]
+
+
+class _Fault:
+    """One entry of the list, read key by key."""
+
+    def __init__(self, number: int, value: object) -> None:
+        if not isinstance(value, dict):
+            raise ConfigError(f"fault {number} is not an object")
+        self.number = number
+        self.value: dict[str, object] = value
+
+    def rule(self) -> Rule:
+        do = self.text("do")
+        if do not in _ACTION_KEYS:
+            raise self.error(f"'do' is not one of {', '.join(_ACTION_KEYS)}")
+        known = {"do", "nth", "times", *_MATCH_KEYS, *_ACTION_KEYS[do]}
+        for key in self.value:
+            if key not in known:
+                raise self.error(f"key {key!r} is unknown for {do!r}")
+        match = Match(
+            code=self.code("code", RequestCode),
+            broker=self.text("broker"),
+            group=self.text("group"),
+            topic=self.text("topic"),
+            queue_id=self.number_of("queue_id", lowest=0),
+        )
+        nth = self.number_of("nth", lowest=1) or 1
+        times = self.number_of("times", lowest=1)
+        return Rule(match, self.action(do), nth=nth, times=times)
+
+    def action(self, do: str) -> Action:
+        if do == "answer":
+            code = self.code("answer_code", ResponseCode)
+            if code is None:
+                raise self.error("'answer_code' is missing")
+            return answer(code, self.text("remark"))
+        if do == "delay":
+            delay_ms = self.number_of("delay_ms", lowest=0)
+            if delay_ms is None:
+                raise self.error("'delay_ms' is missing")
+            return delay(delay_ms)
+        if do == "disconnect":
+            return disconnect(is_handled=self.flag("is_handled"))
+        if do == "corrupt":
+            part = self.text("part") or "header"
+            for known in _PARTS:
+                if part == known:
+                    return corrupt(known)
+            raise self.error(f"'part' is not one of {', '.join(_PARTS)}")
+        simple = {"drop-request": drop_request, "drop-answer": drop_answer}
+        return simple.get(do, reorder)()
+
+    def text(self, key: str) -> str | None:
+        value = self.value.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.error(f"{key!r} is not a text")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.value.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(f"{key!r} is neither true nor false")
+        return value
+
+    def number_of(self, key: str, *, lowest: int) -> int | None:
+        value = self.value.get(key)
+        if value is None:
+            return None
+        if type(value) is not int or not lowest <= value < 1 << 31:
+            raise self.error(f"{key!r} is not a number of {lowest} or more")
+        return value
+
+    def code(self, key: str, names: type[enum.IntEnum]) -> int | None:
+        """A code by number, or by RocketMQ's name for it."""
+        value = self.value.get(key)
+        if isinstance(value, str):
+            if value not in names.__members__:
+                raise self.error(f"{key!r} {value!r} is no name of RocketMQ's")
+            return int(names[value])
+        return self.number_of(key, lowest=0)
+
+    def error(self, what: str) -> ConfigError:
+        return ConfigError(f"fault {self.number}: {what}")
