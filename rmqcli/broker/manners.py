@@ -56,6 +56,8 @@ class Manners:
     adds_transaction_id: bool = True
     #: a committed message keeps REAL_TOPIC and REAL_QID
     keeps_real_topic_of_transactions: bool = False
+    #: how often undecided transactions are asked for
+    transaction_check_interval_ms: int = 30_000
 
 
 LIKE_5_5_0: Final = Manners()
@@ -72,6 +74,7 @@ LIKE_4_9_7: Final = Manners(
     has_timer=False,
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
+    transaction_check_interval_ms=60_000,
 )
 LIKE_4_6_0: Final = Manners(
     name="4.6.0",
@@ -90,6 +93,7 @@ LIKE_4_6_0: Final = Manners(
     has_timer=False,
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
+    transaction_check_interval_ms=60_000,
 )
 
 MANNERS: Final = {each.name: each for each in (LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0)}

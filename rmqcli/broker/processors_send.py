@@ -1,16 +1,50 @@
-"""Who answers the requests of producers, and of consumers that send back."""
+"""Who answers the requests of producers, and of consumers that send back.
+
+Source: `BrokerController.registerProcessor`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.send_message import send_message
+from rmqcli.broker.end_transaction import end_transaction
+from rmqcli.broker.request import Refusal
+from rmqcli.broker.send_back import send_back
+from rmqcli.broker.send_batch import send_batch
+from rmqcli.broker.send_message import ANSWER_FIELDS, send_message
 from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers_send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 
 if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
     from rmqcli.broker.processors import Processor
+    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.send_check import SendHeader
+
+
+def send(broker: Broker, request: Request) -> Reply:
+    """Store a message or a batch. Refusals say the region too, as RocketMQ's do."""
+    header: SendHeader
+    try:
+        if request.command.code == RequestCode.SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        if header.batch:
+            return send_batch(broker, request, header)
+        return send_message(broker, request, header)
+    except Refusal as refusal:
+        refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
+        raise
+
 
 SEND_PROCESSORS: dict[int, Processor] = {
-    RequestCode.SEND_MESSAGE: send_message,
-    RequestCode.SEND_MESSAGE_V2: send_message,
+    RequestCode.SEND_MESSAGE: send,
+    RequestCode.SEND_MESSAGE_V2: send,
+    RequestCode.SEND_BATCH_MESSAGE: send,
+    RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
+    RequestCode.END_TRANSACTION: end_transaction,
 }

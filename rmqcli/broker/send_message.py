@@ -25,12 +25,8 @@ from rmqcli.broker.send_check import (
 )
 from rmqcli.broker.topic_table import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.store.message_store import StoreError
-from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers_send import (
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-)
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers_send import SendMessageResponseHeader
 from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message_encode import MessageFields
 from rmqcli.wire.message_sys_flag import MULTI_TAGS
@@ -54,18 +50,8 @@ ANSWER_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _OWN_PROPERTIES_BYTES: Final = 1_024
 
 
-def send_message(broker: Broker, request: Request) -> Reply:
-    """Store one message and say where. Refusals carry the region too."""
-    try:
-        if request.command.code == RequestCode.SEND_MESSAGE:
-            return _send(broker, request, request.header(SendMessageRequestHeader))
-        return _send(broker, request, request.header(SendMessageRequestHeaderV2))
-    except Refusal as refusal:
-        refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
-        raise
-
-
-def _send(broker: Broker, request: Request, header: SendHeader) -> Reply:
+def send_message(broker: Broker, request: Request, header: SendHeader) -> Reply:
+    """Store one message and say where."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     body = need_body(broker, request.command.body)
@@ -77,7 +63,7 @@ def _send(broker: Broker, request: Request, header: SendHeader) -> Reply:
         body=body,
         queue_id=queue_id,
         flag=header.flag,
-        sys_flag=_sys_flag(header, config),
+        sys_flag=sys_flag_of(header, config),
         born_timestamp_ms=header.born_timestamp,
         born_host=request.peer.address,
         store_timestamp_ms=request.now.epoch_ms,
@@ -122,7 +108,7 @@ def add_own_properties(broker: Broker, properties: dict[str, str]) -> None:
         properties.pop(WAIT, None)
 
 
-def _sys_flag(header: SendHeader, config: TopicConfig) -> int:
+def sys_flag_of(header: SendHeader, config: TopicConfig) -> int:
     if config.topic_filter_type == "MULTI_TAG":
         return header.sys_flag | MULTI_TAGS
     return header.sys_flag

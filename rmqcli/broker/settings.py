@@ -35,7 +35,7 @@ class BrokerSettings:
     #: RocketMQ takes 40 % of the machine's memory.
     in_memory_bytes_max: int | None = None
     transaction_timeout_ms: int = 6_000
-    transaction_check_interval_ms: int = 30_000
+    transaction_check_interval_ms: int | None = None  # None: as the version does
     transaction_check_max: int = 15
     channel_expired_timeout_ms: int = 120_000
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

@@ -1,0 +1,94 @@
+"""Sending a batch: 320, and 310 that says it is one.
+
+Imitated: the batch becomes ordinary messages with neighbouring offsets, all or none;
+the broker's own properties are not added to them. Not imitated: batches that stay one
+record (topics of type BatchCQ).
+
+Source: `SendMessageProcessor.sendBatchMessage` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.delayed_message import delay_level
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.send_check import (
+    illegal_message,
+    need_body,
+    need_properties,
+    need_queue,
+    need_topic,
+)
+from rmqcli.broker.send_message import ANSWER_FIELDS, put_or_refuse, sys_flag_of
+from rmqcli.broker.topic_table import RETRY_PREFIX
+from rmqcli.errors import DecodeError
+from rmqcli.wire.batch import decode_batch
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers_send import SendMessageResponseHeader
+from rmqcli.wire.ids import encode_offset_msg_id
+from rmqcli.wire.message_encode import MessageFields
+from rmqcli.wire.message_sys_flag import transaction_type
+from rmqcli.wire.properties import UNIQ_KEY, parse_properties
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.send_check import SendHeader
+    from rmqcli.store.message_store import Appended
+
+
+def send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
+    """Store the batch's messages and say where: the ids, the first one's offset."""
+    config = need_topic(broker, request, header)
+    queue_id = need_queue(broker, header, config)
+    if header.topic.startswith(RETRY_PREFIX):
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"batch request does not support retry group {header.topic}",
+        )
+    body = need_body(broker, request.command.body)
+    outer = parse_properties(need_properties(broker, header.properties))
+    if transaction_type(header.sys_flag) or delay_level(outer) > 0:
+        raise illegal_message(broker)
+    try:
+        items = decode_batch(body)
+    except DecodeError as error:
+        raise illegal_message(broker) from error
+    sys_flag = sys_flag_of(header, config)
+    now = request.now
+    messages = [
+        MessageFields(
+            topic=header.topic,
+            body=item.body,
+            queue_id=queue_id,
+            flag=item.flag,
+            sys_flag=sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=request.peer.address,
+            store_timestamp_ms=now.epoch_ms,
+            store_host=broker.settings.address,
+            reconsume_times=header.reconsume_times or 0,
+            properties=item.properties,
+        )
+        for item in items
+    ]
+    places = put_or_refuse(broker, messages, now)
+    return _stored(broker, places, queue_id, outer.get(UNIQ_KEY))
+
+
+def _stored(
+    broker: Broker, places: list[Appended], queue_id: int, unique_key: str | None
+) -> Reply:
+    # The ids differ in their last 16 digits only.
+    host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
+    answers_key = broker.manners.adds_unique_key_and_region
+    return Reply(
+        header=SendMessageResponseHeader(
+            msg_id=",".join(f"{host}{each.commit_log_offset:016X}" for each in places),
+            queue_id=queue_id,
+            queue_offset=places[0].queue_offset,
+            transaction_id=unique_key if answers_key else None,
+        ),
+        ext_fields=ANSWER_FIELDS,
+    )
