@@ -96,6 +96,18 @@ COMMANDS = (
         "brokers",
         "List brokers with their addresses, versions and rates.",
     ),
+    CommandEntry(
+        "broker",
+        "rmqcli.cli.broker",
+        "broker",
+        "Run a name server and brokers, for development and tests.",
+    ),
+    CommandEntry(
+        "demo",
+        "rmqcli.cli.demo",
+        "demo",
+        "Run a guided tour of everything on an embedded cluster.",
+    ),
 )
 
 #: Help of the names that only hold other commands.
