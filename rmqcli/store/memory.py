@@ -6,13 +6,12 @@ ever full unless `capacity_bytes` says so.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.store.message_store import Appended, QueueUnit, StoreFullError
-from rmqcli.wire.message_encode import encode_message
+from rmqcli.wire.message_encode import encode_placed
 from rmqcli.wire.message_sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -61,16 +60,15 @@ class MemoryStore:
             if not _is_in_log_only(fields.sys_flag):
                 queue_offset = next_offsets.get(key, self._max_offset(key))
                 next_offsets[key] = queue_offset + 1
-            placed = dataclasses.replace(
+            record = encode_placed(
                 fields, queue_offset=queue_offset, commit_log_offset=at
             )
-            record = encode_message(placed)
-            made.append((placed, record, Appended(at, len(record), queue_offset)))
+            made.append((fields, record, Appended(at, len(record), queue_offset)))
             at += len(record)
         if self.capacity_bytes is not None and at - self._min > self.capacity_bytes:
             raise StoreFullError(f"store is full at {self.capacity_bytes} bytes")
-        for (placed, record, place), code in zip(made, tags_codes, strict=True):
-            self._keep(placed, record, place, code)
+        for (fields, record, place), code in zip(made, tags_codes, strict=True):
+            self._keep(fields, record, place, code)
         self._end = at
         return [place for _, _, place in made]
 

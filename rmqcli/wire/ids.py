@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 _ID_LENGTHS: Final = (32, 56)  # hex digits with an IPv4 and an IPv6 address
+_HOSTS_MAX: Final = 4096
+#: "ip:port" -> stored bytes, as a broker writes the same few with each message. Emptied
+#: when full.
+_host_bytes: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,15 @@ def host_bytes(host: str) -> bytes:
 
     Raises UsageError for anything else; names are not looked up.
     """
+    raw = _host_bytes.get(host)
+    if raw is None:
+        if len(_host_bytes) >= _HOSTS_MAX:
+            _host_bytes.clear()
+        raw = _host_bytes[host] = _parse_host(host)
+    return raw
+
+
+def _parse_host(host: str) -> bytes:
     import ipaddress
 
     ip, _, port = host.rpartition(":")

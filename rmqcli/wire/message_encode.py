@@ -25,6 +25,11 @@ TOPIC_BYTES_MAX: Final = {MAGIC_V1: 127, MAGIC_V2: 32767}
 
 _HEAD: Final = struct.Struct(">IIiiiqqiq")
 _TAIL: Final = struct.Struct(">iqi")
+_LONG: Final = struct.Struct(">q")
+_SHORT: Final = struct.Struct(">h")
+_TOPIC_HEADS: Final = {MAGIC_V1: struct.Struct(">b"), MAGIC_V2: struct.Struct(">h")}
+#: All but hosts, body, topic and properties with their lengths.
+_FIXED_BYTES: Final = _HEAD.size + _LONG.size + _TAIL.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,22 @@ def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
     Raises ValueError when topic or properties are too long for the version, and
     UsageError for a host that is no address.
     """
+    return encode_placed(
+        fields,
+        queue_offset=fields.queue_offset,
+        commit_log_offset=fields.commit_log_offset,
+        magic=magic,
+    )
+
+
+def encode_placed(
+    fields: MessageFields,
+    *,
+    queue_offset: int,
+    commit_log_offset: int,
+    magic: int | None = None,
+) -> bytes:
+    """As `encode_message`, with a place of its own: what a store gives each message."""
     topic = fields.topic.encode()
     if magic is None:
         magic = MAGIC_V1 if len(topic) <= TOPIC_BYTES_MAX[MAGIC_V1] else MAGIC_V2
@@ -66,36 +87,42 @@ def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
         raise ValueError(
             f"topic of {len(topic)} bytes is over {TOPIC_BYTES_MAX[magic]}"
         )
+    body = fields.body
     properties = _properties_bytes(fields.properties)
     born_host, store_host = host_bytes(fields.born_host), host_bytes(fields.store_host)
-    topic_length = struct.pack(">b" if magic == MAGIC_V1 else ">h", len(topic))
-    parts = (
-        born_host,
-        struct.pack(">q", fields.store_timestamp_ms),
-        store_host,
-        _TAIL.pack(
-            fields.reconsume_times,
-            fields.prepared_transaction_offset,
-            len(fields.body),
-        ),
-        fields.body,
-        topic_length,
-        topic,
-        struct.pack(">h", len(properties)),
-        properties,
-    )
+    topic_head = _TOPIC_HEADS[magic].pack(len(topic))
+    size = len(body) + len(topic_head) + len(topic) + 2 + len(properties)
+    size += _FIXED_BYTES + len(born_host) + len(store_host)
     head = _HEAD.pack(
-        _HEAD.size + sum(map(len, parts)),
+        size,
         magic,
-        crc32(fields.body) if fields.body_crc is None else fields.body_crc,
+        crc32(body) if fields.body_crc is None else fields.body_crc,
         fields.queue_id,
         fields.flag,
-        fields.queue_offset,
-        fields.commit_log_offset,
+        queue_offset,
+        commit_log_offset,
         _with_host_bits(fields.sys_flag, born_host, store_host),
         fields.born_timestamp_ms,
     )
-    return head + b"".join(parts)
+    stored_at = _LONG.pack(fields.store_timestamp_ms)
+    tail = _TAIL.pack(
+        fields.reconsume_times, fields.prepared_transaction_offset, len(body)
+    )
+    properties_head = _SHORT.pack(len(properties))
+    return b"".join(
+        (
+            head,
+            born_host,
+            stored_at,
+            store_host,
+            tail,
+            body,
+            topic_head,
+            topic,
+            properties_head,
+            properties,
+        )
+    )
 
 
 def _properties_bytes(properties: Mapping[str, str | None] | str | bytes) -> bytes:
