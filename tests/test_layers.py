@@ -25,7 +25,16 @@ MAY_IMPORT = {
     "broker": {"wire", "store"},
     "spark": {"wire", "transport", "api", "admin"},
     "testing": {"wire", "broker", "store"},
-    "cli": {"wire", "transport", "api", "admin", "spark", "credentials"},
+    "cli": {
+        "wire",
+        "transport",
+        "api",
+        "admin",
+        "spark",
+        "credentials",
+        "store",
+        "broker",
+    },
     "__init__": set(),
     "__main__": {"cli"},
 }

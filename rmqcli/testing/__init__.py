@@ -1,5 +1,34 @@
-"""For tests, ours and other people's: a clock that tests move."""
+"""For tests, ours and other people's: a cluster in the process, and a manual clock.
+
+`EmbeddedCluster`, and the constructors of `rmqcli.broker.faults`, are loaded when they
+are first asked for. The fixtures of pytest are in `rmqcli.testing.plugin`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rmqcli.testing.clock import ManualClock
 
-__all__ = ["ManualClock"]
+if TYPE_CHECKING:
+    from rmqcli.broker import faults
+    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.seeding import Seed
+
+__all__ = ["ClusterOptions", "EmbeddedCluster", "ManualClock", "Seed", "faults"]
+
+_HOMES = {
+    "ClusterOptions": "rmqcli.broker.cluster",
+    "EmbeddedCluster": "rmqcli.broker.cluster",
+    "Seed": "rmqcli.broker.seeding",
+}
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name == "faults":
+        return importlib.import_module("rmqcli.broker.faults")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

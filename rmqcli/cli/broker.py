@@ -1,0 +1,199 @@
+"""`rmq broker`: the embedded cluster as a process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqcli.cli.options import Common, choice_option, command_options
+from rmqcli.cli.output import Column, write_rows
+from rmqcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.faults import Rule
+
+COLUMNS = (
+    Column("server", "namesrv, or the broker's name"),
+    Column("address", "where it listens"),
+    Column("version", "the version that it behaves like"),
+    Column("store", "folder that keeps its messages; null: memory"),
+)
+#: The first broker's port counted from the name server's: 10911 for 9876.
+BROKER_PORT_DISTANCE = 10_911 - 9_876
+#: Room for each broker's VIP port, two below its own.
+_BROKER_PORT_STEP = 10
+_OPEN_FILES_WANTED = 65_536
+
+
+@command_options(fields=COLUMNS)
+def broker(
+    common: Common,
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the name server listens; the first broker at PORT+1035;"
+            " port 0: any free ones.",
+        ),
+    ] = "127.0.0.1:9876",
+    allow_remote: Annotated[
+        bool,
+        typer.Option(
+            "--allow-remote",
+            help="Allow --listen on an address that others reach; no passwords.",
+        ),
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Keep everything in this folder."),
+    ] = None,
+    flush: Annotated[
+        str,
+        choice_option(
+            choices=("async", "sync"),
+            help="Answer sends before or after they are on the disk.",
+        ),
+    ] = "async",
+    faults: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Let happen what this JSON file says."),
+    ] = None,
+    like: Annotated[
+        str,
+        choice_option(
+            choices=("4.6.0", "4.9.7", "5.5.0"), help="Version to behave like."
+        ),
+    ] = "5.5.0",
+    brokers: Annotated[
+        int, typer.Option(min=1, max=26, help="How many master brokers.")
+    ] = 1,
+    queues: Annotated[
+        int, typer.Option(min=1, max=1024, help="Queues of a topic made by sending.")
+    ] = 8,
+    vip_channel: Annotated[
+        bool,
+        typer.Option("--vip-channel", help="Listen two ports below each broker's too."),
+    ] = False,
+) -> None:
+    """Run a name server and brokers, for development and tests.
+
+    Example: rmq broker --store /tmp/rmq --listen 127.0.0.1:9876
+
+    Ends with exit code 0 on Ctrl-C or SIGTERM. It has no access control, one copy of
+    each message, and one thread: it is not for production.
+    """
+    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
+
+    host, port = parse_listen(listen, allow_remote=allow_remote)
+    options = ClusterOptions(
+        brokers=brokers,
+        queues=queues,
+        like=like,
+        store=None if store is None else Path(store),
+        flush="sync" if flush == "sync" else "async",
+        host=host,
+        namesrv_port=port,
+        broker_ports=broker_ports(port, brokers),
+        vip_channel=vip_channel,
+        settings={"default_topic_queue_nums": queues},
+    )
+    rules = _read_faults(faults)
+    _allow_many_connections()
+    with suppress(KeyboardInterrupt), EmbeddedCluster(options) as cluster:
+        for rule in rules:
+            cluster.faults.add_rule(rule)
+        _show(common, cluster, options)
+        threading.Event().wait()
+    common.messages.info("stopped")
+
+
+def parse_listen(text: str, *, allow_remote: bool) -> tuple[str, int]:
+    """Host and port to listen on. Raises UsageError.
+
+    Only an address of this machine alone is taken, unless `allow_remote`.
+    """
+    host, colon, port_text = text.rpartition(":")
+    if not colon or not (port_text.isascii() and port_text.isdigit()):
+        raise UsageError(
+            f"--listen {text!r} is not HOST:PORT", hint="for example 127.0.0.1:9876"
+        )
+    port = int(port_text[:6])
+    if port > 65_535:
+        raise UsageError(f"port {port_text} of --listen is not in 0..65535")
+    host = host.removeprefix("[").removesuffix("]") or "0.0.0.0"  # noqa: S104  # refused below, unless it is wanted
+    if not (allow_remote or is_loopback(host)):
+        raise UsageError(
+            f"--listen {text!r} can be reached from other machines, without a password",
+            hint="use 127.0.0.1, or add --allow-remote",
+        )
+    return host, port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`."""
+    import ipaddress  # this command alone needs it
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def broker_ports(namesrv_port: int, brokers: int) -> tuple[int, ...]:
+    """The brokers' ports for a name server's port. Raises UsageError over 65535."""
+    if not namesrv_port:
+        return ()
+    first = namesrv_port + BROKER_PORT_DISTANCE
+    ports = tuple(first + _BROKER_PORT_STEP * n for n in range(brokers))
+    if ports[-1] > 65_535:
+        raise UsageError(
+            f"broker port {ports[-1]}, for name server port {namesrv_port}, is over"
+            " 65535",
+            hint="choose a lower port, or 0 for any free ones",
+        )
+    return ports
+
+
+def _read_faults(path: str | None) -> list[Rule]:
+    if path is None:
+        return []
+    from rmqcli.broker.fault_file import read_fault_file
+
+    return read_fault_file(Path(path))
+
+
+def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> None:
+    store = None if options.store is None else str(options.store)
+    servers: list[tuple[str, str, str | None]] = [("namesrv", cluster.namesrv, None)]
+    servers += [(each.name, each.address, store) for each in cluster.brokers]
+    rows = [
+        {"server": name, "address": address, "version": options.like, "store": folder}
+        for name, address, folder in servers
+    ]
+    write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
+    sys.stdout.flush()
+    messages = common.messages
+    messages.info(f"ready: export NAMESRV_ADDR={cluster.namesrv}")
+    kept = "in memory, gone at the end" if store is None else f"in {store}"
+    messages.info(f"messages are kept {kept}; Ctrl-C stops it")
+    messages.info("for development and tests, not for production")
+
+
+def _allow_many_connections() -> None:
+    """Use all open files that this process may have: each connection takes one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_WANTED
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

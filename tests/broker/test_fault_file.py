@@ -1,0 +1,104 @@
+"""Faults from a file: what is written happens, and what is misspelt is an error."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from rmqcli.broker.fault_file import parse_faults, read_fault_file
+from rmqcli.broker.faults import (
+    Answer,
+    Corrupt,
+    Delay,
+    Disconnect,
+    Drop,
+    Match,
+    Reorder,
+)
+from rmqcli.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("entry", "action"),
+    [
+        ({"do": "answer", "answer_code": 14, "remark": "busy"}, Answer(14, "busy")),
+        ({"do": "answer", "answer_code": "SYSTEM_BUSY"}, Answer(2)),
+        ({"do": "drop-request"}, Drop(is_handled=False)),
+        ({"do": "drop-answer"}, Drop(is_handled=True)),
+        ({"do": "delay", "delay_ms": 500}, Delay(500)),
+        ({"do": "reorder"}, Reorder()),
+        ({"do": "disconnect"}, Disconnect(is_handled=False)),
+        ({"do": "disconnect", "is_handled": True}, Disconnect(is_handled=True)),
+        ({"do": "corrupt"}, Corrupt("header")),
+        ({"do": "corrupt", "part": "body"}, Corrupt("body")),
+    ],
+)
+def test_every_action(entry, action):
+    (rule,) = parse_faults(json.dumps({"faults": [entry]}))
+    assert rule.action == action
+    assert (rule.match, rule.nth, rule.times) == (Match(), 1, None)
+
+
+def test_what_it_is_for():
+    (rule,) = parse_faults(
+        '{"faults": [{"do": "reorder", "code": "PULL_MESSAGE", "broker": "broker-b",'
+        ' "group": "g", "topic": "t", "queue_id": 0, "nth": 3, "times": 2}]}'
+    )
+    assert rule.match == Match(
+        code=11, broker="broker-b", group="g", topic="t", queue_id=0
+    )
+    assert (rule.nth, rule.times) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no list of faults"),
+        ('{"faults": {}}', "no list of faults"),
+        ('{"faults": [], "x": 1}', "key 'x' is unknown"),
+        ('{"faults": [7]}', "fault 1 is not an object"),
+        ('{"faults": [{}]}', "fault 1: 'do' is not one of answer, "),
+        ('{"faults": [{"do": "explode"}]}', "fault 1: 'do' is not one of"),
+        (
+            '{"faults": [{"do": "reorder"}, {"do": "delay"}]}',
+            "fault 2: 'delay_ms' is m",
+        ),
+        ('{"faults": [{"do": "delay", "delay_ms": -1}]}', "'delay_ms' is not a number"),
+        ('{"faults": [{"do": "delay", "delay_ms": true}]}', "'delay_ms' is not a num"),
+        ('{"faults": [{"do": "delay", "delay_ms": 1, "nht": 3}]}', "key 'nht' is unkn"),
+        ('{"faults": [{"do": "reorder", "delay_ms": 1}]}', "unknown for 'reorder'"),
+        ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "'PUL' is no name"),
+        ('{"faults": [{"do": "reorder", "nth": 0}]}', "'nth' is not a number of 1"),
+        ('{"faults": [{"do": "answer"}]}', "'answer_code' is missing"),
+        ('{"faults": [{"do": "corrupt", "part": "x"}]}', "'part' is not one of"),
+        ('{"faults": [{"do": "reorder", "topic": 7}]}', "'topic' is not a text"),
+        ('{"faults": [{"do": "disconnect", "is_handled": 1}]}', "neither true nor fal"),
+    ],
+)
+def test_errors_say_which_fault_and_key(text, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_faults(text)
+
+
+def test_too_many_faults_are_refused():
+    text = json.dumps({"faults": [{"do": "reorder"}] * 1_001})
+    with pytest.raises(ConfigError, match="1001 faults are over the limit of 1000"):
+        parse_faults(text)
+
+
+def test_errors_name_the_file(tmp_path):
+    path = tmp_path / "faults.json"
+    with pytest.raises(ConfigError, match=r"faults\.json: no such file"):
+        read_fault_file(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="are not UTF-8"):
+        read_fault_file(path)
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"faults\.json: no list of faults"):
+        read_fault_file(path)
+    path.write_text('{"faults": [{"do": "reorder"}]}', encoding="utf-8")
+    assert len(read_fault_file(path)) == 1
