@@ -1,4 +1,4 @@
-"""Drives one core by hand: says what time it is, sends requests, keeps what comes out."""
+"""Drives one core by hand: says the time, sends requests, keeps what comes out."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from rmqcli.wire.header import Header
 
 EPOCH_MS = 1_700_000_000_000
+START = Now(0, EPOCH_MS)
 CLIENT = Peer(1, "127.0.0.1:40001")
 
 
 class Driver:
-    """A broker and the time it is there. `sent`: all that went to each peer's number."""
+    """A broker and the time it is there. `sent`: all that each peer number got."""
 
     def __init__(
         self,
         settings: BrokerSettings | None = None,
         *,
         store: MessageStore | None = None,
-        now: Now = Now(0, EPOCH_MS),
+        now: Now = START,
     ) -> None:
         self.now = now
         self.store = MemoryStore() if store is None else store
