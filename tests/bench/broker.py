@@ -37,7 +37,7 @@ IN_FLIGHT = 128
 class Served(NamedTuple):
     """A running `rmq broker`: its process and the first broker's address."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[str]
     address: str
     ready_ms: float
 

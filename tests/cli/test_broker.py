@@ -1,0 +1,127 @@
+"""`rmq broker`: prints where it listens, refuses what is unsafe, ends when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from rmqcli.cli.broker import broker_ports, parse_listen
+from rmqcli.cli.main import run
+from rmqcli.errors import UsageError
+from tests.broker.wire_client import WireClient
+
+CLUSTER_INFO, MAX_OFFSET = 106, 30
+
+
+@contextmanager
+def rmq_broker(*options):
+    """The process and its rows; killed at the end if it is still there."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "rmqcli",
+            "broker",
+            "--listen",
+            "127.0.0.1:0",
+            "-o",
+            "jsonl",
+            *options,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        first = json.loads(process.stdout.readline())
+        second = json.loads(process.stdout.readline())
+        yield process, [first, second]
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_listens_and_ends_when_told(signum):
+    with rmq_broker() as (process, (names, broker)):
+        assert names["server"] == "namesrv"
+        assert (broker["server"], broker["version"]) == ("broker-a", "5.5.0")
+        with WireClient(names["address"]) as client:
+            info = client.ask(CLUSTER_INFO)
+        assert broker["address"].encode() in info.body
+        process.send_signal(signum)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert f"export NAMESRV_ADDR={names['address']}" in said
+        assert "for development and tests, not for production" in said
+        assert "stopped" in said
+
+
+def test_faults_come_from_a_file(tmp_path):
+    path = tmp_path / "faults.json"
+    path.write_text(
+        '{"faults": [{"do": "answer", "answer_code": 2, "remark": "busy",'
+        ' "code": "GET_MAX_OFFSET"}]}',
+        encoding="utf-8",
+    )
+    with (
+        rmq_broker("--faults", str(path)) as (_, rows),
+        WireClient(rows[1]["address"]) as client,
+    ):
+        answer = client.ask(MAX_OFFSET, topic="t", queueId=0)
+        assert (answer.code, answer.remark) == (2, "busy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--listen", "0.0.0.0:9876"], 2, "can be reached from other machines"),
+        (["--listen", ":9876"], 2, "can be reached from other machines"),
+        (["--listen", "[::]:9876"], 2, "can be reached from other machines"),
+        (["--listen", "example.org:9876"], 2, "can be reached from other machines"),
+        (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
+        (["--listen", "127.0.0.1:70000"], 2, "is not in 0..65535"),
+        (["--listen", "127.0.0.1:65000"], 2, "broker port 66035"),
+        (["--like", "4.5.0"], 2, "4.5.0"),
+        (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
+    ],
+)
+def test_what_is_refused(arguments, code, message, capsys):
+    assert run(["broker", *arguments]) == code
+    _, said = capsys.readouterr()
+    assert message in said
+
+
+def test_a_taken_port_is_one_clear_error(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        if port > 60_000:
+            pytest.skip("no room for the broker's port above this one")
+        assert run(["broker", "--listen", f"127.0.0.1:{port}"]) == 5
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert f"cannot listen on 127.0.0.1:{port}: the port is taken" in said
+    assert "hint:" in said
+
+
+def test_listening_for_others_must_be_allowed():
+    assert parse_listen("0.0.0.0:0", allow_remote=True) == ("0.0.0.0", 0)
+    assert parse_listen(":9876", allow_remote=True) == ("0.0.0.0", 9876)
+    assert parse_listen("[::1]:9876", allow_remote=False) == ("::1", 9876)
+    assert parse_listen("localhost:1", allow_remote=False) == ("localhost", 1)
+
+
+def test_broker_ports_follow_from_the_name_server_s():
+    assert broker_ports(9876, 3) == (10911, 10921, 10931)
+    assert broker_ports(0, 3) == ()
+    with pytest.raises(UsageError):
+        broker_ports(64_490, 3)

@@ -1,0 +1,78 @@
+"""The fixtures that other projects get, and that they cost nothing unless used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+PLUGIN = ["-p", "rmqcli.testing.plugin", "-p", "no:cacheprovider"]
+
+
+def run_pytest(folder, text, *options):
+    """Run one test file in a process of its own, as another project would."""
+    path = folder / "test_it.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *options]
+    installed = "rmqcli = " in _entry_points()
+    return subprocess.run(
+        [*command, *([] if installed else PLUGIN), str(path)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _entry_points():
+    from importlib.metadata import entry_points
+
+    return "".join(
+        f"{each.name} = {each.value}\n" for each in entry_points(group="pytest11")
+    )
+
+
+def test_the_fixtures_work_in_another_project(tmp_path):
+    done = run_pytest(
+        tmp_path,
+        """
+        def test_one(rmq_cluster, rmq_topic):
+            placed = rmq_cluster.send(rmq_topic, ["a", "b"])
+            assert [p.broker_name for p in placed] == ["broker-a", "broker-a"]
+
+        def test_several(rmq_cluster_factory, rmq_clock):
+            first = rmq_cluster_factory(brokers=2, like="4.6.0", clock=rmq_clock)
+            second = rmq_cluster_factory()
+            assert first.namesrv != second.namesrv
+            first.advance(1_000)
+
+        def test_nothing_is_left():
+            import threading
+            assert [t.name for t in threading.enumerate()] == ["MainThread"]
+        """,
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:xdist",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+def test_a_test_that_asks_for_none_loads_nothing(tmp_path):
+    done = run_pytest(
+        tmp_path,
+        """
+        import sys
+
+        def test_it():
+            loaded = {name for name in sys.modules if name.startswith("rmqcli")}
+            assert loaded <= {
+                "rmqcli", "rmqcli.testing", "rmqcli.testing.plugin",
+                "rmqcli.testing.clock",
+            }
+        """,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
