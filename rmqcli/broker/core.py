@@ -130,10 +130,16 @@ class Broker:
         code: int,
         header: Header | None = None,
         *,
+        ext_fields: dict[str, str] | None = None,
         body: bytes = b"",
         oneway: bool = True,
     ) -> int:
-        """Send a request of the broker's own to a client; returns its opaque."""
+        """Send a request of the broker's own to a client; returns its opaque.
+
+        `ext_fields` come on top of the header's.
+        """
+        fields = {} if header is None else to_ext_fields(header)
+        fields |= ext_fields or {}
         self._opaque += 1
         self._out.append(
             Send(
@@ -144,7 +150,7 @@ class Broker:
                     version=self.manners.version,
                     opaque=self._opaque,
                     flag=ONEWAY_FLAG if oneway else 0,
-                    ext_fields={} if header is None else to_ext_fields(header),
+                    ext_fields=fields,
                     body=body,
                 ),
             )
