@@ -48,6 +48,8 @@ def need_topic(broker: Broker, request: Request, header: SendHeader) -> TopicCon
     """
     topic, manners = header.topic, broker.manners
     _need_int32(header)
+    if header.sys_flag & INNER_BATCH:
+        raise illegal_message(broker)  # only for topics whose queues hold batches
     config = broker.topics.get(topic)
     if manners.checks_topic_names and config is None:
         fault = topic_name_fault(topic)
@@ -154,8 +156,6 @@ def not_stored(error: StoreError) -> Refusal:
 
 def _need_int32(header: SendHeader) -> None:
     """Refuse numbers that Java reads as `int` and that are none, as it does."""
-    if header.sys_flag & INNER_BATCH:
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal")
     for value in (
         header.queue_id,
         header.sys_flag,
