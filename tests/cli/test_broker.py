@@ -23,18 +23,9 @@ CLUSTER_INFO, MAX_OFFSET = 106, 30
 @contextmanager
 def rmq_broker(*options):
     """The process and its rows; killed at the end if it is still there."""
+    where = ["--listen", "127.0.0.1:0", "-o", "jsonl"]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "rmqcli",
-            "broker",
-            "--listen",
-            "127.0.0.1:0",
-            "-o",
-            "jsonl",
-            *options,
-        ],
+        [sys.executable, "-m", "rmqcli", "broker", *where, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
