@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.agenda import Agenda
+from rmqcli.broker.answers import answer_to
 from rmqcli.broker.client_table import ClientTable
 from rmqcli.broker.consumer_offsets import ConsumerOffsets
 from rmqcli.broker.effects import Close, Effect, Peer, Send
@@ -24,7 +25,7 @@ from rmqcli.broker.schedule_service import ScheduleMessageService
 from rmqcli.broker.topic_table import TopicTable
 from rmqcli.broker.transactions import Transactions
 from rmqcli.wire.codes import LanguageCode, ResponseCode
-from rmqcli.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
 if TYPE_CHECKING:
@@ -105,24 +106,9 @@ class Broker:
 
     def answer(self, request: Request, reply: Reply) -> None:
         """Answer a request, now or later; a one-way request gets no answer."""
-        command = request.command
-        if command.is_oneway:
-            return
-        fields = {} if reply.header is None else to_ext_fields(reply.header)
-        if reply.ext_fields:
-            fields |= reply.ext_fields
-        answer = RemotingCommand(
-            code=int(reply.code),
-            language=int(LanguageCode.JAVA),
-            version=self.manners.version,
-            opaque=command.opaque,
-            flag=RESPONSE_FLAG,
-            remark=reply.remark,
-            ext_fields=fields,
-            body=reply.body,
-        )
-        is_binary = request.is_binary and self.manners.answers_binary
-        self._out.append(Send(request.peer, answer, is_binary))
+        send = answer_to(request, reply, self.manners)
+        if send is not None:
+            self._out.append(send)
 
     def push(
         self,

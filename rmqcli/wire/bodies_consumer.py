@@ -163,6 +163,13 @@ def parse_producer_connection(body: bytes) -> tuple[Connection, ...]:
     return _connections(load_object(body, "producer connections"))
 
 
+def encode_producer_connection(connections: Iterable[Connection]) -> bytes:
+    """The body of an answer to GET_PRODUCER_CONNECTION_LIST."""
+    return fastjson.dumps(
+        {"connectionSet": list(map(_connection_json, connections))}
+    ).encode()
+
+
 def parse_consumer_running_info(body: bytes) -> ConsumerRunningInfo:
     """The answer to GET_CONSUMER_RUNNING_INFO (307)."""
     data = load_object(body, "consumer running info")

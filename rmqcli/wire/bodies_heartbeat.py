@@ -58,12 +58,14 @@ class HeartbeatData:
     """Everything a client is, once a heartbeat.
 
     The broker forgets the topics that are not in it. The fingerprint of 5.1.3 is never
-    sent: it would switch the broker to another protocol.
+    sent: it would switch the broker to another protocol. `without_sub` is only read:
+    the subscriptions are left out because they are as before.
     """
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerData, ...] = ()
+    without_sub: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ def parse_heartbeat(body: bytes) -> HeartbeatData:
             for item in get_objects(data, "producerDataSet")
         ),
         consumers=tuple(map(_consumer, get_objects(data, "consumerDataSet"))),
+        without_sub=get_bool(data, "withoutSub"),
     )
 
 
