@@ -12,11 +12,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
-from rmqcli.broker.topic_table import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqcli.broker.topic_table import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TOPIC_LENGTH_MAX,
+)
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message_sys_flag import TRANSACTION_PREPARED, transaction_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.broker.core import Broker
     from rmqcli.broker.now import Now
     from rmqcli.wire.message_encode import MessageFields
@@ -35,6 +41,7 @@ _DELAY_MS: Final = "TIMER_DELAY_MS"
 _TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
 _DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 _DIGITS_MAX: Final = 18
+_QUEUE_DIGITS_MAX: Final = 9
 
 
 def redirected(
@@ -68,6 +75,17 @@ def delay_level(properties: dict[str, str]) -> int:
     if text is None:
         return 0
     return _number(text, DELAY, ResponseCode.SYSTEM_ERROR)
+
+
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Topic and queue id that a waiting message belongs to; None when it says none."""
+    topic = properties.get(REAL_TOPIC)
+    queue_id = properties.get(REAL_QID, "")
+    if not topic or len(topic.encode()) > TOPIC_LENGTH_MAX:
+        return None
+    if not queue_id.isdecimal() or len(queue_id) > _QUEUE_DIGITS_MAX:
+        return None
+    return topic, int(queue_id)
 
 
 def _timed(

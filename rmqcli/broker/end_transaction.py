@@ -12,7 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.delayed_message import REAL_QID, REAL_TOPIC, redirected
+from rmqcli.broker.delayed_message import (
+    REAL_QID,
+    REAL_TOPIC,
+    real_place,
+    redirected,
+)
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.send_check import not_stored
 from rmqcli.broker.send_message import put_or_refuse
@@ -83,10 +88,10 @@ def _commit(
     half: StoredMessage,
 ) -> None:
     properties = dict(half.properties)
-    topic = properties.get(REAL_TOPIC)
-    queue_id = properties.get(REAL_QID, "")
-    if not topic or not queue_id.isdecimal():
+    place = real_place(properties)
+    if place is None:
         raise _refusal("Find prepared transaction message failed")
+    topic, queue_id = place
     if not broker.manners.keeps_real_topic_of_transactions:
         del properties[REAL_TOPIC], properties[REAL_QID]
     fields = dataclasses.replace(
@@ -95,7 +100,7 @@ def _commit(
             half,
             request.now,
             topic=topic,
-            queue_id=int(queue_id),
+            queue_id=queue_id,
             properties=properties,
         ),
         sys_flag=with_transaction_type(half.sys_flag, header.commit_or_rollback),

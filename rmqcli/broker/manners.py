@@ -59,6 +59,21 @@ class Manners:
     #: how often undecided transactions are asked for
     transaction_check_interval_ms: int = 30_000
 
+    # administration
+    #: bodies and config files have what 5.x added: attributes, pullOffset, stateVersion,
+    #: forbiddenTable, totals beside lists
+    has_bodies_of_5: bool = True
+    #: 222 sets offsets at the broker; else it pushes 220 to the members, 206 for none
+    resets_at_broker: bool = True
+    #: a group that was deleted without cleanOffset is there again, with defaults
+    recreates_deleted_group: bool = True
+    #: system topics can be neither set nor deleted by admins
+    protects_system_topics: bool = True
+    #: deleting a topic deletes its offsets
+    deletes_offsets_of_topics: bool = True
+    #: CID_RMQ_SYS_TRANS is built in
+    has_transaction_group: bool = True
+
 
 LIKE_5_5_0: Final = Manners()
 LIKE_4_9_7: Final = Manners(
@@ -75,6 +90,11 @@ LIKE_4_9_7: Final = Manners(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
+    has_bodies_of_5=False,
+    resets_at_broker=False,
+    recreates_deleted_group=False,
+    deletes_offsets_of_topics=False,
+    has_transaction_group=False,
 )
 LIKE_4_6_0: Final = Manners(
     name="4.6.0",
@@ -94,6 +114,12 @@ LIKE_4_6_0: Final = Manners(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
+    has_bodies_of_5=False,
+    resets_at_broker=False,
+    recreates_deleted_group=False,
+    deletes_offsets_of_topics=False,
+    has_transaction_group=False,
+    protects_system_topics=False,
 )
 
 MANNERS: Final = {each.name: each for each in (LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0)}

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.delayed_message import REAL_QID, REAL_TOPIC
-from rmqcli.broker.put_message import put_messages
-from rmqcli.broker.stored_copy import copy_fields
+from rmqcli.broker.delayed_message import real_place
+from rmqcli.broker.stored_copy import copy_fields, put_copies
 from rmqcli.broker.timer_service import TimerService
 from rmqcli.broker.topic_table import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError
@@ -110,21 +109,15 @@ class ScheduleMessageService:
             for message in decode_messages(record):
                 if isinstance(message, DecodeFailure):
                     continue
-                properties = message.properties
-                topic = properties.get(REAL_TOPIC)
-                queue_id = properties.get(REAL_QID, "")
-                if topic and queue_id.isdecimal() and len(queue_id) < 10:
+                place = real_place(message.properties)
+                if place is not None:
+                    topic, queue_id = place
                     messages.append(
                         copy_fields(
-                            self._broker,
-                            message,
-                            now,
-                            topic=topic,
-                            queue_id=int(queue_id),
+                            self._broker, message, now, topic=topic, queue_id=queue_id
                         )
                     )
-        if messages:
-            put_messages(self._broker, messages, now)
+        put_copies(self._broker, messages, now)
 
 
 def parse_levels(text: str) -> list[int]:

@@ -22,8 +22,7 @@ from rmqcli.broker.send_check import (
 )
 from rmqcli.broker.send_message import ANSWER_FIELDS, put_or_refuse, sys_flag_of
 from rmqcli.broker.topic_table import RETRY_PREFIX
-from rmqcli.errors import DecodeError
-from rmqcli.wire.batch import decode_batch
+from rmqcli.wire.batch import split_batch
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers_send import SendMessageResponseHeader
 from rmqcli.wire.ids import encode_offset_msg_id
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.send_check import SendHeader
     from rmqcli.store.message_store import Appended
+    from rmqcli.wire.batch import ItemSpan
 
 
 def send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
@@ -51,30 +51,41 @@ def send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
     outer = parse_properties(need_properties(broker, header.properties))
     if transaction_type(header.sys_flag) or delay_level(outer) > 0:
         raise illegal_message(broker)
-    try:
-        items = decode_batch(body)
-    except DecodeError as error:
-        raise illegal_message(broker) from error
-    sys_flag = sys_flag_of(header, config)
-    now = request.now
-    messages = [
-        MessageFields(
-            topic=header.topic,
-            body=item.body,
-            queue_id=queue_id,
-            flag=item.flag,
-            sys_flag=sys_flag,
-            born_timestamp_ms=header.born_timestamp,
-            born_host=request.peer.address,
-            store_timestamp_ms=now.epoch_ms,
-            store_host=broker.settings.address,
-            reconsume_times=header.reconsume_times or 0,
-            properties=item.properties,
-        )
-        for item in items
-    ]
-    places = put_or_refuse(broker, messages, now)
+    spans, fault = split_batch(body)
+    if fault:
+        raise illegal_message(broker)
+    shared = MessageFields(
+        topic=header.topic,
+        queue_id=queue_id,
+        sys_flag=sys_flag_of(header, config),
+        born_timestamp_ms=header.born_timestamp,
+        born_host=request.peer.address,
+        store_timestamp_ms=request.now.epoch_ms,
+        store_host=broker.settings.address,
+        reconsume_times=header.reconsume_times or 0,
+    )
+    messages = [_item(body, span, shared) for span in spans]
+    places = put_or_refuse(broker, messages, request.now)
     return _stored(broker, places, queue_id, outer.get(UNIQ_KEY))
+
+
+def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
+    # Properties are stored byte for byte, as RocketMQ does.
+    properties = body[span.properties_at : span.end]
+    return MessageFields(
+        topic=shared.topic,
+        body=body[span.body_at : span.body_end],
+        queue_id=shared.queue_id,
+        flag=span.flag,
+        sys_flag=shared.sys_flag,
+        born_timestamp_ms=shared.born_timestamp_ms,
+        born_host=shared.born_host,
+        store_timestamp_ms=shared.store_timestamp_ms,
+        store_host=shared.store_host,
+        reconsume_times=shared.reconsume_times,
+        properties=parse_properties(properties),
+        properties_bytes=properties,
+    )
 
 
 def _stored(

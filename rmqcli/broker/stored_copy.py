@@ -8,8 +8,10 @@ Source: `ScheduleMessageService.messageTimeup`, `TimerMessageStore.convertMessag
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.put_message import put_messages
 from rmqcli.wire.message import decode_messages
 from rmqcli.wire.message_encode import MessageFields
 from rmqcli.wire.message_record import DecodeFailure
@@ -60,3 +62,18 @@ def copy_fields(
         ),
         properties=message.properties if properties is None else properties,
     )
+
+
+def put_copies(broker: Broker, messages: list[MessageFields], now: Now) -> None:
+    """Store copies; one that no record can hold is left out, there is nobody to tell.
+
+    Raises StoreError.
+    """
+    if not messages:
+        return
+    try:
+        put_messages(broker, messages, now)
+    except ValueError:
+        for each in messages:
+            with contextlib.suppress(ValueError):
+                put_messages(broker, [each], now)

@@ -14,14 +14,12 @@ import heapq
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.delayed_message import (
-    REAL_QID,
-    REAL_TOPIC,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
+    real_place,
 )
-from rmqcli.broker.put_message import put_messages
-from rmqcli.broker.stored_copy import copy_fields, look_message
+from rmqcli.broker.stored_copy import copy_fields, look_message, put_copies
 from rmqcli.broker.topic_table import TIMER_TOPIC
 from rmqcli.store.message_store import StoreError
 
@@ -80,11 +78,11 @@ class TimerService:
         message = look_message(self._broker, commit_log_offset)
         if message is None:
             return  # its log file is gone
-        properties = dict(message.properties)
-        topic = properties.get(REAL_TOPIC)
-        queue_id = properties.get(REAL_QID, "")
-        if not topic or not queue_id.isdecimal():
+        place = real_place(message.properties)
+        if place is None:
             return
+        topic, queue_id = place
+        properties = dict(message.properties)
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
         properties["TIMER_DEQUEUE_MS"] = str(now.epoch_ms)
         fields = copy_fields(
@@ -92,10 +90,10 @@ class TimerService:
             message,
             now,
             topic=topic,
-            queue_id=int(queue_id),
+            queue_id=queue_id,
             properties=properties,
         )
-        put_messages(self._broker, [fields], now)
+        put_copies(self._broker, [fields], now)
 
     def _recover(self) -> None:
         """Find what waited when the broker stopped."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.delayed_message import REAL_QID, REAL_TOPIC
+from rmqcli.broker.delayed_message import real_place
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers_client import CheckTransactionStateRequestHeader
 from rmqcli.wire.message_encode import MessageFields, encode_message
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def push_check(broker: Broker, half: StoredMessage) -> None:
     """Ask one producer of the message's group; without any, nobody is asked."""
     properties = half.properties
-    group, topic = properties.get("PGROUP"), properties.get(REAL_TOPIC)
-    queue_id = properties.get(REAL_QID, "")
-    if not group or not topic or not queue_id.isdecimal():
+    group, place = properties.get("PGROUP"), real_place(properties)
+    if not group or place is None:
         return
+    topic, queue_id = place
     peer = broker.clients.any_producer_peer(group)
     if peer is None:
         return
@@ -32,7 +32,7 @@ def push_check(broker: Broker, half: StoredMessage) -> None:
         MessageFields(
             topic=topic,
             body=half.raw_body,
-            queue_id=int(queue_id),
+            queue_id=queue_id,
             queue_offset=half.queue_offset,
             commit_log_offset=half.commit_log_offset,
             flag=half.flag,

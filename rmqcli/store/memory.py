@@ -51,42 +51,53 @@ class MemoryStore:
     def append(
         self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
     ) -> list[Appended]:
-        made: list[tuple[MessageFields, bytes, Appended]] = []
+        records: list[bytes] = []
+        places: list[Appended] = []
         at = self._end
         next_offsets: dict[tuple[str, int], int] = {}
         for fields in messages:
-            key = (fields.topic, fields.queue_id)
             queue_offset = 0
             if not _is_in_log_only(fields.sys_flag):
-                queue_offset = next_offsets.get(key, self._max_offset(key))
+                key = (fields.topic, fields.queue_id)
+                known = next_offsets.get(key)
+                queue_offset = self._max_offset(key) if known is None else known
                 next_offsets[key] = queue_offset + 1
             record = encode_placed(
                 fields, queue_offset=queue_offset, commit_log_offset=at
             )
-            made.append((fields, record, Appended(at, len(record), queue_offset)))
-            at += len(record)
+            size_bytes = len(record)
+            records.append(record)
+            places.append(Appended(at, size_bytes, queue_offset))
+            at += size_bytes
         if self.capacity_bytes is not None and at - self._min > self.capacity_bytes:
             raise StoreFullError(f"store is full at {self.capacity_bytes} bytes")
-        for (fields, record, place), code in zip(made, tags_codes, strict=True):
-            self._keep(fields, record, place, code)
+        for fields, record, place, code in zip(
+            messages, records, places, tags_codes, strict=True
+        ):
+            self._records[place.commit_log_offset] = record
+            if not _is_in_log_only(fields.sys_flag):
+                self._dispatch(fields, place, code)
         self._end = at
-        return [place for _, _, place in made]
+        return places
 
-    def _keep(
-        self, fields: MessageFields, record: bytes, place: Appended, tags_code: int
-    ) -> None:
-        self._records[place.commit_log_offset] = record
-        if _is_in_log_only(fields.sys_flag):
+    def _dispatch(self, fields: MessageFields, place: Appended, tags_code: int) -> None:
+        topic, at = fields.topic, place.commit_log_offset
+        queue = self._queues.get((topic, fields.queue_id))
+        if queue is None:
+            queue = self._queues[topic, fields.queue_id] = _Queue()
+        queue.units.append(QueueUnit(at, place.size_bytes, tags_code))
+        properties = fields.properties
+        if isinstance(properties, (str, bytes)):
             return
-        queue = self._queues.setdefault((fields.topic, fields.queue_id), _Queue())
-        queue.units.append(
-            QueueUnit(place.commit_log_offset, place.size_bytes, tags_code)
-        )
-        if not isinstance(fields.properties, (str, bytes)):
-            keys = (fields.properties.get("KEYS") or "").split(" ")
-            for key in {*keys, fields.properties.get("UNIQ_KEY") or ""} - {""}:
-                entries = self._index.setdefault((fields.topic, key), [])
-                entries.append((fields.store_timestamp_ms, place.commit_log_offset))
+        entry = (fields.store_timestamp_ms, at)
+        index = self._index
+        unique_key = properties.get("UNIQ_KEY")
+        if unique_key:
+            index.setdefault((topic, unique_key), []).append(entry)
+        keys = properties.get("KEYS")
+        if keys:
+            for key in {*keys.split(" ")} - {"", unique_key}:
+                index.setdefault((topic, key), []).append(entry)
 
     def flush(self) -> None:
         """Nothing to do: memory is all there is."""

@@ -32,9 +32,13 @@ _TOPIC_HEADS: Final = {MAGIC_V1: struct.Struct(">b"), MAGIC_V2: struct.Struct(">
 _FIXED_BYTES: Final = _HEAD.size + _LONG.size + _TAIL.size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MessageFields:
     """What a record is made of. `body` is written as it is: deflate it before.
+
+    Treat as immutable: a frozen one costs twice as much, and a broker makes one for
+    each message. `properties_bytes` says how `properties` are written, where their
+    bytes are known.
 
     Hosts are "ip:port" or "[ipv6]:port"; the two host bits of `sys_flag` follow from
     them, whatever is given. `body_crc` None means: that of `body`. `properties` may be
@@ -56,6 +60,7 @@ class MessageFields:
     prepared_transaction_offset: int = 0
     body_crc: int | None = None
     properties: Mapping[str, str | None] | str | bytes = field(default_factory=dict)
+    properties_bytes: bytes | None = None
 
 
 def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
@@ -88,7 +93,11 @@ def encode_placed(
             f"topic of {len(topic)} bytes is over {TOPIC_BYTES_MAX[magic]}"
         )
     body = fields.body
-    properties = _properties_bytes(fields.properties)
+    properties = _properties_bytes(
+        fields.properties
+        if fields.properties_bytes is None
+        else fields.properties_bytes
+    )
     born_host, store_host = host_bytes(fields.born_host), host_bytes(fields.store_host)
     topic_head = _TOPIC_HEADS[magic].pack(len(topic))
     size = len(body) + len(topic_head) + len(topic) + 2 + len(properties)
