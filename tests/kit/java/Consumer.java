@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <p>The single argument is a JSON object: namesrv, group, topic, subExpression, from
  * (FIRST|LAST|epoch ms), orderly, broadcast, slowMs, block, failTimes, stopAfter, persistMs,
- * pullBatchSize, consumeThreads, clientId. Prints {"event":"started"} once it runs. Standard
+ * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId. Prints {"event":"started"} once it runs. Standard
  * input: "go" releases a blocked listener; "stop", or its end, shuts the consumer down, which
  * commits its offsets.
  */
@@ -87,6 +87,9 @@ public final class Consumer {
         }
         consumer.setPersistConsumerOffsetInterval(Json.number(options, "persistMs"));
         consumer.setPullBatchSize(Json.number(options, "pullBatchSize"));
+        if (options.get("maxReconsumeTimes") != null) {
+            consumer.setMaxReconsumeTimes(Json.number(options, "maxReconsumeTimes"));
+        }
         consumer.setConsumeThreadMin(Json.number(options, "consumeThreads"));
         consumer.setConsumeThreadMax(Json.number(options, "consumeThreads"));
     }

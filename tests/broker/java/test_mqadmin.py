@@ -1,0 +1,108 @@
+"""mqadmin takes the embedded cluster for RocketMQ: what it prints is right."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+
+from tests.kit.java_program import JavaConsumer, java_producer, mqadmin
+
+pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
+
+
+@pytest.fixture(scope="module")
+def orders(embedded):
+    """Ten messages, three of them with the key `order-1`, and what Java said of each."""
+    topic = embedded.create_topic(queues=1)
+    specs = [
+        {
+            "topic": topic,
+            "bodyB64": base64.b64encode(b"order %d" % number).decode(),
+            "tags": "Paid",
+            "keys": f"order-{number % 4}",
+            "brokerName": "broker-a",
+            "queueId": 0,
+        }
+        for number in range(10)
+    ]
+    return topic, java_producer(embedded, specs)
+
+
+def test_cluster_list(embedded):
+    printed = mqadmin(embedded, "clusterList")
+    for broker in embedded.cluster.brokers:
+        assert re.search(rf"DefaultCluster\s+{broker.name}\s+0\s+127", printed), printed
+
+
+def test_topic_list_route_and_status(embedded, orders):
+    topic, _ = orders
+    assert topic in mqadmin(embedded, "topicList").split()
+    route = mqadmin(embedded, "topicRoute", "-t", topic)
+    assert '"brokerName":"broker-a"' in route.replace(" ", "")
+    status = mqadmin(embedded, "topicStatus", "-t", topic)
+    assert re.search(r"broker-a\s+0\s+0\s+10\s+20\d\d-", status), status
+
+
+def test_topics_are_made_and_deleted(embedded):
+    topic = "made-by-mqadmin"
+    mqadmin(embedded, "updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "3")
+    route = mqadmin(embedded, "topicRoute", "-t", topic)
+    assert '"readQueueNums":3' in route.replace(" ", "")
+    mqadmin(embedded, "deleteTopic", "-c", "DefaultCluster", "-t", topic)
+    assert topic not in mqadmin(embedded, "topicList").split()
+
+
+def test_messages_by_id_and_key(embedded, orders):
+    topic, sent = orders
+    by_id = mqadmin(embedded, "queryMsgById", "-i", sent[3]["offsetMsgId"])
+    assert re.search(r"Queue Offset:\s+3\b", by_id), by_id
+    by_key = mqadmin(embedded, "queryMsgByKey", "-t", topic, "-k", "order-1")
+    found = set(re.findall(r"^(?:#)?([0-9A-F]{32})\b.*", by_key, re.MULTILINE))
+    assert found == {sent[n]["msgId"] for n in (1, 5, 9)}, by_key
+
+
+def test_messages_are_printed(embedded, orders):
+    topic, _ = orders
+    printed = mqadmin(embedded, "printMsg", "-t", topic)
+    assert {f"order {n}" for n in range(10)} <= set(re.findall(r"order \d", printed))
+
+
+def test_progress_connection_and_status_of_a_live_group(embedded, orders):
+    topic, _ = orders
+    group = f"g-{topic}"
+    with JavaConsumer(embedded, group, topic) as consumer:
+        consumer.wait_for(10)
+
+        def is_committed():
+            progress = mqadmin(embedded, "consumerProgress", "-g", group)
+            return re.search(rf"{topic}\s+broker-a\s+0\s+10\s+10\s", progress)
+
+        consumer.wait_until(lambda: bool(is_committed()), what="committed offsets")
+        connection = mqadmin(embedded, "consumerConnection", "-g", group)
+        assert consumer.client_id in connection
+        assert "CONSUME_PASSIVELY" in connection
+        status = mqadmin(embedded, "consumerStatus", "-g", group)
+        assert consumer.client_id in status
+
+
+def test_offsets_are_reset(embedded, orders):
+    topic, _ = orders
+    group = f"r-{topic}"
+    with JavaConsumer(embedded, group, topic, persistMs=300) as consumer:
+        consumer.wait_for(10)
+    arguments = ["resetOffsetByTime", "-g", group, "-t", topic, "-s", "0"]
+    printed = mqadmin(embedded, *arguments)
+    assert "broker-a" in printed, printed
+    with JavaConsumer(embedded, group, topic) as consumer:
+        assert len(consumer.wait_for(10)) == 10
+
+
+def test_broker_status_and_config(embedded):
+    address = embedded.cluster.brokers[0].address
+    status = mqadmin(embedded, "brokerStatus", "-b", address)
+    for key in ("bootTimestamp", "brokerVersionDesc", "putTps", "commitLogMaxOffset"):
+        assert re.search(rf"^{key}\s+:", status, re.MULTILINE), status
+    config = mqadmin(embedded, "getBrokerConfig", "-b", address)
+    assert re.search(r"^brokerName\s+=\s+broker-a", config, re.MULTILINE), config
