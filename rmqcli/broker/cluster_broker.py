@@ -15,7 +15,8 @@ from rmqcli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.server import Port, Server
+    from rmqcli.broker.server import Server
+    from rmqcli.broker.server_port import Port
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies_config import TopicConfig

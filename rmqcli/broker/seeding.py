@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.effects import Effect
     from rmqcli.broker.now import Now
-    from rmqcli.broker.server import Core, Server
+    from rmqcli.broker.server import Server
+    from rmqcli.broker.server_port import Core
 
 PRODUCER_GROUP: Final = "rmqcli-seed"
 #: Not a connection: numbers of connections begin at 1.

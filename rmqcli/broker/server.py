@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.broker.agenda import Agenda
 from rmqcli.broker.effects import Effect, Peer, Send
@@ -23,6 +23,7 @@ from rmqcli.broker.now import Now
 from rmqcli.broker.server_connection import Connection, ServerLimits
 from rmqcli.broker.server_exchange import deliver, handle_frame
 from rmqcli.broker.server_listen import accept_all, open_listener
+from rmqcli.broker.server_port import Port
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
 from rmqcli.errors import RmqError, WireError
 from rmqcli.wire.frame import FrameBuffer
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.broker.faults import Faults
+    from rmqcli.broker.server_port import Core
     from rmqcli.clock import Clock
-    from rmqcli.wire.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
 
@@ -42,48 +43,7 @@ _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 _SWEEP_MS: Final = 5_000
 _CALL_TIMEOUT_MS: Final = 30_000
-
-
-class Core(Protocol):
-    """What the server drives: `core.Broker` or `namesrv.NameServer`."""
-
-    def handle(
-        self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
-    ) -> list[Effect]:
-        """Take one command."""
-
-    def closed(self, peer: Peer, now: Now) -> list[Effect]:
-        """A connection is gone."""
-
-    def run_due(self, now: Now) -> list[Effect]:
-        """Do what is due."""
-
-    def next_due_ms(self) -> int | None:
-        """When that is (monotonic)."""
-
-
-class Port:
-    """A core, where it listens, and how it is treated. Made by `Server.open`."""
-
-    def __init__(self, name: str, host: str, faults: Faults | None) -> None:
-        self.name = name
-        self.host = host
-        self.faults = faults
-        #: None while the core is down
-        self.core: Core | None = None
-        #: the first is the port that is advertised
-        self.numbers: list[int] = []
-        self.listeners: list[socket.socket] = []
-        self.connections: dict[int, Connection] = {}
-        #: called once before the answers of a turn go out
-        self.flush: Callable[[], None] | None = None
-        self.is_hung = False
-        self.was_used = False
-
-    @property
-    def address(self) -> str:
-        """`host:port` to connect to."""
-        return f"{self.host}:{self.numbers[0]}"
+_FAILURES_MAX: Final = 100
 
 
 class Server:
@@ -109,6 +69,7 @@ class Server:
         self.input_bytes = 0
         self._calls: deque[Callable[[], None]] = deque()
         self._is_closing = False
+        self._is_released = False
         self._wake_out, self._wake_in = socket.socketpair()
         for sock in (self._wake_out, self._wake_in):
             sock.setblocking(False)
@@ -161,8 +122,9 @@ class Server:
 
     def close(self) -> None:
         """End the thread and close every socket."""
-        if self._is_closing:
+        if self._is_released:
             return
+        self._is_released = True
         if self._thread.is_alive():
             self.call(self._begin_close)
             self._thread.join(5)
@@ -267,10 +229,21 @@ class Server:
     # --- the loop ---
 
     def _run(self) -> None:
-        while not self._is_closing:
-            for key, mask in self._selector.select(self._timeout_s()):
-                key.data(mask)
-            self._turn()
+        failures = 0
+        while not self._is_closing and failures < _FAILURES_MAX:
+            try:
+                for key, mask in self._selector.select(self._timeout_s()):
+                    key.data(mask)
+                self._turn()
+            except Exception:
+                # A bug of ours: worth a traceback, not a cluster that hangs.
+                logger.exception("the I/O thread failed at a turn")
+                failures += 1
+            else:
+                failures = 0
+        self._is_closing = True
+        while self._calls:
+            self._calls.popleft()()
 
     def _turn(self) -> None:
         """What follows the reads: calls, old frames, what is due, then the answers."""

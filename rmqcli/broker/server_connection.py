@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.faults import Action
-    from rmqcli.broker.server import Port
+    from rmqcli.broker.server_port import Port
 
 READ_BYTES: Final = 128 * 1024
 _OWN_BUFFER_FROM_BYTES: Final = 32 * 1024

@@ -316,6 +316,16 @@ def test_close_leaves_no_thread_and_no_socket(start):
         running.server.call(lambda: None)
 
 
+def test_a_bug_in_a_callback_ends_no_thread(running, caplog):
+    def fail(_now):
+        raise ValueError("a bug")
+
+    running.server.call(lambda: running.server.agenda.at(0, fail))
+    with running.connect() as client:
+        assert client.ask(ECHO).code == 0
+    assert "the I/O thread failed at a turn" in caplog.text
+
+
 def test_a_call_raises_what_it_raises(running):
     with pytest.raises(KeyError):
         running.server.call(lambda: {"y": 1}["x"])
