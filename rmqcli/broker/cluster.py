@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.server_port import Port
     from rmqcli.broker.server_connection import ServerLimits
+    from rmqcli.broker.server_port import Port
     from rmqcli.clock import Clock
     from rmqcli.store.message_store import MessageStore
 
