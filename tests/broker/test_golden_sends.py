@@ -1,0 +1,130 @@
+"""Sends of real clients, against what real brokers answered and stored.
+
+`conversation` and `store-VERSION-commitlog` are of the same run of the same broker.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqcli.broker.manners import manners_like
+from rmqcli.broker.now import Now
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.wire.bodies_config import TopicConfig
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.command import decode_command
+from rmqcli.wire.frame import FrameBuffer
+from tests.broker.driving import Driver
+from tests.golden_vectors import from_base64, load
+
+if TYPE_CHECKING:
+    from rmqcli.wire.message_record import StoredMessage
+
+ADDRESSES = {"4.6.0": "127.0.0.1:22035", "5.5.0": "127.0.0.1:23535"}
+VERSIONS = pytest.mark.parametrize("version", sorted(ADDRESSES))
+
+
+@cache
+def sends(version: str, code: int) -> list[dict[str, Any]]:
+    """Requests of one code with the answers they got, in order."""
+    return [
+        case
+        for case in load("conversation")
+        if case["rocketmq"] == version
+        and case["request"]["code"] == code
+        and case.get("response_b64")
+    ]
+
+
+@cache
+def records(version: str) -> dict[str, dict[str, Any]]:
+    """Records of the commit log in order, the first of each unique key."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in load(f"store-{version}-commitlog"):
+        key = case.get("properties", {}).get("UNIQ_KEY")
+        if key is not None:
+            found.setdefault(key, case)
+    return found
+
+
+def driver_like(version: str) -> Driver:
+    """A broker as the recorded one was."""
+    driver = Driver(
+        BrokerSettings(manners=manners_like(version), address=ADDRESSES[version]),
+        now=Now(0, 1_795_232_980_000),
+    )
+    for topic, nums in (("g_orders", 4), ("g_events", 2)):
+        driver.broker.topics.put(
+            TopicConfig(
+                topic_name=topic, read_queue_nums=nums, write_queue_nums=nums, perm=6
+            )
+        )
+    return driver
+
+
+def replay(driver: Driver, case: dict[str, Any]) -> tuple[int, dict[str, str]]:
+    """Send a recorded request; the answer's code and fields."""
+    (frame,) = FrameBuffer().feed(from_base64(case["request_b64"]))
+    answer = driver.send(decode_command(frame))
+    assert answer is not None
+    return answer.code, dict(answer.ext_fields)
+
+
+def as_golden(message: StoredMessage) -> dict[str, Any]:
+    """What of a stored message does not depend on when and from where it came."""
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "store_size": message.store_bytes,
+        "body_crc": message.body_crc,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+        "properties": message.properties,
+    }
+
+
+@VERSIONS
+def test_single_sends_are_answered_and_stored_as_by_rocketmq(version: str) -> None:
+    driver = driver_like(version)
+    cases = sends(version, RequestCode.SEND_MESSAGE_V2)
+    assert len(cases) == 3
+
+    for case in cases:
+        code, fields = replay(driver, case)
+        assert (code, fields) == (
+            case["response"]["code"],
+            case["response"]["ext_fields"],
+        )
+        stored = driver.messages("g_orders", int(fields["queueId"]))[-1]
+        golden = records(version)[stored.properties["UNIQ_KEY"]]
+        mine = as_golden(stored)
+        assert mine == {name: golden[name] for name in mine}
+        assert stored.commit_log_offset == golden["commit_log_offset"]
+
+
+@VERSIONS
+def test_batches_are_stored_as_by_rocketmq(version: str) -> None:
+    driver = driver_like(version)
+    (case,) = sends(version, RequestCode.SEND_BATCH_MESSAGE)
+
+    code, fields = replay(driver, case)
+
+    expected = case["response"]["ext_fields"]
+    assert code == 0
+    assert fields.keys() == expected.keys()
+    assert fields.get("transactionId") == expected.get("transactionId")
+    places = [int(each[16:], 16) for each in fields["msgId"].split(",")]
+    golden_places = [int(each[16:], 16) for each in expected["msgId"].split(",")]
+    assert [each - places[0] for each in places] == [
+        each - golden_places[0] for each in golden_places
+    ]
+    for stored in driver.messages("g_events", 1):
+        golden = records(version)[stored.properties["UNIQ_KEY"]]
+        mine = as_golden(stored)
+        assert mine == {name: golden[name] for name in mine}
