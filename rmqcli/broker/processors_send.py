@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.end_transaction import end_transaction
-from rmqcli.broker.request import Refusal
+from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.send_back import send_back
 from rmqcli.broker.send_batch import send_batch
 from rmqcli.broker.send_message import ANSWER_FIELDS, send_message
-from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers_send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -21,7 +21,7 @@ from rmqcli.wire.headers_send import (
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.processors import Processor
-    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.request import Request
     from rmqcli.broker.send_check import SendHeader
 
 
@@ -41,10 +41,21 @@ def send(broker: Broker, request: Request) -> Reply:
         raise
 
 
+def recall(broker: Broker, _request: Request) -> Reply:
+    """Not imitated: 5.x refuses it too unless recallMessageEnable is set."""
+    if not broker.manners.has_timer:
+        return Reply(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {int(RequestCode.RECALL_MESSAGE)} not supported",
+        )
+    raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+
+
 SEND_PROCESSORS: dict[int, Processor] = {
     RequestCode.SEND_MESSAGE: send,
     RequestCode.SEND_MESSAGE_V2: send,
     RequestCode.SEND_BATCH_MESSAGE: send,
     RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
     RequestCode.END_TRANSACTION: end_transaction,
+    RequestCode.RECALL_MESSAGE: recall,
 }
