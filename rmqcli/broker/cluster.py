@@ -94,7 +94,7 @@ class EmbeddedCluster:
         self._seeder = Seeder(self._server)
         self._brokers: list[EmbeddedBroker] = []
         self._next_queue = itertools.count()
-        self._names = NameServer(self._server.now())
+        self._names = NameServer(self._server.now(), manners=self.manners)
         try:
             self._namesrv_port = self._open(NAMESRV_NAME, self.options.namesrv_port)
             self._namesrv_port.core = self._names

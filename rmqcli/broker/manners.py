@@ -59,6 +59,16 @@ class Manners:
     #: how often undecided transactions are asked for
     transaction_check_interval_ms: int = 30_000
 
+    # name server
+    #: what is said to a client that asks for an unknown topic
+    route_help: str = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
+    #: routes in strict JSON for who can read it (4.9.4); else broker ids are bare
+    strict_routes: bool = True
+    #: enableActingMaster in broker data
+    has_acting_master: bool = True
+    #: the name of a queue's topicSysFlag
+    topic_sys_flag_name: str = "topicSysFlag"
+
     # administration
     #: bodies and config files have what 5.x added: attributes, pullOffset, stateVersion,
     #: forbiddenTable, totals beside lists
@@ -95,6 +105,8 @@ LIKE_4_9_7: Final = Manners(
     recreates_deleted_group=False,
     deletes_offsets_of_topics=False,
     has_transaction_group=False,
+    route_help="http://rocketmq.apache.org/docs/faq/",
+    has_acting_master=False,
 )
 LIKE_4_6_0: Final = Manners(
     name="4.6.0",
@@ -120,6 +132,10 @@ LIKE_4_6_0: Final = Manners(
     deletes_offsets_of_topics=False,
     has_transaction_group=False,
     protects_system_topics=False,
+    route_help="http://rocketmq.apache.org/docs/faq/",
+    has_acting_master=False,
+    strict_routes=False,
+    topic_sys_flag_name="topicSynFlag",
 )
 
 MANNERS: Final = {each.name: each for each in (LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0)}

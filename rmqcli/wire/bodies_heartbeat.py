@@ -58,7 +58,7 @@ class HeartbeatData:
     """Everything a client is, once a heartbeat.
 
     The broker forgets the topics that are not in it. The fingerprint of 5.1.3 is never
-    sent: it would switch the broker to another protocol. `without_sub` is only read:
+    sent: it would switch the broker to another protocol. `without_sub` belongs to it:
     the subscriptions are left out because they are as before.
     """
 
@@ -98,13 +98,14 @@ def parse_heartbeat(body: bytes) -> HeartbeatData:
 
 def encode_heartbeat(heartbeat: HeartbeatData) -> bytes:
     """The body of HEART_BEAT."""
-    return fastjson.dumps(
-        {
-            "clientID": heartbeat.client_id,
-            "consumerDataSet": list(map(_consumer_json, heartbeat.consumers)),
-            "producerDataSet": [{"groupName": g} for g in heartbeat.producer_groups],
-        }
-    ).encode()
+    data: dict[str, object] = {
+        "clientID": heartbeat.client_id,
+        "consumerDataSet": list(map(_consumer_json, heartbeat.consumers)),
+        "producerDataSet": [{"groupName": g} for g in heartbeat.producer_groups],
+    }
+    if heartbeat.without_sub:
+        data["withoutSub"] = True
+    return fastjson.dumps(data).encode()
 
 
 def parse_lock_request(body: bytes) -> tuple[str, str, list[MessageQueue]]:
