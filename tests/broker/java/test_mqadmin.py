@@ -14,7 +14,7 @@ pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
 
 @pytest.fixture(scope="module")
 def orders(embedded):
-    """Ten messages, three of them with the key `order-1`, and what Java said of each."""
+    """Ten messages, three with the key `order-1`, and what Java said of each."""
     topic = embedded.create_topic(queues=1)
     specs = [
         {
