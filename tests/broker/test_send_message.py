@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.model import MessageQueue
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.bodies_config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.codes import RequestCode
@@ -307,6 +308,22 @@ def test_retry_sent_as_a_producer_dies_by_version(
     assert answer.code == 0
     (message,) = driver.messages(topic)
     assert message.reconsume_times == times
+
+
+@pytest.mark.parametrize(
+    ("version", "topic"), [("4.9.7", "%RETRY%g"), ("5.5.0", "%DLQ%g")]
+)
+def test_retry_of_an_orderly_group_is_dead_at_once_with_5_x(
+    version: str, topic: str
+) -> None:
+    driver = Driver(like(version))
+    queue = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)
+    driver.broker.locks.lock("g", "client", [queue], driver.now)
+
+    header = send_header("%RETRY%g", reconsume_times=1, max_reconsume_times=3)
+    driver.ask(RequestCode.SEND_MESSAGE_V2, header, body=b"x")
+
+    assert len(driver.messages(topic)) == 1
 
 
 def test_retry_topic_is_created_without_a_default() -> None:
