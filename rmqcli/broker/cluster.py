@@ -16,6 +16,7 @@ import itertools
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from rmqcli.broker.cluster_broker import EmbeddedBroker
+from rmqcli.broker.cluster_store import broker_folder, store_opener
 from rmqcli.broker.faults import Faults
 from rmqcli.broker.manners import manners_like
 from rmqcli.broker.namesrv import NameServer
@@ -24,7 +25,6 @@ from rmqcli.broker.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
-from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.bodies_config import TopicConfig
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rmqcli.broker.server_connection import ServerLimits
     from rmqcli.broker.server_port import Port
     from rmqcli.clock import Clock
-    from rmqcli.store.message_store import MessageStore
 
 #: What the name server is called in faults.
 NAMESRV_NAME: Final = "namesrv"
@@ -289,14 +288,18 @@ class EmbeddedCluster:
             self._server,
             port,
             settings,
-            open_store=self._store_opener(name, broker_id),
+            open_store=store_opener(self._folder(name, broker_id)),
             announce=self._announce,
             retract=self._retract,
         )
 
-    def _store_opener(self, name: str, broker_id: int) -> Callable[[], MessageStore]:
-        memory = MemoryStore()
-        return lambda: memory
+    def _folder(self, name: str, broker_id: int) -> Path | None:
+        store = self.options.store
+        if store is None:
+            return None
+        return broker_folder(
+            store, name=name, broker_id=broker_id, brokers=self.options.brokers
+        )
 
     def _announce(self, core: Broker) -> None:
         self._names.register(core, self._server.now())
