@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.agenda import Agenda
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.client_table import ClientTable
+from rmqcli.broker.configuration import Configuration
 from rmqcli.broker.consumer_offsets import ConsumerOffsets
 from rmqcli.broker.effects import Close, Effect, Peer, Send
 from rmqcli.broker.group_table import GroupTable
@@ -22,6 +23,7 @@ from rmqcli.broker.queue_locks import QueueLocks
 from rmqcli.broker.relays import Relays
 from rmqcli.broker.request import Refusal, Reply, Request
 from rmqcli.broker.schedule_service import ScheduleMessageService
+from rmqcli.broker.stats import BrokerStats
 from rmqcli.broker.topic_table import TopicTable
 from rmqcli.broker.transactions import Transactions
 from rmqcli.wire.codes import LanguageCode, ResponseCode
@@ -50,6 +52,8 @@ class Broker:
         self.started = now
         self.agenda = Agenda()
         self.on_topics_changed: Callable[[], None] = lambda: None
+        self.stats = BrokerStats(now)
+        self.configuration = Configuration(self)
         self.topics = TopicTable(self)
         self.groups = GroupTable(self)
         self.offsets = ConsumerOffsets(self)

@@ -1,7 +1,7 @@
 """The subscription groups that a broker knows, and their settings.
 
-Imitated: creation when a group is first seen, the built-in groups, the data version.
-Not imitated: forbidden topics of a group (353), retry policies.
+Imitated: creation when a group is first seen, the built-in groups, topics that a group
+may not read (5.x), the data version. Not imitated: retry policies.
 
 Source: `SubscriptionGroupManager` in apache/rocketmq.
 """
@@ -14,9 +14,11 @@ from rmqcli.broker.data_version import DataVersion
 from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.broker.core import Broker
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 #: Source: SubscriptionGroupManager.init.
 BUILT_IN_GROUPS: Final = (
@@ -27,21 +29,28 @@ BUILT_IN_GROUPS: Final = (
     "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
 )
+
+GROUP_LENGTH_MAX: Final = 255
+
+_READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
 
 
 class GroupTable:
-    """Groups by name. Configurations are values: `put` a changed one."""
+    """Groups by name. Configurations are values: `put` a changed one.
+
+    `forbidden`: group -> topic -> bits of what it may not do; treat as read-only.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
+        self.forbidden: dict[str, dict[str, int]] = {}
+        names = list(BUILT_IN_GROUPS)
+        if broker.manners.has_transaction_group:
+            names.append(TRANSACTION_GROUP)
         self._groups = {
-            name: SubscriptionGroupConfig(
-                group_name=name, consume_broadcast_enable=True
-            )
-            for name in BUILT_IN_GROUPS
+            name: SubscriptionGroupConfig(group_name=name) for name in names
         }
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -51,28 +60,57 @@ class GroupTable:
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """The group, created where that is allowed; else None (code 26)."""
         found = self._groups.get(group)
-        if found is None and self._broker.settings.auto_create_subscription_group:
-            found = SubscriptionGroupConfig(group_name=group)
-            self.put(found)
-        return found
+        if found is not None or not 0 < len(group) <= GROUP_LENGTH_MAX:
+            return found
+        if not self._broker.settings.auto_create_subscription_group:
+            return None
+        created = SubscriptionGroupConfig(group_name=group)
+        self.put(created)
+        return created
 
     def put(self, config: SubscriptionGroupConfig) -> None:
         """Create or replace a group."""
         self._groups[config.group_name] = config
-        self.data_version = self.data_version.next()
+        self._changed()
 
     def delete(self, group: str) -> bool:
         """Forget a group; whether there was one."""
         found = self._groups.pop(group, None)
-        if found is not None:
-            self.data_version = self.data_version.next()
-        return found is not None
+        if found is None:
+            return False
+        self.forbidden.pop(group, None)
+        self._changed()
+        return True
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        """Whether the group may not read the topic (16 in a pull)."""
+        return bool(self.forbidden.get(group, {}).get(topic, 0) & _READ_BIT)
+
+    def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
+        """Let a group read a topic, or not any more."""
+        topics = self.forbidden.setdefault(group, {})
+        if readable:
+            topics.pop(topic, None)
+        else:
+            topics[topic] = topics.get(topic, 0) | _READ_BIT
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
         """All groups by name; a copy."""
         return dict(self._groups)
 
-    def load(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+    def load(
+        self,
+        configs: Iterable[SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
         """Take what was stored; it wins over what is built in."""
         for config in configs:
             self._groups[config.group_name] = config
+        if forbidden is not None:
+            self.forbidden = {group: dict(of) for group, of in forbidden.items()}
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next()

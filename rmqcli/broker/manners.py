@@ -70,8 +70,8 @@ class Manners:
     topic_sys_flag_name: str = "topicSysFlag"
 
     # administration
-    #: bodies and config files have what 5.x added: attributes, pullOffset, stateVersion,
-    #: forbiddenTable, totals beside lists
+    #: bodies and config files have what 5.x added: attributes, pullOffset,
+    #: stateVersion, forbiddenTable, totals beside lists
     has_bodies_of_5: bool = True
     #: 222 sets offsets at the broker; else it pushes 220 to the members, 206 for none
     resets_at_broker: bool = True

@@ -41,6 +41,13 @@ def put_messages(
         _code(broker, each, of) for each, of in zip(messages, properties, strict=True)
     ]
     places = broker.store.append(messages, tags_codes=codes)
+    for topic in {each.topic for each in messages}:
+        sizes = [
+            place.size_bytes
+            for each, place in zip(messages, places, strict=True)
+            if each.topic == topic
+        ]
+        broker.stats.put(topic, len(sizes), sum(sizes), now)
     arrived = broker.holds.arrived
     for fields, place, code, of in zip(
         messages, places, codes, properties, strict=True

@@ -38,4 +38,5 @@ class BrokerSettings:
     transaction_check_interval_ms: int | None = None  # None: as the version does
     transaction_check_max: int = 15
     channel_expired_timeout_ms: int = 120_000
+    use_server_side_reset_offset: bool | None = None  # None: as the version does
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH
