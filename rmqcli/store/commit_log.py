@@ -1,0 +1,144 @@
+"""The log that all messages go to, one after the other.
+
+Decides where a record is put and which bytes can be read; nothing about what is in a
+record but its size and magic.
+
+Source: `CommitLog` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.wire.message_layout import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.store.fixed_files import FixedFiles
+    from rmqcli.store.message_store import QueueUnit
+
+_SIZE_AND_MAGIC: Final = struct.Struct(">II")
+#: Most bytes of neighbours read with one call.
+_RUN_BYTES_MAX: Final = 4 * 1024 * 1024
+_STORE_TIME_END: Final = 76  # with an IPv6 born host
+
+
+class CommitLog:
+    """Bytes `start` to `end` of the log, in files with a blank end each.
+
+    `end` is found by recovery and moved by `write`; who only reads sets it.
+    """
+
+    def __init__(self, files: FixedFiles) -> None:
+        self.files = files
+        self.end = files.start
+
+    @property
+    def start(self) -> int:
+        """Where the first file begins."""
+        return self.files.start
+
+    def room(self, offset: int) -> int:
+        """Bytes from `offset` to the end of its file."""
+        return self.files.file_bytes - offset % self.files.file_bytes
+
+    def blank(self, offset: int) -> bytes:
+        """What goes there to say that the rest of the file is empty."""
+        return _SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
+
+    def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
+        """Write whole records at their offsets, from `self.end` to `end`.
+
+        Raises StoreFullError and leaves nothing behind.
+        """
+        try:
+            for offset, data in parts:
+                self.files.write(offset, data)
+        except BaseException:
+            for offset, data in parts:
+                self.files.clear(offset, offset + len(data))
+            raise
+        self.end = end
+
+    def read(self, offset: int, size_bytes: int) -> bytes | None:
+        """Bytes of one file; None when they are not all there."""
+        if offset < self.start or size_bytes <= 0 or offset + size_bytes > self.end:
+            return None
+        data = self.files.read(offset, size_bytes)
+        return data if len(data) == size_bytes else None
+
+    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
+        """The records of `units`; ends before the first that is not there."""
+        if not units:
+            return b""
+        first, last = units[0], units[-1]
+        start, end = first.commit_log_offset, last.commit_log_offset + last.size_bytes
+        total = sum([unit[1] for unit in units])
+        if end - start == total <= _RUN_BYTES_MAX and total <= self.room(start):
+            data = self.read(start, total)
+            if data is not None:
+                return data
+        return b"".join(self._runs(units))
+
+    def _runs(self, units: Sequence[QueueUnit]) -> list[bytes]:
+        """Records read a run of neighbours at a time."""
+        parts: list[bytes] = []
+        run_start = run_bytes = 0
+        for offset, size, _ in units:
+            if offset == run_start + run_bytes and run_bytes + size <= _RUN_BYTES_MAX:
+                run_bytes += size
+                continue
+            if run_bytes and not self._add_run(parts, run_start, run_bytes):
+                return parts
+            run_start, run_bytes = offset, size
+        self._add_run(parts, run_start, run_bytes)
+        return parts
+
+    def _add_run(self, parts: list[bytes], start: int, size_bytes: int) -> bool:
+        data = self.read(start, size_bytes)
+        while data is None:
+            # Not all of them: the ones that are there, by the sizes they state.
+            record = self.message_at(start)
+            if record is None or len(record) > size_bytes:
+                return False
+            parts.append(record)
+            start += len(record)
+            size_bytes -= len(record)
+            if not size_bytes:
+                return True
+            data = self.read(start, size_bytes)
+        parts.append(data)
+        return True
+
+    def message_at(self, offset: int) -> bytes | None:
+        """The record that begins there; None when none does."""
+        head = self.read(offset, _SIZE_AND_MAGIC.size)
+        if head is None:
+            return None
+        size, magic = _SIZE_AND_MAGIC.unpack(head)
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            return None
+        if not RECORD_BYTES_MIN <= size <= self.room(offset):
+            return None
+        return self.read(offset, size)
+
+    def store_time_ms(self, offset: int) -> int | None:
+        """When the record that begins there was stored; None when none does."""
+        head = self.read(offset, min(_STORE_TIME_END, self.end - offset))
+        if head is None or len(head) < _STORE_TIME_END:
+            return None
+        return store_time_ms(head)
+
+
+def store_time_ms(record: bytes, at: int = 0) -> int:
+    """The storeTimestamp of the record that begins at `at`."""
+    is_v6 = record[at + 39] & 0x10
+    start = at + (68 if is_v6 else 56)
+    return int.from_bytes(record[start : start + 8], "big", signed=True)

@@ -1,0 +1,231 @@
+"""One queue of a topic: entries of 20 bytes that say where its messages lie.
+
+New entries wait in memory until `write_out`: they can be made again from the log, so
+only the log has to be fast and safe. Knows nothing of messages.
+
+Source: `ConsumeQueue` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.message_store import UNIT_BYTES, QueueUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.store.fixed_files import FixedFiles
+
+_UNIT: Final = struct.Struct(">qiq")
+_FILLER_SIZE: Final = 0x7FFFFFFF
+#: What stands for entries in front of a queue's first (ConsumeQueue.fillPreBlank).
+_FILLER: Final = _UNIT.pack(0, _FILLER_SIZE, 0)
+
+#: Written entries that stay in memory: those that readers who keep up ask for.
+_TAIL_BYTES_MAX: Final = 6_400 * UNIT_BYTES
+_TAIL_BYTES_KEPT: Final = 3_200 * UNIT_BYTES
+
+
+class ConsumeQueue:
+    """Entries `min_offset` to `max_offset` (half-open), of which new ones in memory."""
+
+    __slots__ = (
+        "_files",
+        "_tail",
+        "_tail_start",
+        "_written",
+        "max_offset",
+        "min_offset",
+    )
+
+    def __init__(self, files: FixedFiles) -> None:
+        self._files = files
+        self.min_offset = 0
+        self.max_offset = 0
+        #: Entries from `_tail_start` on, those from `_written` on only here.
+        self._tail = bytearray()
+        self._tail_start = 0
+        self._written = 0
+        self.find_end()
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of its files."""
+        return self._files.file_bytes
+
+    @property
+    def has_files(self) -> bool:
+        """Whether anything of it lies on disk."""
+        return bool(self._files.bases)
+
+    def find_end(self) -> None:
+        """Find the last entry in the files, for a queue with nothing in memory."""
+        files = self._files
+        end = files.start
+        for base in reversed(files.bases):
+            end = self._first_not(base, lambda entry: entry.size_bytes > 0)
+            if end > base:
+                break
+        self.max_offset = self._written = self._tail_start = end // UNIT_BYTES
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def lower_bound(self, log_offset: int) -> int:
+        """First queue offset whose message lies at `log_offset` of the log or after."""
+        low, high = self._files.start // UNIT_BYTES, self.max_offset
+        if not self._files.bases:
+            low = self._tail_start
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or _is_before(entry, log_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def add(self, commit_log_offset: int, size_bytes: int, tags_code: int) -> None:
+        """Append an entry."""
+        self._tail += _UNIT.pack(commit_log_offset, size_bytes, tags_code)
+        self.max_offset += 1
+
+    def start_at(self, queue_offset: int) -> None:
+        """Let an empty queue begin there."""
+        self._tail.clear()
+        self.min_offset = self.max_offset = queue_offset
+        self._tail_start = self._written = queue_offset
+
+    def units(self, start: int, count_max: int) -> Sequence[QueueUnit]:
+        """Entries from `start` on; none below the lower bound."""
+        end = min(start + count_max, self.max_offset)
+        if not self.min_offset <= start < end:
+            return []
+        if start >= self._tail_start:
+            first = (start - self._tail_start) * UNIT_BYTES
+            data = bytes(self._tail[first : first + (end - start) * UNIT_BYTES])
+        else:
+            data = self._read(start, end)
+        return list(map(QueueUnit._make, _UNIT.iter_unpack(data)))
+
+    def last(self) -> QueueUnit | None:
+        """The newest entry; None when there is none that can be read."""
+        if self.max_offset == 0:
+            return None
+        entry = self.entry(self.max_offset - 1)
+        return None if entry is None or entry.size_bytes == _FILLER_SIZE else entry
+
+    @property
+    def pending_count(self) -> int:
+        """Entries that are only in memory."""
+        return self.max_offset - self._written
+
+    def write_out(self) -> None:
+        """Write the entries that are only in memory. Raises StoreFullError."""
+        files = self._files
+        while self._written < self.max_offset:
+            at = self._written * UNIT_BYTES
+            base = files.base_of(at)
+            if not files.has(base) and at > base:
+                files.write(base, _FILLER * ((at - base) // UNIT_BYTES))
+            first = (self._written - self._tail_start) * UNIT_BYTES
+            room = base + files.file_bytes - at
+            data = self._tail[first : first + room]
+            files.write(at, data)
+            self._written += len(data) // UNIT_BYTES
+        if len(self._tail) > _TAIL_BYTES_MAX:
+            gone = len(self._tail) - _TAIL_BYTES_KEPT
+            del self._tail[:gone]
+            self._tail_start += gone // UNIT_BYTES
+
+    def cut(self, max_offset: int) -> None:
+        """Drop the entries from `max_offset` on, in memory and in the files."""
+        if max_offset >= self.max_offset:
+            return
+        if max_offset < self._written:
+            self._files.cut(max_offset * UNIT_BYTES)
+            self._written = max_offset
+        del self._tail[max(0, max_offset - self._tail_start) * UNIT_BYTES :]
+        self._tail_start = min(self._tail_start, max_offset)
+        self.max_offset = max_offset
+        self.min_offset = min(self.min_offset, max_offset)
+
+    def delete_before_min(self) -> None:
+        """Delete files that end at or below the lower bound, except the last."""
+        bytes_gone = self.min_offset * UNIT_BYTES
+        for base in self._files.bases[:-1]:
+            if base + self._files.file_bytes > bytes_gone:
+                break
+            self._files.delete(base)
+
+    def sync(self) -> None:
+        """Make what was written out survive a power cut."""
+        self._files.sync()
+
+    def refresh(self) -> None:
+        """Look again at the files, which another process writes."""
+        known = self._files.bases[-1:]
+        self._files.refresh()
+        if self._files.bases and known == self._files.bases[-1:]:
+            at = self._first_not(
+                known[0],
+                lambda entry: entry.size_bytes > 0,
+                from_offset=self.max_offset * UNIT_BYTES,
+            )
+            self.max_offset = self._written = self._tail_start = at // UNIT_BYTES
+        else:
+            self.find_end()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
+
+    def _read(self, start: int, end: int) -> bytes:
+        parts = []
+        at, stop = start * UNIT_BYTES, min(end, self._tail_start) * UNIT_BYTES
+        while at < stop:
+            part = self._files.read(at, stop - at)
+            parts.append(part[: len(part) - len(part) % UNIT_BYTES])
+            at += len(parts[-1])
+            if not parts[-1]:
+                return b"".join(parts)
+        if end > self._tail_start:
+            parts.append(bytes(self._tail[: (end - self._tail_start) * UNIT_BYTES]))
+        return b"".join(parts)
+
+    def entry(self, queue_offset: int) -> QueueUnit | None:
+        """The entry of that queue offset, whatever the lower bound; None: none."""
+        if queue_offset >= self._tail_start and queue_offset < self.max_offset:
+            at = (queue_offset - self._tail_start) * UNIT_BYTES
+            return QueueUnit._make(_UNIT.unpack_from(self._tail, at))
+        data = self._files.read(queue_offset * UNIT_BYTES, UNIT_BYTES)
+        if len(data) < UNIT_BYTES:
+            return None
+        return QueueUnit._make(_UNIT.unpack(data))
+
+    def _first_not(
+        self,
+        base: int,
+        holds: Callable[[QueueUnit], bool],
+        *,
+        from_offset: int | None = None,
+    ) -> int:
+        """Byte offset in one file where `holds`, true for a prefix, becomes false."""
+        files = self._files
+        low = base if from_offset is None else max(base, from_offset)
+        high = base + files.file_bytes
+        while low < high:
+            middle = low + (high - low) // UNIT_BYTES // 2 * UNIT_BYTES
+            data = files.read(middle, UNIT_BYTES)
+            if len(data) == UNIT_BYTES and holds(QueueUnit._make(_UNIT.unpack(data))):
+                low = middle + UNIT_BYTES
+            else:
+                high = middle
+        return low
+
+
+def _is_before(entry: QueueUnit, log_offset: int) -> bool:
+    # After a power cut there may be holes of zeros, all behind what was synced last.
+    return entry.size_bytes > 0 and (
+        entry.commit_log_offset < log_offset or entry.size_bytes == _FILLER_SIZE
+    )

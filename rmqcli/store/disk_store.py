@@ -1,0 +1,339 @@
+"""A store in RocketMQ's own files, which a real broker can open.
+
+An append writes the log and nothing else; queues and index wait in memory and are made
+again from the log when the process dies. `flush` makes the log durable and lets other
+processes see the queues; the checkpoint, which bounds what a start has to read again,
+is written every few seconds of messages.
+
+Source: `DefaultMessageStore`, `CommitLog.asyncPutMessages` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqcli.store.commit_log import CommitLog
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+from rmqcli.store.folder import FolderLock, check_layout
+from rmqcli.store.key_index import KeyIndex
+from rmqcli.store.message_store import Appended, StoreError, StoreFullError
+from rmqcli.store.queue_table import QueueTable
+from rmqcli.store.recovery import Recovery
+from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
+from rmqcli.wire.message_placed import encode_placed
+from rmqcli.wire.properties import KEYS, UNIQ_KEY, parse_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from rmqcli.store.consume_queue import ConsumeQueue
+    from rmqcli.store.message_store import QueueUnit
+    from rmqcli.wire.message_encode import MessageFields
+
+logger = logging.getLogger(__name__)
+
+_TRANSACTION_BITS: Final = 0xC
+_PREPARED: Final = 0x4
+_ROLLBACK: Final = 0xC
+
+#: What may have to be read again after a kill: so many messages, or ms of messages.
+_CHECKPOINT_MESSAGES: Final = 100_000
+_CHECKPOINT_MS: Final = 5_000
+#: Queue entries in memory before they are written without a flush.
+_PENDING_MAX: Final = 100_000
+
+
+class DiskStore:
+    """Satisfies `MessageStore`. One process at a time; see `ReadOnlyStore` for others.
+
+    Raises StoreError when the folder is in use, or of a kind that cannot be read.
+    """
+
+    def __init__(self, folder: Path, settings: StoreSettings | None = None) -> None:
+        self.folder = folder
+        self.settings = settings or StoreSettings()
+        check_layout(folder)
+        self._lock = FolderLock(folder)
+        self._opened = OpenFiles(writable=True)
+        self._is_closed = False
+        self._pending = 0  # messages whose queue entries were not written out
+        self._unsafe = 0  # messages since the checkpoint
+        self._last_ms = 0
+        try:
+            self._open()
+        except BaseException as error:
+            self._opened.close()
+            self._lock.release()
+            if isinstance(error, OSError):
+                raise StoreError(f"{folder} cannot be opened: {error}") from error
+            raise
+
+    def _open(self) -> None:
+        settings, folder = self.settings, self.folder
+        is_clean = not (folder / "abort").exists()
+        files = FixedFiles(
+            folder / "commitlog", settings.commit_log_file_bytes, self._opened
+        )
+        self._log = CommitLog(files)
+        self._queues = QueueTable(
+            folder / "consumequeue", settings.consume_queue_file_units, self._opened
+        )
+        self._index = KeyIndex(
+            str(folder / "index"), settings.index_slots, self._opened
+        )
+        self._checkpoint = read_checkpoint(folder)
+        (folder / "abort").write_text(str(os.getpid()))
+        recovery = Recovery(
+            self._log,
+            self._queues,
+            self._index,
+            delay_levels_ms=settings.delay_levels_ms,
+        )
+        recovery.run(None if is_clean else self._checkpoint)
+        self.recovered_count = recovery.dispatched
+        self._last_ms = recovery.last_store_ms
+        if recovery.dispatched:
+            self._pending = self._unsafe = recovery.dispatched
+            self._log.files.sync()
+            self._save()
+
+    def append(
+        self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
+    ) -> list[Appended]:
+        if len(messages) != len(tags_codes):
+            raise ValueError(f"{len(messages)} messages, {len(tags_codes)} tags codes")
+        if not messages:
+            return []
+        if self._pending > _PENDING_MAX:
+            self._write_out()
+        targets = [self._queue(fields) for fields in messages]
+        places, parts, end = self._placed(messages, targets)
+        self._log.write(parts, end)
+        add = self._queues.add
+        for fields, queue, place, code in zip(
+            messages, targets, places, tags_codes, strict=True
+        ):
+            if queue is not None:
+                add(queue, place[0], place[1], code)
+            if fields.sys_flag & _TRANSACTION_BITS != _ROLLBACK:
+                self._add_keys(fields, place[0])
+        self._last_ms = messages[-1].store_timestamp_ms
+        self._pending += len(places)
+        self._unsafe += len(places)
+        return places
+
+    def _queue(self, fields: MessageFields) -> ConsumeQueue | None:
+        """Where the message's entry goes; None for one that is in the log only."""
+        if fields.store_timestamp_ms < self._checkpoint.logics_ms:
+            self._move_checkpoint_back(fields.store_timestamp_ms)
+        if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
+            return None
+        key = (fields.topic, fields.queue_id)
+        return self._queues.queues.get(key) or self._queues.make(key)
+
+    def _placed(
+        self, messages: Sequence[MessageFields], targets: Sequence[ConsumeQueue | None]
+    ) -> tuple[list[Appended], list[tuple[int, bytes]], int]:
+        """Places, bytes to write by offset, and where the log ends then."""
+        log, places, parts = self._log, [], []
+        at = start = log.end
+        room = log.room(at)
+        records: list[bytes] = []
+        taken: dict[ConsumeQueue | None, int] = {}
+        for fields, queue in zip(messages, targets, strict=True):
+            more = taken.get(queue, 0)
+            queue_offset = 0 if queue is None else queue.max_offset + more
+            taken[queue] = more + 1
+            record = encode_placed(
+                fields, queue_offset=queue_offset, commit_log_offset=at
+            )
+            if len(record) + END_BYTES_MIN > room:
+                if len(record) + END_BYTES_MIN > log.files.file_bytes:
+                    raise ValueError(
+                        f"a message of {len(record)} bytes does not fit into a log "
+                        f"file of {log.files.file_bytes}"
+                    )
+                records.append(log.blank(at))
+                parts.append((start, b"".join(records)))
+                records = []
+                at = start = at + room
+                room = log.room(at)
+                record = encode_placed(
+                    fields, queue_offset=queue_offset, commit_log_offset=at
+                )
+            records.append(record)
+            places.append(Appended(at, len(record), queue_offset))
+            at += len(record)
+            room -= len(record)
+        parts.append((start, b"".join(records)))
+        return places, parts, at
+
+    def _add_keys(self, fields: MessageFields, offset: int) -> None:
+        properties = fields.properties
+        if isinstance(properties, (str, bytes)):
+            properties = parse_properties(properties)
+        keys, unique = properties.get(KEYS), properties.get(UNIQ_KEY)
+        if keys or unique:
+            self._index.add(
+                fields.topic,
+                keys or "",
+                unique or "",
+                (offset, fields.store_timestamp_ms),
+            )
+
+    def flush(self) -> None:
+        """Make everything that was appended survive a power cut. Raises StoreError.
+
+        Also lets readers in other processes see it, unless the disk is too full for
+        the queues' entries: these stay in memory until the next time.
+        """
+        self._log.files.sync()
+        if not self._pending:
+            return
+        try:
+            self._write_out()
+            if self._is_checkpoint_due():
+                self._save()
+        except StoreFullError as error:
+            logger.warning("queues not written, kept in memory: %s", error)
+
+    def _is_checkpoint_due(self) -> bool:
+        return (
+            self._unsafe >= _CHECKPOINT_MESSAGES
+            or self._last_ms - self._checkpoint.logics_ms >= _CHECKPOINT_MS
+        )
+
+    def _write_out(self) -> None:
+        self._queues.write_out()
+        self._pending = 0
+
+    def _save(self) -> None:
+        """Make queues and index durable and say so in the checkpoint."""
+        self._write_out()
+        self._index.write_out()
+        self._queues.sync()
+        self._checkpoint = Checkpoint(self._last_ms, self._last_ms, self._last_ms)
+        write_checkpoint(self.folder, self._checkpoint)
+        self._unsafe = 0
+
+    def _move_checkpoint_back(self, time_ms: int) -> None:
+        """For a clock that went back: what comes now is not safe although it is older.
+
+        Raises StoreFullError.
+        """
+        try:
+            checkpoint = Checkpoint(time_ms, time_ms, time_ms)
+            write_checkpoint(self.folder, checkpoint)
+        except StoreError as error:
+            raise StoreFullError(error.message) from error
+        self._checkpoint = checkpoint
+
+    def queues(self) -> Iterable[tuple[str, int]]:
+        return list(self._queues.queues)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        queue = self._queues.queues.get((topic, queue_id))
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def units(
+        self, topic: str, queue_id: int, start: int, count_max: int
+    ) -> Sequence[QueueUnit]:
+        queue = self._queues.queues.get((topic, queue_id))
+        return [] if queue is None else queue.units(start, count_max)
+
+    def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
+        return self._log.read(commit_log_offset, size_bytes)
+
+    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
+        return self._log.read_units(units)
+
+    def message_at(self, commit_log_offset: int) -> bytes | None:
+        return self._log.message_at(commit_log_offset)
+
+    def log_bounds(self) -> tuple[int, int]:
+        return self._log.start, self._log.end
+
+    def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        units = self.units(topic, queue_id, queue_offset, 1)
+        return self._log.store_time_ms(units[0].commit_log_offset) if units else None
+
+    def query_index(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        start = self._log.start
+        found = self._index.find(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
+        )
+        return [offset for offset in found if offset >= start]
+
+    def delete_topic(self, topic: str) -> None:
+        self._queues.delete_topic(topic)
+
+    def trim(self, topic: str | None, before: int) -> None:
+        if topic is not None:
+            for (name, _), queue in self._queues.queues.items():
+                if name == topic:
+                    bounded = min(before, queue.max_offset)
+                    queue.min_offset = max(queue.min_offset, bounded)
+            return
+        files = self._log.files
+        old = [base for base in files.bases[:-1] if base + files.file_bytes <= before]
+        # A file that ends where the log ends is the last one too, if none was made yet.
+        for base in [base for base in old if base + files.file_bytes <= self._log.end]:
+            files.delete(base)
+        if old:
+            self._queues.move_mins(self._log.start)
+            self._index.trim(self._log.start)
+
+    def expire(self, now_ms: int) -> int:
+        """Delete old log files by the settings; return where the log begins now.
+
+        A file is as old as the first message of the one after it. To be called every
+        ten seconds or so (DefaultMessageStore.CleanCommitLogService).
+        """
+        files, settings = self._log.files, self.settings
+        keep_from = files.start
+        for base in files.bases[1:]:
+            is_over = (
+                settings.commit_log_bytes_max is not None
+                and self._log.end - keep_from > settings.commit_log_bytes_max
+            )
+            stored_ms = self._log.store_time_ms(base)
+            is_old = (
+                settings.file_reserved_ms is not None
+                and stored_ms is not None
+                and stored_ms < now_ms - settings.file_reserved_ms
+            )
+            if not (is_over or is_old):
+                break
+            keep_from = base
+        if keep_from > files.start:
+            self.trim(None, keep_from)
+        return files.start
+
+    def close(self) -> None:
+        """Write everything, so that the next start is quick, and unlock the folder.
+
+        Raises StoreError when that fails; the folder is let go all the same, and the
+        next start reads it as after a kill.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._log.files.sync()
+            if self._unsafe:
+                self._save()
+            (self.folder / "abort").unlink(missing_ok=True)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the folder as a killed process does: nothing more is written."""
+        self._is_closed = True
+        self._opened.close()
+        self._lock.release()

@@ -1,0 +1,278 @@
+"""Files of one length in a folder, each named by the offset at which it begins.
+
+What commit log and consume queues are made of. Files are sparse, written with pwrite
+and read with pread: a full disk is an error of the call, never a signal. Decides
+nothing about what lies in them.
+
+Source: `MappedFileQueue` and `DefaultMappedFile` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from bisect import bisect_right, insort
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.message_store import StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAME_DIGITS: Final = 20
+_ZEROS: Final = bytes(64 * 1024)
+
+
+class OpenFiles:
+    """File descriptors of one store, opened when first used, the oldest closed first.
+
+    A store has more files than a process may have open. Not safe across threads.
+    """
+
+    def __init__(self, *, writable: bool, limit: int = 192) -> None:
+        self.writable = writable
+        self._limit = limit
+        self._fds: dict[str, int] = {}
+
+    def fd(self, path: str) -> int:
+        """The descriptor of an existing file. Raises OSError."""
+        fd = self._fds.get(path)
+        if fd is None:
+            flags = os.O_RDWR if self.writable else os.O_RDONLY
+            fd = self._keep(path, os.open(path, flags | os.O_CLOEXEC))
+        return fd
+
+    def create(self, path: str, length: int) -> int:
+        """A new file of that length, all zeros. Raises OSError and leaves none."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, length)
+        except OSError:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        return self._keep(path, fd)
+
+    def forget(self, path: str) -> None:
+        """Close the file if it is open."""
+        fd = self._fds.pop(path, None)
+        if fd is not None:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close all. Idempotent."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+    def _keep(self, path: str, fd: int) -> int:
+        if len(self._fds) >= self._limit:
+            self.forget(next(iter(self._fds)))
+        self._fds[path] = fd
+        return fd
+
+
+class FixedFiles:
+    """The files of one folder, addressed by offsets that run through all of them.
+
+    `file_bytes` is the length of the files there are, else the one asked for.
+    Raises StoreError for files of different lengths.
+    """
+
+    def __init__(self, directory: Path, file_bytes: int, opened: OpenFiles) -> None:
+        self.directory = str(directory)
+        self.file_bytes = file_bytes
+        self._opened = opened
+        self._dirty: set[int] = set()
+        self._is_folder_dirty = False
+        #: Where each file begins, ascending.
+        self.bases: list[int] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again which files there are. Raises StoreError."""
+        lengths = _lengths(self.directory)
+        # A file that was being made when a process ended; a real broker deletes it too.
+        if lengths and not lengths[max(lengths)]:
+            empty = max(lengths)
+            del lengths[empty]
+            if self._opened.writable:
+                os.unlink(self._path(empty))
+        if lengths:
+            self._adopt(lengths)
+        self.bases = sorted(lengths)
+
+    def _adopt(self, lengths: dict[int, int]) -> None:
+        self.file_bytes = lengths[min(lengths)]
+        for base, length in lengths.items():
+            if length != self.file_bytes or base % length:
+                raise StoreError(
+                    f"{self._path(base)} has {length} bytes where the first file has "
+                    f"{self.file_bytes}: not a folder that RocketMQ would open",
+                )
+
+    @property
+    def start(self) -> int:
+        """Where the first file begins; 0 without files."""
+        return self.bases[0] if self.bases else 0
+
+    @property
+    def limit(self) -> int:
+        """Where the last file ends; 0 without files."""
+        return self.bases[-1] + self.file_bytes if self.bases else 0
+
+    def base_of(self, offset: int) -> int:
+        """Where the file that `offset` lies in begins, whether it is there or not."""
+        return offset - offset % self.file_bytes
+
+    def has(self, base: int) -> bool:
+        """Whether there is a file that begins there."""
+        at = bisect_right(self.bases, base) - 1
+        return at >= 0 and self.bases[at] == base
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Bytes of the one file that `offset` lies in; fewer at its end or without it.
+
+        Raises StoreError when the disk does not give them.
+        """
+        base = offset - offset % self.file_bytes
+        try:
+            fd = self._opened.fd(self._path(base))
+            return os.pread(
+                fd, min(size_bytes, base + self.file_bytes - offset), offset - base
+            )
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise StoreError(f"{self._path(base)} cannot be read: {error}") from error
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write within one file, which is made when it is not there.
+
+        Raises StoreFullError; a part may have been written then.
+        """
+        base = offset - offset % self.file_bytes
+        try:
+            fd = self._fd_to_write(base)
+            self._dirty.add(base)
+            done = os.pwrite(fd, data, offset - base)
+            while done < len(data):
+                done += os.pwrite(fd, memoryview(data)[done:], offset - base + done)
+        except OSError as error:
+            raise StoreFullError(
+                f"{self._path(base)} cannot be written: {error.strerror}",
+                hint="free some space, then send again",
+            ) from error
+
+    def clear(self, start: int, end: int) -> None:
+        """Put zeros from `start` to `end`, which lie in one file; no file: nothing.
+
+        Raises StoreError.
+        """
+        base = self.base_of(start)
+        if start >= end or not self.has(base):
+            return
+        path = self._path(base)
+        try:
+            fd = self._opened.fd(path)
+            self._dirty.add(base)
+            try:
+                for at in range(start, end, len(_ZEROS)):
+                    os.pwrite(fd, _ZEROS[: min(len(_ZEROS), end - at)], at - base)
+            except OSError:  # no block to write to: give back those that there are
+                os.ftruncate(fd, start - base)
+                os.ftruncate(fd, self.file_bytes)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be cut: {error.strerror}") from error
+
+    def cut(self, end: int) -> None:
+        """Put zeros from `end` to the end of its file and delete the files after it."""
+        for base in [base for base in self.bases if base > self.base_of(end)]:
+            self.delete(base)
+        if not self.has(self.base_of(end)):
+            return
+        last, at = end, end
+        limit = self.base_of(end) + self.file_bytes
+        while at < limit:
+            data = self.read(at, min(1 << 20, limit - at))
+            used = len(data.rstrip(b"\0"))
+            last = at + used if used else last
+            at += len(data) or limit
+        self.clear(end, last)
+
+    def delete(self, base: int) -> None:
+        """Delete the file that begins there. Raises StoreError."""
+        path = self._path(base)
+        self._opened.forget(path)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass  # somebody was faster; it is gone, as wanted
+        except OSError as error:
+            raise StoreError(f"{path} cannot be deleted: {error.strerror}") from error
+        self.bases.remove(base)
+        self._dirty.discard(base)
+
+    def sync(self) -> None:
+        """Make what was written survive a power cut. Raises StoreError."""
+        if not self._dirty:
+            return
+        try:
+            for base in sorted(self._dirty):
+                os.fdatasync(self._opened.fd(self._path(base)))
+            if self._is_folder_dirty:
+                sync_folder(self.directory)
+        except OSError as error:
+            raise StoreError(
+                f"{self.directory} cannot be flushed: {error.strerror}"
+            ) from error
+        self._dirty.clear()
+        self._is_folder_dirty = False
+
+    def close(self) -> None:
+        """Let go of the files' descriptors."""
+        for base in self.bases:
+            self._opened.forget(self._path(base))
+
+    def _fd_to_write(self, base: int) -> int:
+        if self.has(base):
+            return self._opened.fd(self._path(base))
+        if not self.bases:
+            os.makedirs(self.directory, exist_ok=True)
+        fd = self._opened.create(self._path(base), self.file_bytes)
+        insort(self.bases, base)
+        self._is_folder_dirty = True
+        return fd
+
+    def _path(self, base: int) -> str:
+        return f"{self.directory}/{base:020}"
+
+
+def sync_folder(directory: str) -> None:
+    """Make the names in a folder survive a power cut. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _lengths(directory: str) -> dict[int, int]:
+    """Length of each file with an offset for a name, by that offset."""
+    found = {}
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
+    try:
+        for name in names:
+            if len(name) == _NAME_DIGITS and name.isdecimal():
+                with suppress(FileNotFoundError):  # its broker deletes old ones
+                    status = os.stat(f"{directory}/{name}")
+                    if stat.S_ISREG(status.st_mode):
+                        found[int(name)] = status.st_size
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
+    return found

@@ -1,0 +1,91 @@
+"""A store's folder as a whole: whether it can be opened, and that one process does.
+
+Source: `DefaultMessageStore.start` (lock) and `StorePathConfigHelper`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.message_store import StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Device and inode of the lock files that this process holds: the kernel's lock is the
+#: whole process's, and would let it in a second time.
+_held: set[tuple[int, int]] = set()
+
+#: What RocksDB leaves in each of its folders.
+_ROCKSDB_FILE: Final = "CURRENT"
+
+
+def check_layout(folder: Path) -> None:
+    """Raise StoreError for a folder of a kind that cannot be read."""
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder} is not a folder")
+    for name in ("consumequeue", "consumequeue_rocksdb", "consumequeue_r"):
+        if (folder / name / _ROCKSDB_FILE).exists():
+            raise StoreError(
+                f"{folder} keeps its consume queues in RocksDB, which cannot be read",
+                hint="read it through its broker, with --namesrv",
+            )
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
+    dledger = [name for name in names if name.startswith("dledger-")]
+    if dledger and "commitlog" not in names:
+        raise StoreError(
+            f"{folder} has a DLedger log ({dledger[0]}), which cannot be read",
+            hint="read it through its broker, with --namesrv",
+        )
+
+
+class FolderLock:
+    """The lock that a real broker takes too. Raises StoreError when it is taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self._id: tuple[int, int] | None = None
+        path = folder / "lock"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Before it is opened: closing it again would drop the lock we hold.
+            if path.exists() and _identity(os.stat(path)) in _held:
+                raise StoreError(f"{folder} is in use by this process")
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
+        try:
+            self._take(folder)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._id = _identity(os.fstat(self._fd))
+        _held.add(self._id)
+
+    def _take(self, folder: Path) -> None:
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            raise StoreError(
+                f"{folder} is in use by another process",
+                hint="stop that broker, or name another folder",
+            ) from error
+        if os.fstat(self._fd).st_size == 0:
+            os.pwrite(self._fd, b"lock", 0)
+
+    def release(self) -> None:
+        """Let others in. Idempotent."""
+        if self._id is not None:
+            _held.discard(self._id)
+            self._id = None
+            os.close(self._fd)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,0 +1,186 @@
+"""The index of keys: which messages may have `topic#key`, over all index files.
+
+What was appended waits here until somebody asks or it is written out: hashing many keys
+together costs a fifth. Never says for sure: the caller compares topic and key.
+
+Source: `IndexService` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store import index_file
+from rmqcli.store.index_file import GrowingIndexFile, IndexFile
+from rmqcli.store.key_hash import index_hash, index_hashes
+from rmqcli.store.message_store import StoreError
+
+if TYPE_CHECKING:
+    from rmqcli.store.fixed_files import OpenFiles
+
+_NAME_DIGITS: Final = 17
+#: Keys of one message; a peer chooses how many it names.
+_KEYS_MAX: Final = 1_000
+_PENDING_MAX: Final = 8_192
+_TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
+
+
+class KeyIndex:
+    """`index/<local time>`: the files, oldest first, the last of which grows.
+
+    `slots` is for new files. With a read-only `opened` nothing may be added.
+    """
+
+    def __init__(self, directory: str, slots: int, opened: OpenFiles) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._opened = opened
+        self._files: list[IndexFile] = []
+        #: Topic, key, commit log offset and time of what is not in a file's memory yet.
+        self._pending: list[tuple[str, str, int, int]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again which files there are and what their headers say."""
+        known = {file.path: file for file in self._files}
+        files = []
+        for path in self._paths():
+            try:
+                file = known.get(path) or self._open(path)
+                if not isinstance(file, GrowingIndexFile):
+                    file.read_header()
+            except (StoreError, FileNotFoundError):
+                continue  # being made, or of a length that says it is none
+            files.append(file)
+        if files and self._opened.writable and not files[-1].header.count > 1:
+            # Nothing in it, and maybe not all of it there: made anew when needed.
+            empty = files.pop()
+            self._opened.forget(empty.path)
+            os.unlink(empty.path)
+        self._files = files
+
+    def _open(self, path: str) -> IndexFile:
+        return IndexFile(path, self._opened)
+
+    def _paths(self) -> list[str]:
+        try:
+            names = os.listdir(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [
+            f"{self._directory}/{name}"
+            for name in sorted(names)
+            if len(name) == _NAME_DIGITS and name.isdecimal()
+        ]
+
+    @property
+    def end_offset(self) -> int:
+        """Commit log offset of the newest message in it; -1 without any."""
+        if self._pending:
+            return self._pending[-1][2]
+        return self._files[-1].header.end_offset if self._files else -1
+
+    def add(
+        self, topic: str, keys: str, unique_key: str, place: tuple[int, int]
+    ) -> None:
+        """Add a message's keys; `place` is its commit log offset and store time."""
+        pending = self._pending
+        if unique_key:
+            pending.append((topic, unique_key, *place))
+        if keys:
+            for key in keys.split(" ")[:_KEYS_MAX]:
+                if key:
+                    pending.append((topic, key, *place))
+        if len(pending) >= _PENDING_MAX:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put what is pending into the files' memory. Raises StoreFullError."""
+        pending = self._pending
+        done = 0
+        try:
+            hashes = index_hashes([(each[0], each[1]) for each in pending])
+            file = self._growing(pending[0][3]) if pending else None
+            for key_hash, (_, _, offset, time_ms) in zip(hashes, pending, strict=True):
+                if file is None or file.is_full:
+                    file = self._growing(time_ms)
+                file.add(key_hash, offset, time_ms)
+                done += 1
+        finally:
+            del pending[:done]
+
+    def _growing(self, time_ms: int) -> GrowingIndexFile:
+        """The file to add to."""
+        last = self._files[-1] if self._files else None
+        if isinstance(last, GrowingIndexFile):
+            if not last.is_full:
+                return last
+            last.write_out()
+            self._files[-1] = self._open(last.path)
+        elif last is not None and last.header.count < last.items_max:
+            self._files[-1] = growing = GrowingIndexFile(last.path, self._opened)
+            return growing
+        path = f"{self._directory}/{self._name(time_ms)}"
+        made = index_file.create(path, self._slots, self._opened)
+        self._files.append(made)
+        return made
+
+    def _name(self, time_ms: int) -> str:
+        """A name after all others, the local time if that is possible."""
+        seconds, ms = divmod(min(max(time_ms, 0), _TIME_MS_MAX), 1000)
+        time = datetime.fromtimestamp(seconds, tz=UTC).astimezone()
+        name = f"{time:%Y%m%d%H%M%S}{ms:03}"
+        newest = os.path.basename(self._files[-1].path) if self._files else ""
+        return name if name > newest else f"{int(newest) + 1:017}"
+
+    def write_out(self) -> None:
+        """Make everything durable. Raises StoreFullError."""
+        self.settle()
+        if self._files and isinstance(self._files[-1], GrowingIndexFile):
+            self._files[-1].write_out()
+
+    def find(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        """Commit log offsets of messages that may have the key, newest first."""
+        if self._pending:
+            self.settle()
+        key_hash = index_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self._files):
+            header = file.header
+            if header.end_ms + 1000 < begin_ms or header.begin_ms > end_ms:
+                continue
+            found += file.find(
+                key_hash,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                count_max=count_max - len(found),
+            )
+            if len(found) >= count_max:
+                break
+        return found
+
+    def forget_from(self, offset: int) -> None:
+        """After a kill: drop what points at `offset` of the log or behind it."""
+        while self._files and self._files[-1].header.begin_offset >= offset:
+            self._delete(self._files.pop())
+        if self._files:
+            growing = GrowingIndexFile(self._files[-1].path, self._opened)
+            growing.forget_from(offset)
+            self._files[-1] = growing
+            if growing.header.count == 1:
+                self._delete(self._files.pop())
+
+    def trim(self, log_start: int) -> None:
+        """Delete files all of whose messages are gone."""
+        while len(self._files) > 1 and self._files[0].header.end_offset < log_start:
+            self._delete(self._files.pop(0))
+
+    def _delete(self, file: IndexFile) -> None:
+        self._opened.forget(file.path)
+        with suppress(FileNotFoundError):
+            os.unlink(file.path)

@@ -1,0 +1,130 @@
+"""Walks through a log's records and stops at the first that is not whole.
+
+For recovery and for whoever reads a folder: a record counts when size, magic, place,
+CRC and its inner lengths are right.
+
+Source: `CommitLog.checkMessageAndReturnSize` and `recoverAbnormally`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.wire.message_layout import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.store.fixed_files import FixedFiles
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_HEAD: Final = struct.Struct(">IIIiiqqi")
+_SIZE_AND_MAGIC: Final = struct.Struct(">II")
+_NAMES: Final = re.compile(
+    rb"(?:\A|\x02)(?:TAGS\x01([^\x02]*)|KEYS\x01([^\x02]*)|UNIQ_KEY\x01([^\x02]*))"
+    rb"(?=\x02|\Z)"
+)
+
+
+class ScannedRecord(NamedTuple):
+    """What the queues and the index have to know of a record."""
+
+    commit_log_offset: int
+    size_bytes: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp_ms: int
+    properties: bytes
+
+
+def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
+    """Yield the whole records from `start` on, then the offset where they end.
+
+    `start` must be where a record or a file begins.
+    """
+    at = start
+    data, base = b"", at  # `data` is what lies at `base`
+    while True:
+        room = files.base_of(at) + files.file_bytes - at
+        here = at - base
+        if len(data) - here < RECORD_BYTES_MIN:
+            data, base, here = files.read(at, min(room, _CHUNK_BYTES)), at, 0
+        if len(data) - here < _SIZE_AND_MAGIC.size:
+            break
+        size, magic = _SIZE_AND_MAGIC.unpack_from(data, here)
+        if magic == MAGIC_BLANK and size == room:
+            at += room
+            continue
+        if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= size <= room:
+            break
+        if len(data) - here < size:
+            data, base, here = files.read(at, max(size, min(room, _CHUNK_BYTES))), at, 0
+        record = _record(data, here, at) if len(data) - here >= size else None
+        if record is None:
+            break
+        yield record
+        at += size
+    yield at
+
+
+def names_of(properties: bytes) -> tuple[bytes, bytes, bytes]:
+    """The values of TAGS, KEYS and UNIQ_KEY, each empty when it is not there."""
+    tags = keys = unique = b""
+    for found in _NAMES.finditer(properties):
+        which = found.lastindex
+        if which == 1:
+            tags = found[1]
+        elif which == 2:
+            keys = found[2]
+        elif which == 3:
+            unique = found[3]
+    return tags, keys, unique
+
+
+def _record(data: bytes, here: int, offset: int) -> ScannedRecord | None:
+    """The record of `offset` that lies `here`; None unless all of it is right."""
+    size, magic, crc, queue_id, _, queue_offset, place, sys_flag = _HEAD.unpack_from(
+        data, here
+    )
+    if place != offset:
+        return None
+    time_at = here + (68 if sys_flag & 0x10 else 56)
+    body_at = time_at + 8 + (20 if sys_flag & 0x20 else 8) + 16
+    end = here + size
+    if body_at > end:
+        return None
+    body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
+    topic_at = body_end + (1 if magic == MAGIC_V1 else 2)
+    if topic_at > end:
+        return None
+    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
+    properties_at = topic_end + 2
+    if properties_at > end:
+        return None
+    properties_bytes = int.from_bytes(data[topic_end:properties_at], "big")
+    if properties_at + properties_bytes > end:
+        return None
+    # No body: Java writes no CRC of it in some versions, and there is nothing to check.
+    body = memoryview(data)[body_at:body_end]
+    if body_end > body_at and zlib.crc32(body) & 0x7FFFFFFF != crc:
+        return None
+    return ScannedRecord(
+        offset,
+        size,
+        data[topic_at:topic_end],
+        queue_id,
+        queue_offset,
+        sys_flag,
+        int.from_bytes(data[time_at : time_at + 8], "big", signed=True),
+        data[properties_at : properties_at + properties_bytes],
+    )

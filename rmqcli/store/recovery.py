@@ -1,0 +1,175 @@
+"""Finds the end of a log and makes queues and index agree with it.
+
+After a clean stop the queues say where the log ends, and only what lies behind is read.
+After a kill reading begins at a file that the checkpoint says was on the disk with its
+queues; what the queues and the index say of it is dropped and made again.
+
+Source: `CommitLog.recoverNormally` and `recoverAbnormally` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.store.commit_log import CommitLog, store_time_ms
+from rmqcli.store.log_scan import ScannedRecord, names_of, scan
+from rmqcli.wire.ids import tags_code
+from rmqcli.wire.message_layout import MAGIC_V1, MAGIC_V2
+from rmqcli.wire.message_sys_flag import (
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    transaction_type,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.store.checkpoint import Checkpoint
+    from rmqcli.store.key_index import KeyIndex
+    from rmqcli.store.queue_table import QueueTable
+
+logger = logging.getLogger(__name__)
+
+_SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+#: How much later than it says a checkpoint's queues may have been written (Java's 3 s).
+_CHECKPOINT_SLACK_MS: Final = 3_000
+_KEPT_MAX: Final = 65_536
+
+
+class Recovery:
+    """One start of a store. `dispatched` counts the records put into queues again."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex,
+        *,
+        delay_levels_ms: tuple[int, ...],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delay_levels_ms = delay_levels_ms
+        self.dispatched = 0
+        #: storeTimestamp of the last record; 0 when none was read.
+        self.last_store_ms = 0
+        self._tags_codes: dict[bytes, int] = {}
+        self._topics: dict[bytes, str] = {}
+
+    def run(self, checkpoint: Checkpoint | None) -> None:
+        """Set the log's end. `checkpoint` is None after a clean stop."""
+        start = self._clean_start() if checkpoint is None else None
+        if start is None:
+            start = self._start_after_kill(checkpoint)
+            self._queues.cut(start)
+            self._index.forget_from(start)
+        end = start
+        indexed = self._index.end_offset
+        for record in scan(self._log.files, start):
+            if isinstance(record, int):
+                end = record
+                break
+            self._dispatch(record, is_indexed=record.commit_log_offset <= indexed)
+        self._cut_log(end)
+        self._queues.move_mins(self._log.start)
+
+    def _clean_start(self) -> int | None:
+        """Where the last message of the queues begins; None when it is not there."""
+        files = self._log.files
+        self._log.end = files.limit
+        at = files.start
+        for queue in self._queues.queues.values():
+            last = queue.last()
+            if last is not None:
+                at = max(at, last.commit_log_offset)
+        if at > files.start and self._log.message_at(at) is None:
+            return None
+        return at
+
+    def _start_after_kill(self, checkpoint: Checkpoint | None) -> int:
+        """The beginning of the last file that was on the disk with its queues."""
+        files = self._log.files
+        if checkpoint is None:
+            return files.start
+        times = [checkpoint.physic_ms, checkpoint.logics_ms]
+        if checkpoint.index_ms:
+            times.append(checkpoint.index_ms)
+        until_ms = min(times) - _CHECKPOINT_SLACK_MS
+        for base in reversed(files.bases):
+            head = files.read(base, 76)
+            magic = int.from_bytes(head[4:8], "big")
+            if magic in (MAGIC_V1, MAGIC_V2) and 0 < store_time_ms(head) <= until_ms:
+                return base
+        return files.start
+
+    def _cut_log(self, end: int) -> None:
+        """Nothing may lie behind the last whole record, or it would be read later."""
+        files = self._log.files
+        tail = files.read(end, 8) if files.has(files.base_of(end)) else b""
+        later = [base for base in files.bases if base > files.base_of(end)]
+        if tail.strip(b"\0") or any(files.read(base, 8).strip(b"\0") for base in later):
+            logger.warning(
+                "log ends with a record that is not whole: cut folder=%s at=%d",
+                files.directory,
+                end,
+            )
+            self._queues.cut(end)
+        files.cut(end)
+        self._log.end = end
+
+    def _dispatch(self, record: ScannedRecord, *, is_indexed: bool) -> None:
+        offset, size, topic_bytes, queue_id, queue_offset, sys_flag, time_ms, text = (
+            record
+        )
+        self.last_store_ms = time_ms
+        transaction = transaction_type(sys_flag)
+        topic = self._topics.get(topic_bytes)
+        if topic is None:
+            if len(self._topics) >= _KEPT_MAX:
+                self._topics.clear()
+            topic = topic_bytes.decode("utf-8", "replace")
+            self._topics[topic_bytes] = topic
+        tags, keys, unique = names_of(text)
+        if transaction != TRANSACTION_ROLLBACK and not is_indexed:
+            self._index.add(topic, _text(keys), _text(unique), (offset, time_ms))
+        if transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            return
+        try:
+            queue = self._queues.make((topic, queue_id))
+        except ValueError:
+            return  # no topic can have that name
+        at = queue.max_offset
+        if queue_offset < at:
+            known = queue.entry(queue_offset)
+            if known is not None and known.commit_log_offset >= offset:
+                return
+            # The topic was deleted and made again: its queues began anew.
+            queue.cut(queue_offset)
+        if queue_offset != queue.max_offset:
+            if queue.max_offset > queue.min_offset:
+                logger.warning(
+                    "gap in queue topic=%s queue=%d from=%d to=%d",
+                    topic,
+                    queue_id,
+                    queue.max_offset,
+                    queue_offset,
+                )
+            queue.start_at(queue_offset)
+        code = self._tags_code(topic_bytes, queue_id, tags, time_ms)
+        self._queues.add(queue, offset, size, code)
+        self.dispatched += 1
+
+    def _tags_code(self, topic: bytes, queue_id: int, tags: bytes, time_ms: int) -> int:
+        """As when it was put: the tags' hash, or when a delayed message is due."""
+        if topic == _SCHEDULE_TOPIC and 0 <= queue_id < len(self._delay_levels_ms):
+            return time_ms + self._delay_levels_ms[queue_id]
+        code = self._tags_codes.get(tags)
+        if code is None:
+            if len(self._tags_codes) >= _KEPT_MAX:
+                self._tags_codes.clear()
+            code = self._tags_codes[tags] = tags_code(_text(tags))
+        return code
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
