@@ -1,0 +1,168 @@
+"""A broker's tables in config files, as a real broker keeps them.
+
+topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json are read
+once, and written again when their table changed: each 5 s and at the end. So after a
+crash up to 5 s of offsets are forgotten, as with RocketMQ.
+
+Source: `ConfigManager` and its subclasses in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.broker import java_json
+from rmqcli.broker.data_version import DataVersion
+from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies_config import (
+    parse_all_subscription_group,
+    parse_all_topic_config,
+)
+from rmqcli.wire.bodies_offset import parse_all_consumer_offset, parse_delay_offset
+from rmqcli.wire.bodies_read import get_int, get_object, get_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.now import Now
+    from rmqcli.wire.fastjson import JsonObject
+
+TOPICS: Final = "topics.json"
+GROUPS: Final = "subscriptionGroup.json"
+OFFSETS: Final = "consumerOffset.json"
+DELAYS: Final = "delayOffset.json"
+
+_INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
+
+_log = logging.getLogger(__name__)
+
+
+class ConfigFiles(Protocol):
+    """Where the files are; `store.config_files.ConfigFolder` is one."""
+
+    def read(self, name: str) -> object | None:
+        """The file's content; None when there is none. Raises StoreError."""
+
+    def write(self, name: str, text: str) -> None:
+        """Replace the file in one step, keeping the one before. Raises StoreError."""
+
+
+class Persistence:
+    """Keeps one broker's tables in files. Call it where the core is called."""
+
+    def __init__(self, broker: Broker, files: ConfigFiles) -> None:
+        self._broker = broker
+        self._files = files
+        self._tables: dict[str, Callable[[Broker], dict[str, object]]] = {
+            TOPICS: topics_json,
+            GROUPS: groups_json,
+            OFFSETS: offsets_json,
+            DELAYS: delays_json,
+        }
+        self._written: dict[str, object] = {}
+
+    def load(self) -> None:
+        """Take what the files say, before the broker answers anything.
+
+        Raises StoreError and BodyError for files that cannot be read.
+        """
+        broker = self._broker
+        topics = self._read(TOPICS)
+        if topics is not None:
+            broker.topics.load(parse_all_topic_config(_body(topics)).values())
+            broker.topics.data_version = _version(topics, broker.topics.data_version)
+        groups = self._read(GROUPS)
+        if groups is not None:
+            broker.groups.load(
+                parse_all_subscription_group(_body(groups)).values(),
+                _forbidden(groups),
+            )
+            broker.groups.data_version = _version(groups, broker.groups.data_version)
+        offsets = self._read(OFFSETS)
+        if offsets is not None:
+            self._load_offsets(offsets)
+        delays = self._read(DELAYS)
+        if delays is not None:
+            broker.schedule.load(parse_delay_offset(_body(delays)))
+        self._written = {name: self._state(name) for name in self._tables}
+
+    def _load_offsets(self, data: JsonObject) -> None:
+        offsets = self._broker.offsets
+        offsets.load(_keyed(data))
+        pulled = data.get("pullOffsetTable")
+        if isinstance(pulled, dict):
+            for (topic, group), queues in _keyed({"offsetTable": pulled}).items():
+                for queue_id, offset in queues.items():
+                    offsets.commit_pull(group, topic, queue_id, offset)
+
+    def start(self, now: Now) -> None:
+        """Write what changed from now on; a failure is logged and tried again."""
+        self._broker.agenda.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
+
+    def save(self) -> None:
+        """Write the tables that changed since they were last written or read.
+
+        Raises StoreError; what was not written is written the next time.
+        """
+        for name, table in self._tables.items():
+            state = self._state(name)
+            if name in self._written and self._written[name] == state:
+                continue
+            data = table(self._broker)
+            self._files.write(name, java_json.dumps(data, pretty=True))
+            self._written[name] = state
+
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except (StoreError, OSError) as error:
+            _log.warning("tables are not stored, trying again: %s", error)
+
+    def _read(self, name: str) -> JsonObject | None:
+        data = self._files.read(name)
+        if data is None:
+            return None
+        if not isinstance(data, dict):
+            raise StoreError(f"{name} is {type(data).__name__}, not an object")
+        return data
+
+    def _state(self, name: str) -> object:
+        """Something that differs once the table has changed."""
+        broker = self._broker
+        if name == TOPICS:
+            return broker.topics.data_version
+        if name == GROUPS:
+            return broker.groups.data_version
+        if name == OFFSETS:
+            return broker.offsets.version
+        return dict(broker.schedule.offsets)
+
+
+def _body(data: JsonObject) -> bytes:
+    return fastjson.dumps(data).encode()
+
+
+def _keyed(data: JsonObject) -> dict[tuple[str, str], dict[int, int]]:
+    """By topic and group."""
+    table = parse_all_consumer_offset(_body(data))
+    return {(topic, group): queues for (group, topic), queues in table.items()}
+
+
+def _version(data: JsonObject, default: DataVersion) -> DataVersion:
+    found = get_object(data, "dataVersion")
+    return DataVersion(
+        state_version=get_int(found, "stateVersion", 0),
+        timestamp=get_int(found, "timestamp", default.timestamp),
+        counter=get_int(found, "counter", 0),
+    )
+
+
+def _forbidden(data: JsonObject) -> dict[str, dict[str, int]]:
+    return {
+        group: {topic: get_int(topics, topic, 0) for topic in topics}
+        for group, topics in get_table(data, "forbiddenTable")
+    }
