@@ -1,0 +1,79 @@
+"""Which offset of a queue belongs to a time.
+
+Imitated: 5.x finds the first message not older (LOWER) or the last not younger (UPPER),
+4.x the nearest by its own binary search, equal times as they come. Not imitated: that
+Java looks into one consume queue file only, chosen by the file's own time.
+
+Source: `ConsumeQueue.getOffsetInQueueByTime` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.wire.header import BoundaryType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.broker.core import Broker
+
+
+def offset_in_queue_by_time(
+    broker: Broker,
+    topic: str,
+    queue_id: int,
+    *,
+    timestamp_ms: int,
+    boundary: BoundaryType | None = None,
+) -> int:
+    """The offset; 0 where there is no queue or nothing in it."""
+    low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    if low >= high:
+        return low if broker.manners.searches_nearest_time else high
+
+    def time_at(offset: int) -> int:
+        time_ms = broker.store.store_time_ms(topic, queue_id, offset)
+        return -1 if time_ms is None else time_ms  # deleted: older than all others
+
+    if broker.manners.searches_nearest_time:
+        return _nearest(time_at, low, high, timestamp_ms)
+    if boundary is BoundaryType.UPPER:
+        after = _first(lambda offset: time_at(offset) > timestamp_ms, low, high)
+        return after - 1 if after > low else 0
+    return _first(lambda offset: time_at(offset) >= timestamp_ms, low, high)
+
+
+def _first(is_far: Callable[[int], bool], low: int, high: int) -> int:
+    """The first offset that is far enough; `high` when none is."""
+    while low < high:
+        middle = (low + high) // 2
+        if is_far(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _nearest(
+    time_at: Callable[[int], int], low: int, high: int, timestamp_ms: int
+) -> int:
+    """4.x: the message before wins where both are as near."""
+    left: tuple[int, int] | None = None
+    right: tuple[int, int] | None = None
+    last = high - 1
+    while low <= last:
+        middle = (low + last) // 2
+        time_ms = time_at(middle)
+        if time_ms == timestamp_ms:
+            return middle
+        if time_ms > timestamp_ms:
+            last = middle - 1
+            right = middle, time_ms
+        else:
+            low = middle + 1
+            left = middle, time_ms
+    if left is None or right is None:
+        return (left or right or (0, 0))[0]
+    is_right = timestamp_ms - left[1] > right[1] - timestamp_ms
+    return (right if is_right else left)[0]
