@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from rmqcli.broker.cluster_broker import EmbeddedBroker
-from rmqcli.broker.cluster_store import broker_folder, store_opener
+from rmqcli.broker.cluster_store import broker_folder, storage_in
 from rmqcli.broker.faults import Faults
 from rmqcli.broker.manners import manners_like
 from rmqcli.broker.namesrv import NameServer
@@ -116,11 +117,17 @@ class EmbeddedCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop in order; leaves no thread and no socket. Idempotent."""
-        if not self._server.is_closed:
-            for broker in self._brokers:
-                broker.close()
-        self._server.close()
+        """Stop in order; leaves no thread and no socket. Idempotent.
+
+        Raises StoreError when something could not be written; all is closed then too.
+        """
+        try:
+            if not self._server.is_closed:
+                with ExitStack() as stack:
+                    for broker in self._brokers:
+                        stack.callback(broker.close)
+        finally:
+            self._server.close()
 
     # --- what is there ---
 
@@ -288,7 +295,7 @@ class EmbeddedCluster:
             self._server,
             port,
             settings,
-            open_store=store_opener(self._folder(name, broker_id)),
+            storage=storage_in(self._folder(name, broker_id)),
             announce=self._announce,
             retract=self._retract,
         )

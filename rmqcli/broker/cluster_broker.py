@@ -6,28 +6,34 @@ Methods may be called from any thread: they run in the server's.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.replication import Replication
-from rmqcli.errors import UsageError
+from rmqcli.errors import RmqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqcli.broker.cluster_store import Storage
+    from rmqcli.broker.now import Now
     from rmqcli.broker.server import Server
     from rmqcli.broker.server_port import Port
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies_config import TopicConfig
 
+logger = logging.getLogger(__name__)
+
+_EXPIRE_INTERVAL_MS: Final = 10_000  # MessageStoreConfig.cleanResourceInterval
 _FLUSH_INTERVAL_MS: Final = 500  # MessageStoreConfig.flushIntervalCommitLog
 
 
 class EmbeddedBroker:
     """A broker that can be hung, killed, restarted and made to lose its old messages.
 
-    `open_store` is called at every start; `announce` tells the name server what the
+    `storage` outlives its core; `announce` tells the name server what the
     broker has, `retract` that it is gone.
     """
 
@@ -37,13 +43,13 @@ class EmbeddedBroker:
         port: Port,
         settings: BrokerSettings,
         *,
-        open_store: Callable[[], MessageStore],
+        storage: Storage,
         announce: Callable[[Broker], None],
         retract: Callable[[Broker], None],
     ) -> None:
         self._server = server
         self._port = port
-        self._open_store = open_store
+        self._storage = storage
         self._announce = announce
         self._retract = retract
         self.settings = settings
@@ -88,14 +94,20 @@ class EmbeddedBroker:
     def _start(self) -> None:
         now = self._server.now()
         before = self._core
-        core = Broker(self.settings, self._open_store(), now)
-        restore(core, before)
+        store = self._storage.open()
+        try:
+            core = Broker(self.settings, store, now)
+            self._storage.load(core, before)
+        except BaseException:
+            self._storage.abandon()
+            raise
         core.on_topics_changed = lambda: self._announce(core)
         self._core = core
         self._port.core = core
         self._port.flush = core.store.flush if self.settings.flush_disk_sync else None
         if not self.settings.flush_disk_sync:
-            core.agenda.every(_FLUSH_INTERVAL_MS, now, lambda _: core.store.flush())
+            core.agenda.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
+        core.agenda.every(_EXPIRE_INTERVAL_MS, now, self._expire)
         if self._replication is not None:
             self._replication.attach(core, now)
         self.is_running = True
@@ -128,13 +140,16 @@ class EmbeddedBroker:
         self._server.call(self._kill)
 
     def _kill(self) -> None:
-        if not self.is_running:
-            return
+        if self.is_running:
+            self._storage.save(self.core)
+            self._leave()
+            self._storage.abandon()
+
+    def _leave(self) -> None:
         self.is_running = False
         self._server.drop(self._port)
         self._port.core = None
         self._retract(self.core)
-        self.core.store.close()
 
     def restart(self) -> None:
         """Kill it when it runs, and start it at the same address with what it stored.
@@ -155,8 +170,14 @@ class EmbeddedBroker:
 
     def _close(self) -> None:
         if self.is_running:
-            self.core.store.flush()
-            self._kill()
+            self._leave()
+            try:
+                self._storage.save(self.core)
+            finally:
+                self._storage.close()
+
+    def _expire(self, now: Now) -> None:
+        self._storage.expire(now.epoch_ms)
 
     def trim(self, topic: str, before: int) -> None:
         """Let the messages below queue offset `before` be gone, in every queue."""
@@ -186,11 +207,11 @@ class EmbeddedBroker:
         return self._server.call(change)
 
 
-def restore(core: Broker, before: Broker | None) -> None:
-    """Give a new core what the one before it, in memory, had stored of its tables."""
-    if before is None:
-        return
-    core.topics.load(before.topics.all().values())
-    core.groups.load(before.groups.all().values())
-    core.offsets.load(before.offsets.table())
-    core.schedule.load(before.schedule.offsets)
+def flush(core: Broker) -> None:
+    """Flush what was answered already: a disk that fails can only be told of."""
+    try:
+        core.store.flush()
+    except RmqError as error:
+        logger.error(  # noqa: TRY400  # the message says all
+            "%s: messages are not flushed: %s", core.settings.broker_name, error.message
+        )

@@ -6,14 +6,17 @@ slaves, have a folder each inside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import ConfigError
+from rmqcli.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.persistence import Persistence
+    from rmqcli.store.disk_store import DiskStore
     from rmqcli.store.message_store import MessageStore
 
 
@@ -40,13 +43,100 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
     return store
 
 
-def store_opener(folder: Path | None) -> Callable[[], MessageStore]:
-    """A function that opens the store: each time the same one, when it is in memory."""
-    if folder is None:
-        from rmqcli.store.memory import MemoryStore
+class Storage(Protocol):
+    """What a broker keeps when it dies, and how it is got back."""
 
-        memory = MemoryStore()
-        return lambda: memory
-    from rmqcli.store.disk_store import DiskStore
+    def open(self) -> MessageStore:
+        """Open the messages; at most once between two calls of abandon or close."""
 
-    return lambda: DiskStore(folder)
+    def load(self, core: Broker, before: Broker | None) -> None:
+        """Fill the tables of a new core; `before` is what ran until now."""
+
+    def save(self, core: Broker) -> None:
+        """Keep the tables of a core."""
+
+    def expire(self, now_ms: int) -> None:
+        """Delete messages that are too old, or too many."""
+
+    def abandon(self) -> None:
+        """Let go of the messages as a killed process does."""
+
+    def close(self) -> None:
+        """Write everything and let go of it. Raises StoreError."""
+
+
+class MemoryStorage:
+    """Keeps everything while the cluster is there."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    def open(self) -> MessageStore:
+        return self._store
+
+    def load(self, core: Broker, before: Broker | None) -> None:
+        if before is not None:
+            core.topics.load(before.topics.all().values())
+            core.groups.load(before.groups.all().values())
+            core.offsets.load(before.offsets.table())
+            core.schedule.load(before.schedule.offsets)
+
+    def save(self, core: Broker) -> None:
+        """Nothing to do: the core that is gone can still be asked."""
+
+    def expire(self, now_ms: int) -> None:
+        """Nothing is ever too old."""
+
+    def abandon(self) -> None:
+        """Nothing to let go of."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class FolderStorage(MemoryStorage):
+    """Keeps everything in RocketMQ's own files."""
+
+    def __init__(self, folder: Path) -> None:
+        from rmqcli.store.disk_store import DiskStore
+
+        super().__init__()
+        self._make = DiskStore
+        self._folder = folder
+        self._disk: DiskStore | None = None
+        self._persistence: Persistence | None = None
+
+    def open(self) -> MessageStore:
+        self._disk = self._make(self._folder)
+        return self._disk
+
+    def load(self, core: Broker, before: Broker | None) -> None:
+        from rmqcli.broker.persistence import Persistence
+        from rmqcli.store.config_files import ConfigFolder
+
+        self._persistence = Persistence(core, ConfigFolder(self._folder / "config"))
+        self._persistence.load()
+        self._persistence.start(core.started)
+
+    def save(self, core: Broker) -> None:
+        if self._persistence is not None:
+            self._persistence.save()
+
+    def expire(self, now_ms: int) -> None:
+        if self._disk is not None:
+            self._disk.expire(now_ms)
+
+    def abandon(self) -> None:
+        if self._disk is not None:
+            self._disk.abandon()
+            self._disk = None
+
+    def close(self) -> None:
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            disk.close()
+
+
+def storage_in(folder: Path | None) -> Storage:
+    """Memory when there is no folder."""
+    return MemoryStorage() if folder is None else FolderStorage(folder)
