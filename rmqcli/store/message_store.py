@@ -48,23 +48,8 @@ class Appended(NamedTuple):
     queue_offset: int
 
 
-class MessageStore(Protocol):
-    """A commit log with its consume queues and its index of keys."""
-
-    def append(
-        self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
-    ) -> list[Appended]:
-        """Append messages together: all of them or none.
-
-        The store sets `queue_offset` and `commit_log_offset`, all other fields are the
-        caller's. `tags_codes` (one for each message) go into the consume queue. A half
-        or rolled-back message (sysFlag's transaction bits) is in the log only and takes
-        no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index.
-        Raises StoreFullError and leaves nothing behind.
-        """
-
-    def flush(self) -> None:
-        """Make everything that was appended survive a power cut. Raises StoreError."""
+class StoreReader(Protocol):
+    """What can be read of a store, by its broker or from its folder."""
 
     def queues(self) -> Iterable[tuple[str, int]]:
         """Topic and id of every consume queue there is, in no order."""
@@ -106,6 +91,28 @@ class MessageStore(Protocol):
         By hash and second, as RocketMQ's index: the caller compares topic and key.
         """
 
+    def close(self) -> None:
+        """Write what is pending and let go of files. Idempotent."""
+
+
+class MessageStore(StoreReader, Protocol):
+    """A commit log with its consume queues and its index of keys."""
+
+    def append(
+        self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
+    ) -> list[Appended]:
+        """Append messages together: all of them or none.
+
+        The store sets `queue_offset` and `commit_log_offset`, all other fields are the
+        caller's. `tags_codes` (one for each message) go into the consume queue. A half
+        or rolled-back message (sysFlag's transaction bits) is in the log only and takes
+        no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index.
+        Raises StoreFullError and leaves nothing behind.
+        """
+
+    def flush(self) -> None:
+        """Make everything that was appended survive a power cut. Raises StoreError."""
+
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's consume queues; the log keeps its bytes."""
 
@@ -114,6 +121,3 @@ class MessageStore(Protocol):
         tests). Without: delete whole log files that end at or below that commit log
         offset, and move the queues' lower bounds after them.
         """
-
-    def close(self) -> None:
-        """Write what is pending and let go of files. Idempotent."""

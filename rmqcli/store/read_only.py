@@ -1,0 +1,140 @@
+"""Reads a store's folder, ours or a real broker's, even while its broker runs.
+
+Never writes, locks or cuts anything. What its broker has not written out yet is not
+seen: a real one's queues are visible at once, ours after half a second.
+
+Source: `DefaultMessageStore` and `DefaultMessageStore.getMessage` for the meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.store.commit_log import CommitLog
+from rmqcli.store.config_files import ConfigFolder
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+from rmqcli.store.folder import check_layout
+from rmqcli.store.key_index import KeyIndex
+from rmqcli.store.log_scan import scan
+from rmqcli.store.message_store import StoreError
+from rmqcli.store.queue_table import QueueTable
+from rmqcli.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from rmqcli.store.message_store import QueueUnit
+
+
+class ReadOnlyStore:
+    """Satisfies `StoreReader`. Bounds are as of the last call that asked for them.
+
+    Raises StoreError when the folder is none of a broker, or of a kind that cannot be
+    read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        check_layout(folder)
+        if not (folder / "commitlog").is_dir():
+            raise StoreError(
+                f"{folder} is no broker's store: it has no folder commitlog",
+                hint="name the broker's storePathRootDir",
+            )
+        settings = StoreSettings()
+        self._opened = OpenFiles(writable=False)
+        self.config = ConfigFolder(folder / "config")
+        try:
+            self._log = CommitLog(
+                FixedFiles(
+                    folder / "commitlog", settings.commit_log_file_bytes, self._opened
+                )
+            )
+            self._queues = QueueTable(
+                folder / "consumequeue", settings.consume_queue_file_units, self._opened
+            )
+            self._index = KeyIndex(
+                str(folder / "index"), settings.index_slots, self._opened
+            )
+        except BaseException:
+            self._opened.close()
+            raise
+        self._end: int | None = None  # where a scan ended last
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again at all that its broker may have written. Raises StoreError."""
+        files = self._log.files
+        files.refresh()
+        # Records beyond the last whole one are told by what they state, not by place.
+        self._log.end = files.limit
+        self._queues.load()
+        for queue in self._queues.queues.values():
+            queue.refresh()
+            queue.min_offset = queue.lower_bound(files.start)
+        self._index.refresh()
+
+    def queues(self) -> Iterable[tuple[str, int]]:
+        self._queues.load()
+        return list(self._queues.queues)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """As of now: the queue's files are looked at again."""
+        queue = self._queues.queues.get((topic, queue_id))
+        if queue is None:
+            self._queues.load()
+            queue = self._queues.queues.get((topic, queue_id))
+            if queue is None:
+                return None
+        files = self._log.files
+        files.refresh()
+        self._log.end = files.limit
+        queue.refresh()
+        queue.min_offset = queue.lower_bound(files.start)
+        return queue.min_offset, queue.max_offset
+
+    def units(
+        self, topic: str, queue_id: int, start: int, count_max: int
+    ) -> Sequence[QueueUnit]:
+        queue = self._queues.queues.get((topic, queue_id))
+        return [] if queue is None else queue.units(start, count_max)
+
+    def read(self, commit_log_offset: int, size_bytes: int) -> bytes | None:
+        return self._log.read(commit_log_offset, size_bytes)
+
+    def read_units(self, units: Sequence[QueueUnit]) -> bytes:
+        return self._log.read_units(units)
+
+    def message_at(self, commit_log_offset: int) -> bytes | None:
+        return self._log.message_at(commit_log_offset)
+
+    def log_bounds(self) -> tuple[int, int]:
+        """As of now; the end is found by reading what is behind the queues' last."""
+        files = self._log.files
+        files.refresh()
+        self._log.end = files.limit
+        known = self._end if self._end is not None else self._queues.log_end()
+        start = min(max(known, files.start), files.limit)
+        for record in scan(files, start):
+            if isinstance(record, int):
+                self._end = record
+        return files.start, self._end or 0
+
+    def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        units = self.units(topic, queue_id, queue_offset, 1)
+        return self._log.store_time_ms(units[0].commit_log_offset) if units else None
+
+    def query_index(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        self._index.refresh()
+        start = self._log.start
+        found = self._index.find(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
+        )
+        return [offset for offset in found if offset >= start]
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        self._opened.close()
