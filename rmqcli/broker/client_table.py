@@ -80,12 +80,11 @@ class ClientTable:
 
     # --- what happens ---
 
-    def heartbeat(self, member: Member, data: HeartbeatData) -> None:
-        """A client says what it is: `member` in each of its groups.
+    def check(self, peer: Peer, data: HeartbeatData) -> None:
+        """Raises Refusal(1) for more groups or topics than anybody has.
 
-        Raises Refusal(1) for more groups or topics than anybody has.
+        To be called before a heartbeat has any effect.
         """
-        peer = member.peer
         joined = {consumer.group_name for consumer in data.consumers}
         groups = joined | self._consuming.get(peer, set())
         produced = set(data.producer_groups) | self._producing.get(peer, set())
@@ -99,11 +98,14 @@ class ClientTable:
                     ResponseCode.SYSTEM_ERROR,
                     f"more than {GROUP_TOPICS_MAX} topics, {consumer.group_name}",
                 )
+
+    def heartbeat(self, member: Member, data: HeartbeatData) -> None:
+        """A client says what it is: `member` in each of its groups."""
         for consumer in data.consumers:
             self._register_consumer(member, consumer, is_partial=data.without_sub)
         for name in data.producer_groups:
-            self._producers.setdefault(name, {})[peer] = member
-            self._producing.setdefault(peer, set()).add(name)
+            self._producers.setdefault(name, {})[member.peer] = member
+            self._producing.setdefault(member.peer, set()).add(name)
 
     def _register_consumer(
         self, member: Member, data: ConsumerData, *, is_partial: bool

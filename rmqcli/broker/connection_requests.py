@@ -80,11 +80,11 @@ def check_client_config(broker: Broker, request: Request) -> Reply:
 
 
 def _expression_fault(subscription: SubscriptionData) -> str | None:
+    if subscription.expression_type != "SQL92":
+        return f"no filter of type {subscription.expression_type}"
     # Loaded when it is first needed: few clients filter with SQL.
     from rmqcli.broker import sql92_parser
 
-    if subscription.expression_type != "SQL92":
-        return f"no filter of type {subscription.expression_type}"
     try:
         sql92_parser.parse(subscription.sub_string)
     except sql92_parser.Sql92Error as error:

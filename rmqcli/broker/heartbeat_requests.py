@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def heart_beat(broker: Broker, request: Request) -> Reply:
     """Register the client on this connection in all its groups (34)."""
     data = read_body(parse_heartbeat, request)
+    broker.clients.check(request.peer, data)
     command = request.command
     language = LanguageCode.OTHER if command.language is None else command.language
     member = Member(

@@ -48,6 +48,7 @@ class _Live:
 
     broker: BrokerId
     data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
     ha_address: str
     peer: Peer | None
     seen: Now
@@ -87,29 +88,44 @@ class Routes:
                 ResponseCode.SYSTEM_ERROR,
                 f"register broker failed: more than {BROKERS_MAX} brokers",
             )
-        new = given.topics.keys() - self._topics.keys()
-        if len(self._topics) + len(new) > TOPICS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"register broker failed: more than {TOPICS_MAX} topics",
-            )
         known = self._live.get(key)
-        self._put_address(broker)
         if broker.broker_id == 0 and (
             known is None or known.data_version != given.data_version
         ):
-            for topic, config in given.topics.items():
-                self._topics.setdefault(topic, {})[broker.broker_name] = _queues(
-                    broker.broker_name, config
-                )
+            self._take_topics(given, {} if known is None else known.topics)
+        self._put_address(broker)
         self._live[key] = _Live(
             broker=broker,
             data_version=given.data_version,
+            topics=given.topics,
             ha_address=given.ha_address,
             peer=peer,
             seen=now,
             timeout_ms=given.timeout_ms,
         )
+
+    def _take_topics(
+        self, given: Registration, before: Mapping[str, TopicConfig]
+    ) -> None:
+        """Brokers of this process call with each new topic: what is as before is cheap.
+
+        Raises Refusal(1) before anything is changed.
+        """
+        name = given.broker.broker_name
+        changed = [
+            (topic, config)
+            for topic, config in given.topics.items()
+            if before.get(topic) is not config
+            or name not in self._topics.get(topic, ())
+        ]
+        new = sum(topic not in self._topics for topic, _ in changed)
+        if len(self._topics) + new > TOPICS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: more than {TOPICS_MAX} topics",
+            )
+        for topic, config in changed:
+            self._topics.setdefault(topic, {})[name] = _queues(name, config)
 
     def _put_address(self, broker: BrokerId) -> None:
         known = self._brokers.get(broker.broker_name)
@@ -197,6 +213,9 @@ class Routes:
 
     def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
         """Let a broker's topics be written, or not; returns how many there are."""
+        live = self._live.get((broker_name, 0))
+        if live is not None:
+            live.topics = {}  # the next registration that differs brings all back
         count = 0
         for queues in self._topics.values():
             known = queues.get(broker_name)
