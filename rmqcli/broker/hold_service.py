@@ -1,11 +1,11 @@
 """Pulls that wait for a message: long polling.
 
 Imitated: the table by topic and queue, waking by arrival with the tag's hash and the
-properties, the check each 5 s (short polling: each second) that also ends holds, so that
-a hold lasts up to 5 s longer than asked, and that knows no tag, so that whoever waits
-behind entries of other tags is answered 20. A slave wakes by the check alone. A held
-pull is read again without holding. Not imitated: pulls of a client that has gone are
-dropped (RocketMQ answers them into nothing).
+properties, the check each 5 s (short polling: each second) that also ends holds, so
+that a hold lasts up to 5 s longer than asked, and that knows no tag, so that whoever
+waits behind entries of other tags is answered 20. A slave wakes by the check alone. A
+held pull is read again without holding. Not imitated: RocketMQ keeps what clients that
+have gone wait for.
 
 Source: `PullRequestHoldService`, `NotifyMessageArrivingListener` and
 `PullMessageProcessor.executeRequestWhenWakeup` in apache/rocketmq.

@@ -59,6 +59,28 @@ class Manners:
     #: how often undecided transactions are asked for
     transaction_check_interval_ms: int = 30_000
 
+    # reading
+    #: pull answers say topicSysFlag and groupSysFlag, refusals a forbiddenType
+    tells_sys_flags: bool = True
+    #: a pull from beyond the end of a queue that begins at 0 is sent to 0, not the end
+    overflow_starts_over: bool = False
+    #: a pull of -1 messages is refused: 1; else it gets one message
+    refuses_negative_max_msg_nums: bool = False
+    #: a pull that is sent elsewhere leaves a message in OFFSET_MOVED_EVENT
+    writes_offset_moved_events: bool = False
+    #: a slave that has nothing answers 20 and sends to the master
+    slave_sends_to_master: bool = True
+    #: a slave stores the offsets that pulls carry
+    slave_takes_commits: bool = True
+    #: an offset never committed is 0 only where the queue's first message is there
+    zero_offset_needs_message: bool = True
+    #: commits for an unknown group or topic are refused: 26, 17
+    checks_offset_commits: bool = True
+    #: an offset by time is the nearest message's, before or after
+    searches_nearest_time: bool = False
+    #: the answer to 31 has an empty remark
+    min_offset_remark: str | None = ""
+
     # name server
     #: what is said to a client that asks for an unknown topic
     route_help: str = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
@@ -100,6 +122,15 @@ LIKE_4_9_7: Final = Manners(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
+    tells_sys_flags=False,
+    refuses_negative_max_msg_nums=True,
+    writes_offset_moved_events=True,
+    slave_sends_to_master=False,
+    slave_takes_commits=False,
+    zero_offset_needs_message=False,
+    checks_offset_commits=False,
+    searches_nearest_time=True,
+    min_offset_remark=None,
     has_bodies_of_5=False,
     resets_at_broker=False,
     recreates_deleted_group=False,
@@ -126,6 +157,15 @@ LIKE_4_6_0: Final = Manners(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
+    tells_sys_flags=False,
+    overflow_starts_over=True,
+    writes_offset_moved_events=True,
+    slave_sends_to_master=False,
+    slave_takes_commits=False,
+    zero_offset_needs_message=False,
+    checks_offset_commits=False,
+    searches_nearest_time=True,
+    min_offset_remark=None,
     has_bodies_of_5=False,
     resets_at_broker=False,
     recreates_deleted_group=False,

@@ -16,7 +16,7 @@ from rmqcli.broker.sql92 import compile_sql92
 from rmqcli.broker.topic_table import PERM_READ
 from rmqcli.errors import UsageError
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.subscription import SUB_ALL, SQL92, parse_subscription
+from rmqcli.wire.subscription import SQL92, SUB_ALL, parse_subscription
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
@@ -174,4 +174,4 @@ def _forbidden(broker: Broker, forbidden_type: int, remark: str) -> Refusal:
 
 def _see(broker: Broker) -> str:
     """Source: FAQUrl.suggestTodo."""
-    return f"\nSee {broker.manners.faq_url} for further details."
+    return f"\nSee {broker.manners.route_help} for further details."

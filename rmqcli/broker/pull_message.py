@@ -1,8 +1,8 @@
 """Pulling messages: 11 and 361.
 
 Imitated: the checks, every case of an offset with its code, the slave's rules, the
-commit that a pull carries, holding. Not imitated: `litePullMessageEnable` (361 is always
-served), statistics, the broadcast offsets that 5.x keeps for proxies.
+commit that a pull carries, holding. Not imitated: `litePullMessageEnable` (361 is
+always served), statistics, the broadcast offsets that 5.x keeps for proxies.
 
 Source: `PullMessageProcessor`, `DefaultPullMessageResultHandler` in apache/rocketmq.
 """
@@ -87,9 +87,9 @@ def _pull(
     result = _result(broker, header, message_filter)
     code, broker_id = _code(broker, header, group, result)
     _commit(broker, header, result, may_commit=may_suspend)
-    if code == _NOT_FOUND and may_suspend and header.sys_flag & FLAG_SUSPEND:
-        if broker.holds.hold(request, header, message_filter):
-            return None
+    may_hold = may_suspend and code == _NOT_FOUND and header.sys_flag & FLAG_SUSPEND
+    if may_hold and broker.holds.hold(request, header, message_filter):
+        return None
     fields = {
         "suggestWhichBrokerId": str(broker_id),
         "nextBeginOffset": str(result.next_begin_offset),
