@@ -24,6 +24,7 @@ from rmqcli.wire.headers_config import (
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
+from rmqcli.wire.version import V4_9_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
@@ -98,6 +99,8 @@ def delete_group(broker: Broker, request: Request) -> Reply:
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     manners = broker.manners
     cleans = header.clean_offset if manners.has_bodies_of_5 else header.remove_offset
+    if manners.version < V4_9_0:
+        cleans = False  # it knows neither
     is_known = broker.groups.delete(header.group_name)
     if cleans:
         broker.offsets.delete_group(header.group_name)

@@ -1,0 +1,164 @@
+"""Tables in config files: those of real brokers, and ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rmqcli.broker.data_version import DataVersion
+from rmqcli.broker.manners import manners_like
+from rmqcli.broker.persistence import DELAYS, GROUPS, OFFSETS, TOPICS, Persistence
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies_config import TopicConfig
+from tests.broker.driving import Driver
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+class TextFiles:
+    """Config files as a dict, that can be full."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self.texts = texts
+        self.is_full = False
+        self.writes: list[str] = []
+
+    def read(self, name: str) -> object | None:
+        text = self.texts.get(name)
+        return None if text is None else fastjson.loads(text)
+
+    def write(self, name: str, text: str) -> None:
+        if self.is_full:
+            raise StoreError(f"no room for {name}")
+        self.texts[name] = text
+        self.writes.append(name)
+
+
+def golden(version: str) -> dict[str, str]:
+    """The config files of a real broker."""
+    texts = {}
+    with tarfile.open(GOLDEN / f"store-{version}.tar.gz") as archive:
+        for member in archive:
+            path = Path(member.name)
+            content = archive.extractfile(member)
+            if path.parent.name == "config" and path.suffix == ".json" and content:
+                texts[path.name] = content.read().decode()
+    return texts
+
+
+def opened(files: TextFiles, version: str = "5.5.0") -> tuple[Driver, Persistence]:
+    driver = Driver(BrokerSettings(manners=manners_like(version)))
+    persistence = Persistence(driver.broker, files)
+    persistence.load()
+    persistence.start(driver.now)
+    return driver, persistence
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
+def test_what_a_real_broker_stored_is_written_again_alike(version: str) -> None:
+    texts = golden(version)
+    driver, persistence = opened(TextFiles(dict(texts)), version)
+    written = TextFiles({})
+    Persistence(driver.broker, written).save()
+    for name, version_matters in (
+        (TOPICS, True),
+        (GROUPS, True),
+        (OFFSETS, False),
+        (DELAYS, False),
+    ):
+        theirs, ours = fastjson.loads(texts[name]), fastjson.loads(written.texts[name])
+        assert isinstance(theirs, dict)
+        assert isinstance(ours, dict)
+        for data in (theirs, ours):
+            if not version_matters:
+                data.pop("dataVersion", None)
+            for topics in (data.get("groupTopicMap") or {}).values():
+                topics.sort()
+        assert ours == theirs, name
+    persistence.save()
+
+
+def test_offsets_of_a_real_4_6_0() -> None:
+    driver, _ = opened(TextFiles(golden("4.6.0")), "4.6.0")
+    offsets = driver.broker.offsets
+    assert [offsets.query("g_push", "g_orders", n) for n in range(5)] == [
+        37,
+        38,
+        38,
+        38,
+        None,
+    ]
+    assert driver.broker.schedule.offsets == {1: 17, 2: 5, 16: 0}
+    assert driver.broker.topics.data_version.counter == 10
+
+
+def test_numeric_keys_are_bare_as_java_writes_them() -> None:
+    files = TextFiles({})
+    driver, persistence = opened(files, "4.6.0")
+    driver.broker.offsets.commit("g", "T", 1, 6)
+    driver.broker.offsets.commit("g", "T", 0, 5)
+    persistence.save()
+    assert files.texts[OFFSETS] == (
+        '{\n\t"offsetTable":{\n\t\t"T@g":{\n\t\t\t0:5,\n\t\t\t1:6\n\t\t}\n\t}\n}'
+    )
+    quoted = re.sub(r"(\d+):", r'"\1":', files.texts[OFFSETS])
+    assert json.loads(quoted) == {"offsetTable": {"T@g": {"0": 5, "1": 6}}}
+
+
+def test_only_what_changed_is_written_within_5_seconds() -> None:
+    files = TextFiles({})
+    driver, _ = opened(files)
+    driver.broker.offsets.commit("g", "T", 0, 5)
+    driver.wait(4_999)
+    assert files.writes == []
+    driver.wait(1)
+    assert files.writes == [OFFSETS]
+    driver.broker.topics.put(TopicConfig(topic_name="T"))
+    driver.broker.groups.find_or_create("g")
+    driver.broker.schedule.offsets[1] = 3
+    driver.wait(5_000)
+    assert files.writes == [OFFSETS, TOPICS, GROUPS, DELAYS]
+    driver.wait(60_000)
+    assert len(files.writes) == 4
+    again, _ = opened(files)
+    assert again.broker.offsets.query("g", "T", 0) == 5
+    assert again.broker.topics.get("T") == TopicConfig(topic_name="T")
+    assert again.broker.groups.get("g") is not None
+    assert again.broker.schedule.offsets == {1: 3}
+
+
+def test_a_full_disk_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    files = TextFiles({})
+    driver, persistence = opened(files)
+    driver.broker.offsets.commit("g", "T", 0, 5)
+    files.is_full = True
+    driver.wait(5_000)
+    assert "no room for consumerOffset.json" in caplog.text
+    with pytest.raises(StoreError, match="no room"):
+        persistence.save()
+    files.is_full = False
+    driver.wait(5_000)
+    assert files.writes == [OFFSETS]
+
+
+def test_what_is_no_object_is_an_error() -> None:
+    with pytest.raises(StoreError, match=r"topics\.json is list, not an object"):
+        opened(TextFiles({TOPICS: "[]"}))
+
+
+def test_forbidden_topics_survive() -> None:
+    files = TextFiles({})
+    driver, persistence = opened(files)
+    driver.broker.groups.set_readable("g", "T", readable=False)
+    persistence.save()
+    again, _ = opened(files)
+    assert again.broker.groups.is_read_forbidden("g", "T")
+    assert again.broker.groups.data_version == DataVersion(
+        timestamp=driver.broker.started.epoch_ms, counter=1
+    )
