@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.request_body import read_body
+from rmqcli.broker.sql92 import compile_sql92
 from rmqcli.wire.bodies_consumer import (
     Connection,
     ConsumerConnection,
@@ -82,13 +83,8 @@ def check_client_config(broker: Broker, request: Request) -> Reply:
 def _expression_fault(subscription: SubscriptionData) -> str | None:
     if subscription.expression_type != "SQL92":
         return f"no filter of type {subscription.expression_type}"
-    # Loaded when it is first needed: few clients filter with SQL.
-    from rmqcli.broker import sql92_parser
-
-    try:
-        sql92_parser.parse(subscription.sub_string)
-    except sql92_parser.Sql92Error as error:
-        return str(error)
+    if compile_sql92(subscription.sub_string) is None:
+        return f"SQL92 expression cannot be read: {subscription.sub_string}"
     return None
 
 
