@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from rmqcli.broker.cluster_broker import EmbeddedBroker
 from rmqcli.broker.cluster_store import broker_folder, storage_in
@@ -26,7 +26,7 @@ from rmqcli.broker.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
-from rmqcli.wire.bodies_config import TopicConfig
+from rmqcli.wire.bodies_config import SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rmqcli.broker.server_connection import ServerLimits
     from rmqcli.broker.server_port import Port
     from rmqcli.clock import Clock
+
+T = TypeVar("T")
 
 #: What the name server is called in faults.
 NAMESRV_NAME: Final = "namesrv"
@@ -149,7 +151,7 @@ class EmbeddedCluster:
         known = ", ".join(f"{b.name}:{b.broker_id}" for b in self._brokers)
         raise UsageError(f"no broker {name}:{broker_id}", hint=f"there are {known}")
 
-    def call(self, look: Callable[[], object]) -> object:
+    def call(self, look: Callable[[], T]) -> T:
         """Run `look` in the I/O thread, where cores may be looked at."""
         return self._server.call(look)
 
@@ -173,6 +175,22 @@ class EmbeddedCluster:
             for broker in self._running_masters():
                 broker.core.topics.put(config)
             return topic
+
+        return self._server.call(create)
+
+    def create_group(self, group: str, **fields: object) -> str:
+        """Create or replace a consumer group on all masters; returns its name.
+
+        Consumers create theirs themselves; tools that only commit offsets do not.
+        `fields` are those of SubscriptionGroupConfig, such as retry_max_times=2.
+        """
+        config = SubscriptionGroupConfig(group_name=group)
+        config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+
+        def create() -> str:
+            for broker in self._running_masters():
+                broker.core.groups.put(config)
+            return group
 
         return self._server.call(create)
 

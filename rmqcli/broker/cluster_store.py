@@ -26,7 +26,7 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
     That is: one broker's by several, or the other way round; both would start empty.
     """
     own = name if broker_id == 0 else f"{name}-{broker_id}"
-    is_single = (store / "commitlog").is_dir()
+    is_single = _is_store(store)
     if brokers > 1 and is_single:
         raise ConfigError(
             f"folder {store} is that of one broker, not of {brokers}",
@@ -34,13 +34,18 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
         )
     if brokers > 1 or broker_id:
         return store / own
-    inner = sorted(each.parent.name for each in store.glob("broker-?/commitlog"))
+    inner = sorted(each.name for each in store.glob("broker-?") if _is_store(each))
     if inner and not is_single:
         raise ConfigError(
             f"folder {store} is that of {len(inner)} brokers, not of one",
             hint=f"start {len(inner)} brokers, or name {store / inner[0]}",
         )
     return store
+
+
+def _is_store(folder: Path) -> bool:
+    # A broker makes its lock at once, and its log with the first message.
+    return (folder / "lock").exists() or (folder / "commitlog").is_dir()
 
 
 class Storage(Protocol):

@@ -116,3 +116,29 @@ def test_broker_ports_follow_from_the_name_server_s():
     assert broker_ports(0, 3) == ()
     with pytest.raises(UsageError):
         broker_ports(64_490, 3)
+
+
+def test_a_folder_outlives_a_kill(tmp_path):
+    fields = {"a": "p", "b": "orders", "c": "TBW102", "d": 1, "e": 0, "f": 0, "h": 0}
+    options = ["--store", str(tmp_path), "--flush", "sync"]
+    with rmq_broker(*options) as (process, (_, broker)):
+        assert broker["store"] == str(tmp_path)
+        with WireClient(broker["address"]) as client:
+            answer = client.ask(310, body=b"kept", g=1_700_000_000_000, **fields)
+            assert answer.code == 0
+        process.kill()
+        process.wait(10)
+    with (
+        rmq_broker(*options) as (_, (_, broker)),
+        WireClient(broker["address"]) as client,
+    ):
+        answer = client.ask(MAX_OFFSET, topic="orders", queueId=0)
+        assert answer.ext_fields["offset"] == "1"
+
+
+def test_a_folder_in_use_is_one_clear_error(tmp_path, capsys):
+    with rmq_broker("--store", str(tmp_path)):
+        assert run(["broker", "--listen", "127.0.0.1:0", "--store", str(tmp_path)]) == 1
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert "is in use by another process" in said
