@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.offset_by_time import offset_by_time
 from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.search_offset import offset_in_queue_by_time
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies_offset import encode_reset_offset, encode_reset_offset_for_c
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
@@ -83,7 +83,7 @@ def _target(broker: Broker, header: ResetOffsetRequestHeader, queue_id: int) -> 
 def _by_time(broker: Broker, topic: str, queue_id: int, timestamp_ms: int) -> int:
     if timestamp_ms < 0:
         return (broker.store.queue_bounds(topic, queue_id) or (0, 0))[1]
-    return offset_by_time(broker.store, topic, queue_id, timestamp_ms)
+    return offset_in_queue_by_time(broker, topic, queue_id, timestamp_ms=timestamp_ms)
 
 
 def _reset_by_members(

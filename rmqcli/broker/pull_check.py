@@ -8,6 +8,7 @@ Source: `PullMessageProcessor.processRequest` in apache/rocketmq.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message_filter import PropertyFilter, is_tag_type, tag_filter
@@ -35,6 +36,7 @@ FLAG_CLASS_FILTER: Final = 8
 _GROUP_FORBIDDEN: Final = 2
 _TOPIC_FORBIDDEN: Final = 3
 _BROADCASTING_DISABLE_FORBIDDEN: Final = 4
+_SUBSCRIPTION_FORBIDDEN: Final = 5
 
 
 def check_group(broker: Broker, group: str) -> SubscriptionGroupConfig:
@@ -127,6 +129,12 @@ def _registered(
             _BROADCASTING_DISABLE_FORBIDDEN,
             f"the consumer group[{name}] can not consume by broadcast way",
         )
+    if broker.groups.is_read_forbidden(name, header.topic):
+        raise _forbidden(
+            broker,
+            _SUBSCRIPTION_FORBIDDEN,
+            f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
+        )
     subscription = group.subscriptions.get(header.topic)
     if subscription is None:
         raise Refusal(
@@ -149,7 +157,11 @@ def _property_filter(
     """
     condition = None
     if subscription.expression_type == SQL92:
-        condition = compile_sql92(subscription.sub_string)
+        with suppress(UsageError):
+            condition = compile_sql92(
+                subscription.sub_string,
+                has_text_words=broker.manners.has_sql_text_words,
+            )
     if is_registered and condition is None:
         raise Refusal(
             ResponseCode.FILTER_DATA_NOT_EXIST,

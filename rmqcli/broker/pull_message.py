@@ -2,7 +2,7 @@
 
 Imitated: the checks, every case of an offset with its code, the slave's rules, the
 commit that a pull carries, holding. Not imitated: `litePullMessageEnable` (361 is
-always served), statistics, the broadcast offsets that 5.x keeps for proxies.
+always served), the broadcast offsets that 5.x keeps for proxies.
 
 Source: `PullMessageProcessor`, `DefaultPullMessageResultHandler` in apache/rocketmq.
 """
@@ -100,6 +100,7 @@ def _pull(
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
     body = result.body if code == _SUCCESS else b""
+    broker.stats.got(header.topic, header.consumer_group, body, request.now)
     return Reply(code, result.status, None, fields, body)
 
 

@@ -47,7 +47,7 @@ class Keyed:
             if len(self._steps) >= _KEYS_MAX:
                 return
             steps = self._steps[key] = deque(maxlen=_KEYED_STEPS + 1)
-        if not steps or steps[-1][0] != step:
+        if not steps or steps[-1][0] < step:
             steps.append([step, 0, 0])
         steps[-1][1] += count
         steps[-1][2] += 1
@@ -93,20 +93,19 @@ class BrokerStats:
         self.topic_put_nums.add(topic, messages, now)
         self.topic_put_size.add(topic, size_bytes, now)
 
-    def got(
-        self, topic: str, group: str, messages: int, size_bytes: int, now: Now
-    ) -> None:
-        """A pull was answered; with no messages it is a miss."""
+    def got(self, topic: str, group: str, records: bytes, now: Now) -> None:
+        """A pull was answered; without records it is a miss."""
         second = self._second(now)
-        if not messages:
+        if not records:
             second[1 + MISS] += 1
             return
+        messages = _count(records)
         self.got_messages += messages
         second[1 + FOUND] += 1
         second[1 + TRANSFERRED] += messages
         key = f"{topic}@{group}"
         self.group_get_nums.add(key, messages, now)
-        self.group_get_size.add(key, size_bytes, now)
+        self.group_get_size.add(key, len(records), now)
 
     def rate(self, what: int, interval_s: int, now: Now) -> float:
         """Per second over the last `interval_s`, or since the start if that is less."""
@@ -128,6 +127,16 @@ class BrokerStats:
     def _second(self, now: Now) -> list[int]:
         second = now.monotonic_ms // 1000
         seconds = self._seconds
-        if not seconds or seconds[-1][0] != second:
+        if not seconds or seconds[-1][0] < second:
             seconds.append([second, 0, 0, 0, 0])
         return seconds[-1]
+
+
+def _count(records: bytes) -> int:
+    """How many records there are, by the sizes that they begin with."""
+    count = at = 0
+    end = len(records)
+    while at < end:
+        at += max(1, int.from_bytes(records[at : at + 4], "big"))
+        count += 1
+    return count
