@@ -1,0 +1,47 @@
+"""Folders of real brokers to test on, and messages to fill our own with."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import TYPE_CHECKING
+
+from rmqcli.store.settings import StoreSettings
+from rmqcli.wire.message_encode import MessageFields
+from tests import golden_vectors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSIONS = ("4.6.0", "5.5.0")
+
+#: Files so small that a test fills several.
+TINY = StoreSettings(
+    commit_log_file_bytes=16 * 1024,
+    consume_queue_file_units=50,
+    index_slots=40,
+)
+
+START_MS = 1_700_000_000_000
+
+
+def unpack(version: str, directory: Path) -> Path:
+    """The store folder of a cleanly stopped broker of that version."""
+    with tarfile.open(golden_vectors.path(f"store-{version}.tar.gz")) as archive:
+        archive.extractall(directory, filter="data")
+    return directory / "store"
+
+
+def message(number: int, *, topic: str = "orders", queue_id: int = 0) -> MessageFields:
+    """The message of that number: body, key and times say which it is."""
+    return MessageFields(
+        topic=topic,
+        queue_id=queue_id,
+        body=f"body of {number} ".encode() * 5,
+        born_timestamp_ms=START_MS + number,
+        store_timestamp_ms=START_MS + number * 10,
+        properties={
+            "KEYS": f"order-{number}",
+            "TAGS": "A",
+            "UNIQ_KEY": f"{number:032X}",
+        },
+    )

@@ -1,0 +1,136 @@
+"""Kills a writing process again and again: nothing acknowledged may be lost.
+
+    python -m tests.store.kills --kills 100
+
+A child appends batches with `flush` before each acknowledgement, as a broker with
+flush sync does. It is killed at a random moment, and the folder opened again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import select
+import signal
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+from rmqcli.store.disk_store import DiskStore
+from rmqcli.wire.message import decode_messages
+from tests.store.folders import TINY, message
+
+QUEUES = 3
+#: Number of the batch's first message, and how many.
+_ACKNOWLEDGED = struct.Struct(">qi")
+
+
+def write_until_killed(folder, first, seed, out):
+    """Append for ever; tell of each batch after it was flushed. Never returns."""
+    rng = random.Random(seed)
+    store = DiskStore(folder, TINY)
+    while True:
+        count = rng.choice((1, 1, 1, 2, 7, 60))
+        batch = [
+            message(number, queue_id=number % QUEUES)
+            for number in range(first, first + count)
+        ]
+        store.append(batch, tags_codes=[65] * count)
+        store.flush()
+        os.write(out, _ACKNOWLEDGED.pack(first, count))
+        first += count
+
+
+def kill_once(folder, first, seed):
+    """One life of a child; return the numbers that it acknowledged."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        write_until_killed(folder, first, seed, writing)
+    os.close(writing)
+    rng = random.Random(seed + 1)
+    data = b""
+    # It lives from its first acknowledgement on, so that every life did something.
+    data += os.read(reading, 1 << 16)
+    until = time.monotonic() + rng.uniform(0, 0.05)
+    while (left := until - time.monotonic()) > 0:
+        if select.select([reading], [], [], left)[0]:
+            data += os.read(reading, 1 << 16)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    while more := os.read(reading, 1 << 16):
+        data += more
+    os.close(reading)
+    whole = len(data) - len(data) % _ACKNOWLEDGED.size
+    return [
+        number
+        for start, count in _ACKNOWLEDGED.iter_unpack(data[:whole])
+        for number in range(start, start + count)
+    ]
+
+
+def numbers_stored(store):
+    """Which messages the queues lead to, each checked against its own entry."""
+    numbers = set()
+    for queue_id in range(QUEUES):
+        low, high = store.queue_bounds("orders", queue_id) or (0, 0)
+        units = store.units("orders", queue_id, low, high - low)
+        assert low == 0
+        assert len(units) == high
+        found = decode_messages(store.read_units(units))
+        assert [each.queue_offset for each in found] == list(range(high))
+        for unit, each in zip(units, found, strict=True):
+            number = int(each.keys.removeprefix("order-"))
+            assert number not in numbers, f"message {number} is there twice"
+            assert each.commit_log_offset == unit.commit_log_offset
+            assert each.raw_body == message(number).body
+            numbers.add(number)
+    return numbers
+
+
+def check(folder, acknowledged):
+    """Open, compare, and ask the index; return the number to go on with."""
+    store = DiskStore(folder, TINY)
+    try:
+        stored = numbers_stored(store)
+        missing = set(acknowledged) - stored
+        assert not missing, f"acknowledged and lost: {sorted(missing)[:10]}"
+        for number in sorted(stored)[-20:]:
+            found = store.query_index(
+                "orders", f"order-{number}", begin_ms=0, end_ms=2**62, count_max=9
+            )
+            assert len(found) == 1, f"message {number} has index entries {found}"
+    finally:
+        if len(acknowledged) % 2:
+            store.close()
+        else:
+            store.abandon()
+    return max(stored, default=-1) + 1
+
+
+def run(folder, *, kills, seed):
+    """Kill so many children; return how many messages were acknowledged."""
+    acknowledged = []
+    following = 0
+    for number in range(kills):
+        acknowledged += kill_once(folder, following, seed + number)
+        following = check(folder, acknowledged)
+    return len(acknowledged)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    options = parser.parse_args()
+    print(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="rmq-kills-") as directory:
+        count = run(Path(directory), kills=options.kills, seed=options.seed)
+    print(f"{options.kills} kills, {count} messages acknowledged, none lost")
+
+
+if __name__ == "__main__":
+    main()

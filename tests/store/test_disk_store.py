@@ -1,0 +1,460 @@
+"""What goes into a store comes out of it, now and after it was opened again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+
+import pytest
+
+from rmqcli.errors import ExitCode
+from rmqcli.store.disk_store import DiskStore
+from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.store.read_only import ReadOnlyStore
+from rmqcli.store.settings import StoreSettings
+from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message_encode import MessageFields
+from tests.store.folders import START_MS, TINY, message
+
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def open_store(folder):
+    opened = []
+
+    def make(settings=TINY):
+        opened.append(DiskStore(folder, settings))
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+def fill(store, count, *, start=0, queues=2, batch=7):
+    for first in range(start, start + count, batch):
+        numbers = range(first, min(first + batch, start + count))
+        store.append(
+            [message(number, queue_id=number % queues) for number in numbers],
+            tags_codes=[65] * len(numbers),
+        )
+
+
+def numbers_in(store, queue_id=0, *, topic="orders"):
+    """Which messages a queue's units lead to, checking each one's own offsets."""
+    low, high = store.queue_bounds(topic, queue_id)
+    units = store.units(topic, queue_id, low, high - low)
+    assert len(units) == high - low
+    messages = decode_messages(store.read_units(units))
+    assert [each.queue_offset for each in messages] == list(range(low, high))
+    assert [each.commit_log_offset for each in messages] == [
+        unit.commit_log_offset for unit in units
+    ]
+    return [int(each.keys.removeprefix("order-")) for each in messages]
+
+
+def close(store):
+    store.close()
+
+
+def kill(store):
+    store.abandon()
+
+
+def flush_and_kill(store):
+    store.flush()
+    store.abandon()
+
+
+ENDS = [close, kill, flush_and_kill]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_messages_survive_and_more_follow(open_store, end):
+    """Several files of log, of queue entries and of index are crossed."""
+    store = open_store()
+    fill(store, 333)
+    end(store)
+    store = open_store()
+    assert numbers_in(store, 0) == list(range(0, 333, 2))
+    fill(store, 100, start=333)
+    end(store)
+    store = open_store()
+    assert numbers_in(store, 0) == list(range(0, 433, 2))
+    assert numbers_in(store, 1) == list(range(1, 433, 2))
+    assert len(os.listdir(store.folder / "commitlog")) > 3
+    assert len(os.listdir(store.folder / "consumequeue/orders/0")) == 5
+    assert len(os.listdir(store.folder / "index")) > 3
+
+
+@pytest.mark.parametrize("end", [None, *ENDS])
+def test_every_message_is_found_by_its_keys_once(open_store, end):
+    store = open_store()
+    fill(store, 300)
+    if end is not None:
+        end(store)
+        store = open_store()
+    for number in (0, 1, 150, 299):
+        for key in (f"order-{number}", f"{number:032X}"):
+            found = store.query_index(
+                "orders", key, begin_ms=0, end_ms=2**62, count_max=99
+            )
+            keys = [decode_messages(store.message_at(at))[0].keys for at in found]
+            assert keys == [f"order-{number}"]
+
+
+def test_index_is_searched_by_second(open_store):
+    store = open_store()
+    fill(store, 300)  # ten ms apart
+    found = {
+        window: store.query_index(
+            "orders",
+            "order-250",
+            begin_ms=START_MS + window[0],
+            end_ms=START_MS + window[1],
+            count_max=9,
+        )
+        for window in ((2_500, 2_500), (4_000, 9_000), (0, 1_000))
+    }
+    assert [len(each) for each in found.values()] == [1, 0, 0]
+
+
+def test_clean_start_reads_nothing_again(open_store):
+    store = open_store()
+    fill(store, 300)
+    store.close()
+    assert open_store().recovered_count == 0
+
+
+def test_batch_takes_consecutive_places(open_store):
+    store = open_store()
+    places = store.append([message(n) for n in range(3)], tags_codes=[1, 2, 3])
+    assert [each.queue_offset for each in places] == [0, 1, 2]
+    assert places[1].commit_log_offset == places[0].size_bytes
+    units = store.units("orders", 0, 0, 10)
+    assert [unit.tags_code for unit in units] == [1, 2, 3]
+    assert store.read(places[2].commit_log_offset, places[2].size_bytes) is not None
+    assert store.log_bounds() == (0, sum(each.size_bytes for each in places))
+
+
+def test_rolled_over_file_ends_as_rocketmq_s(open_store):
+    store = open_store()
+    fill(store, 100)
+    data = (store.folder / "commitlog/00000000000000000000").read_bytes()
+    at = data.rindex(b"\xcb\xd4\x31\x94") - 4
+    assert struct.unpack_from(">i", data, at)[0] == 16 * 1024 - at
+    assert data[at + 8 :] == bytes(len(data) - at - 8)
+
+
+@pytest.mark.parametrize("end", [None, *ENDS])
+def test_half_and_rolled_back_messages_are_in_the_log_only(open_store, end):
+    store = open_store()
+    fields = [
+        MessageFields(topic="t", sys_flag=flag, properties={"KEYS": f"k{flag}"})
+        for flag in (PREPARED, COMMITTED, ROLLED_BACK, 0)
+    ]
+    places = store.append(fields, tags_codes=[0] * 4)
+    assert [each.queue_offset for each in places] == [0, 0, 0, 1]
+    if end is not None:
+        end(store)
+        store = open_store()
+    units = store.units("t", 0, 0, 10)
+    assert [unit.commit_log_offset for unit in units] == [
+        places[1].commit_log_offset,
+        places[3].commit_log_offset,
+    ]
+    found = [
+        store.query_index("t", f"k{flag}", begin_ms=0, end_ms=2**62, count_max=9)
+        for flag in (PREPARED, ROLLED_BACK)
+    ]
+    assert found == [[places[0].commit_log_offset], []]
+
+
+def test_delayed_messages_keep_their_due_time_through_a_rebuild(open_store):
+    """Level 3 is 10 s: its queue's entries say when they are due, not a tag."""
+    store = open_store()
+    delayed = message(1, topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
+    due_ms = delayed.store_timestamp_ms + 10_000
+    store.append([delayed], tags_codes=[due_ms])
+    store.abandon()
+    (unit,) = open_store().units("SCHEDULE_TOPIC_XXXX", 2, 0, 9)
+    assert unit.tags_code == due_ms
+
+
+@pytest.mark.parametrize("cut", [1, 4, 60, 150])
+def test_torn_record_is_cut_off(open_store, cut):
+    """A kill in the middle of a write leaves the record's first bytes."""
+    store = open_store()
+    fill(store, 10, queues=1)
+    start, end = store.log_bounds()
+    store.abandon()
+    path = store.folder / "commitlog/00000000000000000000"
+    with path.open("r+b") as file:
+        record = file.read(end)[-200:]
+        file.seek(end)
+        file.write(record[:cut])
+    store = open_store()
+    assert store.log_bounds() == (start, end)
+    assert path.read_bytes()[end:].strip(b"\0") == b""
+    fill(store, 3, start=10, queues=1)
+    assert numbers_in(store) == list(range(13))
+
+
+def test_damaged_body_ends_the_log(open_store):
+    store = open_store()
+    fill(store, 10, queues=1)
+    place = store.units("orders", 0, 8, 1)[0]
+    store.abandon()
+    path = store.folder / "commitlog/00000000000000000000"
+    with path.open("r+b") as file:
+        file.seek(place.commit_log_offset + 95)
+        file.write(b"\xff")
+    store = open_store()
+    assert numbers_in(store) == list(range(8))
+
+
+def test_full_disk_refuses_and_leaves_nothing_torn(open_store):
+    store = open_store()
+    fill(store, 20, queues=1)
+    before = store.log_bounds()
+    with _files_end_at(before[1] + 500):
+        batch = [message(n) for n in range(20, 30)]
+        with pytest.raises(StoreFullError, match="cannot be written"):
+            store.append(batch, tags_codes=[65] * 10)
+        assert store.log_bounds() == before
+        assert numbers_in(store) == list(range(20))
+        with pytest.raises(StoreFullError):
+            fill(store, 100, start=20, queues=1)
+    assert numbers_in(store)[-1] == store.queue_bounds("orders", 0)[1] - 1
+    fill(store, 50, start=store.queue_bounds("orders", 0)[1], queues=1)
+    expected = list(range(store.queue_bounds("orders", 0)[1]))
+    assert numbers_in(store) == expected
+    store.abandon()
+    assert numbers_in(open_store()) == expected
+
+
+def test_full_disk_at_a_new_file_refuses_too(open_store):
+    store = open_store()
+    fill(store, 20, queues=1)
+    with _files_end_at(8_000), pytest.raises(StoreFullError):
+        fill(store, 200, start=20, queues=1)
+    count = store.queue_bounds("orders", 0)[1]
+    fill(store, 200, start=count, queues=1)
+    assert numbers_in(store) == list(range(count + 200))
+
+
+class _files_end_at:  # noqa: N801  # reads as a function
+    """No file may grow beyond this: what a full disk looks like to a write."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __enter__(self):
+        self.before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.length, self.before[1]))
+
+    def __exit__(self, *_):
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.before)
+
+
+def test_message_larger_than_a_file_is_refused(open_store):
+    store = open_store()
+    big = MessageFields(topic="t", body=bytes(16 * 1024))
+    with pytest.raises(ValueError, match="does not fit"):
+        store.append([big], tags_codes=[0])
+    assert store.queue_bounds("t", 0) in (None, (0, 0))
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b"])
+def test_topic_that_is_no_folder_s_name_is_refused(open_store, topic):
+    with pytest.raises(ValueError, match="topic"):
+        open_store().append([MessageFields(topic=topic)], tags_codes=[0])
+
+
+@pytest.mark.parametrize("end", [None, *ENDS])
+def test_trimmed_log_moves_the_lower_bounds(open_store, end):
+    store = open_store()
+    fill(store, 600, queues=1)
+    store.flush()
+    store.trim(None, 40_000)
+    if end is not None:
+        end(store)
+        store = open_store()
+    assert store.log_bounds()[0] == 32_768
+    low = store.queue_bounds("orders", 0)[0]
+    assert low > 50
+    assert store.units("orders", 0, low - 1, 10) == []
+    assert numbers_in(store) == list(range(low, 600))
+    assert store.message_at(0) is None
+    assert len(os.listdir(store.folder / "consumequeue/orders/0")) < 12
+    gone = store.query_index("orders", "order-3", begin_ms=0, end_ms=2**62, count_max=9)
+    assert gone == []
+
+
+def test_trimmed_topic_loses_its_first_messages_only(open_store):
+    store = open_store()
+    fill(store, 100, queues=1)
+    store.append([message(1, topic="other")], tags_codes=[0])
+    store.trim("orders", 40)
+    assert store.queue_bounds("orders", 0) == (40, 100)
+    assert store.queue_bounds("other", 0) == (0, 1)
+    store.trim("orders", 1_000)
+    assert store.queue_bounds("orders", 0) == (100, 100)
+
+
+def test_old_files_expire_by_age(open_store):
+    """600 messages are 6 s of them; a file is as old as the one after it begins."""
+    store = open_store(
+        StoreSettings(commit_log_file_bytes=16 * 1024, file_reserved_ms=3_000)
+    )
+    fill(store, 600, queues=1)
+    assert store.expire(START_MS + 3_000) == 0
+    start = store.expire(START_MS + 6_000)
+    assert start > 0
+    assert start % (16 * 1024) == 0
+    low, high = store.queue_bounds("orders", 0)
+    assert 0 < low < 300 < high
+
+
+def test_old_files_expire_by_size(open_store):
+    store = open_store(
+        StoreSettings(
+            commit_log_file_bytes=16 * 1024,
+            file_reserved_ms=None,
+            commit_log_bytes_max=40_000,
+        )
+    )
+    fill(store, 600, queues=1)
+    store.expire(START_MS)
+    start, end = store.log_bounds()
+    assert 0 < end - start <= 40_000 + 16 * 1024
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_deleted_topic_begins_anew(open_store, end):
+    """Also after a rebuild from a log that has messages of both lives."""
+    store = open_store()
+    fill(store, 20, queues=1)
+    store.delete_topic("orders")
+    assert store.queue_bounds("orders", 0) is None
+    fill(store, 5, start=100, queues=1)
+    assert store.queue_bounds("orders", 0) == (0, 5)
+    end(store)
+    assert numbers_in(open_store()) == [100, 101, 102, 103, 104]
+
+
+@pytest.mark.parametrize("step_ms", [-86_400_000, 86_400_000])
+def test_kill_after_the_clock_jumped_loses_nothing(open_store, step_ms):
+    store = open_store()
+    fill(store, 300, queues=1)
+    store.close()
+    store = open_store()
+    for number in range(300, 600):
+        fields = message(number + step_ms // 10)
+        keyed = MessageFields(
+            topic="orders",
+            store_timestamp_ms=fields.store_timestamp_ms,
+            properties={"KEYS": f"order-{number}"},
+        )
+        store.append([keyed], tags_codes=[0])
+    store.abandon()
+    assert numbers_in(open_store()) == list(range(600))
+
+
+def test_two_stores_cannot_share_a_folder(open_store):
+    store = open_store()
+    with pytest.raises(StoreError, match="in use by this process"):
+        open_store()
+    store.close()
+    open_store()
+
+
+def test_folder_in_use_by_another_process_is_refused(folder):
+    store = DiskStore(folder, TINY)
+    try:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _tell_why_not(folder, writing)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            assert "in use by another process" in answer.read()
+        os.waitpid(pid, 0)
+    finally:
+        store.close()
+
+
+def _tell_why_not(folder, writing):
+    from rmqcli.store import folder as folder_module
+
+    try:
+        folder_module._held.clear()
+        DiskStore(folder, TINY)
+        os.write(writing, b"opened")
+    except StoreError as error:
+        os.write(writing, error.message.encode())
+    finally:
+        os._exit(0)
+
+
+def test_reader_follows_a_writer(open_store, folder):
+    store = open_store()
+    fill(store, 30)
+    store.flush()
+    reader = ReadOnlyStore(folder)
+    assert numbers_in(reader, 0) == list(range(0, 30, 2))
+    fill(store, 400, start=30)
+    store.append([message(1, topic="later")], tags_codes=[0])
+    store.flush()
+    assert numbers_in(reader, 0) == list(range(0, 430, 2))
+    assert reader.queue_bounds("later", 0) == (0, 1)
+    assert reader.log_bounds() == store.log_bounds()
+    store.trim(None, 40_000)
+    assert reader.queue_bounds("orders", 0) == store.queue_bounds("orders", 0)
+    assert numbers_in(reader, 0) == numbers_in(store, 0)
+    reader.close()
+
+
+@pytest.mark.parametrize("missing", ["nothing there", "commitlog"])
+def test_reader_wants_a_store(tmp_path, missing):
+    if missing == "commitlog":
+        (tmp_path / "config").mkdir()
+        folder = tmp_path
+    else:
+        folder = tmp_path / "nowhere"
+    with pytest.raises(StoreError, match="no broker's store") as caught:
+        ReadOnlyStore(folder)
+    assert caught.value.exit_code is ExitCode.FAILED
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", [ReadOnlyStore, DiskStore])
+def test_rocksdb_queues_are_refused_by_name(tmp_path, kind):
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "consumequeue_rocksdb").mkdir()
+    (tmp_path / "consumequeue_rocksdb/CURRENT").write_text("MANIFEST-000004\n")
+    with pytest.raises(StoreError, match="RocksDB"):
+        kind(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [ReadOnlyStore, DiskStore])
+def test_log_files_of_different_lengths_are_refused(tmp_path, kind):
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog/00000000000000000000").write_bytes(bytes(4096))
+    (tmp_path / "commitlog/00000000000000004096").write_bytes(bytes(100))
+    with pytest.raises(StoreError, match="100 bytes"):
+        kind(tmp_path)
+    assert not (tmp_path / "abort").exists()
+
+
+def test_read_only_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="not a folder"):
+        DiskStore(tmp_path / "file")
