@@ -97,6 +97,7 @@ class Broker:
         """A client's connection is gone."""
         self.clients.closed(peer, now)
         self.relays.closed(peer, now)
+        self.holds.closed(peer)
         return self._taken()
 
     def run_due(self, now: Now) -> list[Effect]:

@@ -50,6 +50,7 @@ class GetMessageResult(NamedTuple):
     min_offset: int
     max_offset: int
     body: bytes = b""
+    count: int = 0  # messages in the body
     is_slow: bool = False
 
 
@@ -78,7 +79,9 @@ def get_message(
             if 0 < len(body) <= MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY and len(
                 body
             ) == sum([unit.size_bytes for unit in units]):
-                return GetMessageResult(FOUND, offset + len(units), low, high, body)
+                return GetMessageResult(
+                    FOUND, offset + len(units), low, high, body, len(units)
+                )
     return _scan(
         broker,
         _Scan(topic, queue_id, offset, max_msg_nums, message_filter),
@@ -143,7 +146,13 @@ def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageRe
     status, taken, records = _choose(broker, wanted, units)
     is_slow = taken > 0 and _reaches_disk(broker, units[taken - 1].commit_log_offset)
     return GetMessageResult(
-        status, wanted.offset + taken, low, high, b"".join(records), is_slow
+        status,
+        wanted.offset + taken,
+        low,
+        high,
+        b"".join(records),
+        len(records),
+        is_slow,
     )
 
 

@@ -154,7 +154,7 @@ class PullRequestHoldService:
         self._count -= len(woken)
         self._put_back(key, left)
         for held in woken:
-            reply = pull_again(self._broker, held.request, held.header)
+            reply = pull_again(self._broker, held.request, held.header, now)
             self._broker.answer(held.request, reply)
 
     def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:

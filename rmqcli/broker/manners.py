@@ -80,6 +80,8 @@ class Manners:
     searches_nearest_time: bool = False
     #: the answer to 31 has an empty remark
     min_offset_remark: str | None = ""
+    #: SQL92 has CONTAINS, STARTSWITH and ENDSWITH
+    has_sql_text_words: bool = True
 
     # name server
     #: what is said to a client that asks for an unknown topic
@@ -131,6 +133,7 @@ LIKE_4_9_7: Final = Manners(
     checks_offset_commits=False,
     searches_nearest_time=True,
     min_offset_remark=None,
+    has_sql_text_words=False,
     has_bodies_of_5=False,
     resets_at_broker=False,
     recreates_deleted_group=False,
@@ -166,6 +169,7 @@ LIKE_4_6_0: Final = Manners(
     checks_offset_commits=False,
     searches_nearest_time=True,
     min_offset_remark=None,
+    has_sql_text_words=False,
     has_bodies_of_5=False,
     resets_at_broker=False,
     recreates_deleted_group=False,

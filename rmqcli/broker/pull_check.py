@@ -8,7 +8,6 @@ Source: `PullMessageProcessor.processRequest` in apache/rocketmq.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message_filter import PropertyFilter, is_tag_type, tag_filter
@@ -157,11 +156,10 @@ def _property_filter(
     """
     condition = None
     if subscription.expression_type == SQL92:
-        with suppress(UsageError):
-            condition = compile_sql92(
-                subscription.sub_string,
-                has_text_words=broker.manners.has_sql_text_words,
-            )
+        condition = compile_sql92(
+            subscription.sub_string,
+            has_text_words=broker.manners.has_sql_text_words,
+        )
     if is_registered and condition is None:
         raise Refusal(
             ResponseCode.FILTER_DATA_NOT_EXIST,

@@ -37,6 +37,7 @@ from rmqcli.wire.headers_pull import PullMessageRequestHeader
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.message_filter import MessageFilter
+    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
     from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 
@@ -58,15 +59,15 @@ _EMPTY: Final = (NO_MATCHED_LOGIC_QUEUE, NO_MESSAGE_IN_QUEUE)
 def pull_message(broker: Broker, request: Request) -> Reply | None:
     """Answer a pull, or hold it (None)."""
     header = request.header(PullMessageRequestHeader)
-    return _pull(broker, request, header, may_suspend=True)
+    return _pull(broker, request, header, request.now, may_suspend=True)
 
 
 def pull_again(
-    broker: Broker, request: Request, header: PullMessageRequestHeader
+    broker: Broker, request: Request, header: PullMessageRequestHeader, now: Now
 ) -> Reply:
     """The answer to a pull that was held: now, whatever there is."""
     try:
-        reply = _pull(broker, request, header, may_suspend=False)
+        reply = _pull(broker, request, header, now, may_suspend=False)
     except Refusal as refusal:
         return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
     if reply is None:
@@ -78,6 +79,7 @@ def _pull(
     broker: Broker,
     request: Request,
     header: PullMessageRequestHeader,
+    now: Now,
     *,
     may_suspend: bool,
 ) -> Reply | None:
@@ -90,6 +92,8 @@ def _pull(
     may_hold = may_suspend and code == _NOT_FOUND and header.sys_flag & FLAG_SUSPEND
     if may_hold and broker.holds.hold(request, header, message_filter):
         return None
+    found, body = (result.count, result.body) if code == _SUCCESS else (0, b"")
+    broker.stats.got(header.topic, header.consumer_group, found, len(body), now)
     fields = {
         "suggestWhichBrokerId": str(broker_id),
         "nextBeginOffset": str(result.next_begin_offset),
