@@ -37,6 +37,8 @@ MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY: Final = 32
 MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY: Final = 256 * 1024
 MAX_TRANSFER_COUNT_ON_MESSAGE_IN_DISK: Final = 8
 MAX_TRANSFER_BYTES_ON_MESSAGE_IN_DISK: Final = 64 * 1024
+#: Entries that one request may have looked at, whatever it asks for.
+_ENTRIES_MAX: Final = 16_000
 
 
 class GetMessageResult(NamedTuple):
@@ -50,7 +52,6 @@ class GetMessageResult(NamedTuple):
     min_offset: int
     max_offset: int
     body: bytes = b""
-    count: int = 0  # messages in the body
     is_slow: bool = False
 
 
@@ -74,14 +75,13 @@ def get_message(
             max(max_msg_nums, 1), MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY, high - offset
         )
         units = store.units(topic, queue_id, offset, count_max)
-        if units and not _reaches_disk(broker, units[0].commit_log_offset):
+        size_bytes = sum([unit.size_bytes for unit in units])
+        if 0 < size_bytes <= MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY and not is_on_disk(
+            broker, units[0].commit_log_offset
+        ):
             body = store.read_units(units)
-            if 0 < len(body) <= MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY and len(
-                body
-            ) == sum([unit.size_bytes for unit in units]):
-                return GetMessageResult(
-                    FOUND, offset + len(units), low, high, body, len(units)
-                )
+            if len(body) == size_bytes:
+                return GetMessageResult(FOUND, offset + len(units), low, high, body)
     return _scan(
         broker,
         _Scan(topic, queue_id, offset, max_msg_nums, message_filter),
@@ -92,10 +92,6 @@ def get_message(
 
 def is_on_disk(broker: Broker, commit_log_offset: int) -> bool:
     """Whether a message is so old that RocketMQ takes it to be out of memory."""
-    return _reaches_disk(broker, commit_log_offset)
-
-
-def _reaches_disk(broker: Broker, commit_log_offset: int) -> bool:
     in_memory = broker.settings.in_memory_bytes_max
     if in_memory is None:
         return False
@@ -144,14 +140,13 @@ def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageRe
     if not units:
         return GetMessageResult(OFFSET_FOUND_NULL, wanted.offset, low, high)
     status, taken, records = _choose(broker, wanted, units)
-    is_slow = taken > 0 and _reaches_disk(broker, units[taken - 1].commit_log_offset)
+    is_slow = taken > 0 and is_on_disk(broker, units[taken - 1].commit_log_offset)
     return GetMessageResult(
         status,
         wanted.offset + taken,
         low,
         high,
         b"".join(records),
-        len(records),
         is_slow,
     )
 
@@ -165,12 +160,11 @@ def _choose(
     status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
     log_start = store.log_bounds()[0]
     for taken, unit in enumerate(units):
-        is_on_disk = _reaches_disk(broker, unit.commit_log_offset)
         if records and _is_full(
             wanted.max_msg_nums,
             len(records),
             total_bytes + unit.size_bytes,
-            is_on_disk=is_on_disk,
+            is_on_disk=is_on_disk(broker, unit.commit_log_offset),
         ):
             return status, taken, records
         if message_filter is not None and not message_filter.matches_unit(
@@ -211,7 +205,3 @@ def _is_full(
         next_bytes > MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY
         or count >= MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY
     )
-
-
-#: Entries that one request may have looked at, whatever it asks for.
-_ENTRIES_MAX: Final = 100_000

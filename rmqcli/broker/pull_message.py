@@ -92,8 +92,6 @@ def _pull(
     may_hold = may_suspend and code == _NOT_FOUND and header.sys_flag & FLAG_SUSPEND
     if may_hold and broker.holds.hold(request, header, message_filter):
         return None
-    found, body = (result.count, result.body) if code == _SUCCESS else (0, b"")
-    broker.stats.got(header.topic, header.consumer_group, found, len(body), now)
     fields = {
         "suggestWhichBrokerId": str(broker_id),
         "nextBeginOffset": str(result.next_begin_offset),
@@ -104,7 +102,7 @@ def _pull(
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
     body = result.body if code == _SUCCESS else b""
-    broker.stats.got(header.topic, header.consumer_group, body, request.now)
+    broker.stats.got(header.topic, header.consumer_group, body, now)
     return Reply(code, result.status, None, fields, body)
 
 
