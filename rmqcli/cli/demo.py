@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,7 +43,7 @@ def demo(
     from rmqcli.config import ClientConfig
 
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
-        store = os.path.join(folder, "store")
+        store = Path(folder, "store")
         with EmbeddedCluster(store=store) as cluster:
             cluster.create_topic(TOPIC, queues=4)
             tour = Tour(

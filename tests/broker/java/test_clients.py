@@ -77,7 +77,7 @@ def test_batches_and_lookups(embedded, scenarios):
 
 def test_offsets_by_time(embedded, scenarios):
     topic = embedded.create_topic(queues=1)
-    send(embedded, topic, 3)
+    send(embedded, topic, 3, brokerName="broker-a", queueId=0)
     found = scenarios.ask(do="offsets", topic=topic, time=0)
     assert set(found["bodies"].split(",")) == {"0:0:3:0", "0:0:0:0"}
     later = scenarios.ask(do="offsets", topic=topic, time=4_000_000_000_000)
