@@ -6,6 +6,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from rmqcli.store.settings import StoreSettings
+from rmqcli.wire.message import StoredMessage, decode_messages
 from rmqcli.wire.message_encode import MessageFields
 from tests import golden_vectors
 
@@ -45,3 +46,19 @@ def message(number: int, *, topic: str = "orders", queue_id: int = 0) -> Message
             "UNIQ_KEY": f"{number:032X}",
         },
     )
+
+
+def stored(data: bytes | None) -> list[StoredMessage]:
+    """The messages in `data`, all of which must be readable."""
+    assert data is not None
+    messages = []
+    for each in decode_messages(data):
+        assert isinstance(each, StoredMessage), each
+        messages.append(each)
+    return messages
+
+
+def number_of(stored_message: StoredMessage) -> int:
+    """Which message it is, by the number at the end of its key."""
+    assert stored_message.keys is not None
+    return int(stored_message.keys.rpartition("-")[2])

@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 
 from rmqcli.store.disk_store import DiskStore
-from rmqcli.wire.message import decode_messages
-from tests.store.folders import TINY, message
+from tests.store.folders import TINY, message, number_of, stored
 
 QUEUES = 3
 #: Number of the batch's first message, and how many.
@@ -80,10 +79,10 @@ def numbers_stored(store):
         units = store.units("orders", queue_id, low, high - low)
         assert low == 0
         assert len(units) == high
-        found = decode_messages(store.read_units(units))
+        found = stored(store.read_units(units))
         assert [each.queue_offset for each in found] == list(range(high))
         for unit, each in zip(units, found, strict=True):
-            number = int(each.keys.removeprefix("order-"))
+            number = number_of(each)
             assert number not in numbers, f"message {number} is there twice"
             assert each.commit_log_offset == unit.commit_log_offset
             assert each.raw_body == message(number).body
@@ -95,10 +94,10 @@ def check(folder, acknowledged):
     """Open, compare, and ask the index; return the number to go on with."""
     store = DiskStore(folder, TINY)
     try:
-        stored = numbers_stored(store)
-        missing = set(acknowledged) - stored
+        numbers = numbers_stored(store)
+        missing = set(acknowledged) - numbers
         assert not missing, f"acknowledged and lost: {sorted(missing)[:10]}"
-        for number in sorted(stored)[-20:]:
+        for number in sorted(numbers)[-20:]:
             found = store.query_index(
                 "orders", f"order-{number}", begin_ms=0, end_ms=2**62, count_max=9
             )
@@ -108,7 +107,7 @@ def check(folder, acknowledged):
             store.close()
         else:
             store.abandon()
-    return max(stored, default=-1) + 1
+    return max(numbers, default=-1) + 1
 
 
 def run(folder, *, kills, seed):

@@ -13,9 +13,8 @@ from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
-from rmqcli.wire.message import decode_messages
 from rmqcli.wire.message_encode import MessageFields
-from tests.store.folders import START_MS, TINY, message
+from tests.store.folders import START_MS, TINY, message, number_of, stored
 
 PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 
@@ -52,12 +51,12 @@ def numbers_in(store, queue_id=0, *, topic="orders"):
     low, high = store.queue_bounds(topic, queue_id)
     units = store.units(topic, queue_id, low, high - low)
     assert len(units) == high - low
-    messages = decode_messages(store.read_units(units))
+    messages = stored(store.read_units(units))
     assert [each.queue_offset for each in messages] == list(range(low, high))
     assert [each.commit_log_offset for each in messages] == [
         unit.commit_log_offset for unit in units
     ]
-    return [int(each.keys.removeprefix("order-")) for each in messages]
+    return [number_of(each) for each in messages]
 
 
 def close(store):
@@ -106,7 +105,7 @@ def test_every_message_is_found_by_its_keys_once(open_store, end):
             found = store.query_index(
                 "orders", key, begin_ms=0, end_ms=2**62, count_max=99
             )
-            keys = [decode_messages(store.message_at(at))[0].keys for at in found]
+            keys = [stored(store.message_at(at))[0].keys for at in found]
             assert keys == [f"order-{number}"]
 
 

@@ -9,9 +9,9 @@ import pytest
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.read_only import ReadOnlyStore
-from rmqcli.wire.message import decode_messages
 from tests import golden_vectors
 from tests.store import folders
+from tests.store.folders import stored
 
 
 def _open_clean(folder):
@@ -62,7 +62,7 @@ def test_records_are_where_java_found_them(store, version):
     records = [case for case in cases if "commit_log_offset" in case]
     for case in records:
         record = store.message_at(case["commit_log_offset"])
-        (message,) = decode_messages(record)
+        (message,) = stored(record)
         assert message.topic == case["topic"]
         assert message.queue_offset == case["queue_offset"]
         assert message.body == golden_vectors.from_base64(case["body_b64"])
@@ -74,7 +74,7 @@ def test_records_are_where_java_found_them(store, version):
 def test_units_lead_to_the_messages_that_were_pulled(store, version):
     for case in golden_vectors.load(f"store-{version}-messages"):
         units = store.units(case["topic"], case["queue_id"], case["queue_offset"], 1)
-        (message,) = decode_messages(store.read_units(units))
+        (message,) = stored(store.read_units(units))
         assert message.commit_log_offset == case["commit_log_offset"]
         assert (
             store.store_time_ms(case["topic"], case["queue_id"], case["queue_offset"])
@@ -131,7 +131,9 @@ def test_lengths_of_a_folder_s_files_are_kept(version, tmp_path):
 
 def test_config_is_read_with_its_bare_keys(version, tmp_path):
     config = ConfigFolder(folders.unpack(version, tmp_path) / "config")
-    offsets = config.read("consumerOffset.json")["offsetTable"]
+    table = config.read("consumerOffset.json")
+    assert isinstance(table, dict)
+    offsets = table["offsetTable"]
     cases = [
         case
         for case in golden_vectors.load(f"store-{version}-offsets")
