@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.store.message_store import StoreError, StoreFullError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.store.fixed_files import OpenFiles
 
 _HEADER: Final = struct.Struct(">qqqqii")
@@ -125,28 +127,36 @@ class GrowingIndexFile(IndexFile):
         self._dirty_pages: set[int] = set()
 
     @property
-    def is_full(self) -> bool:
-        """Whether nothing more can be added."""
-        return self.header.count >= self.items_max
+    def room(self) -> int:
+        """How many items can still be added."""
+        return self.items_max - self.header.count
 
-    def add(self, key_hash: int, offset: int, store_timestamp_ms: int) -> None:
-        """Add an item; not to a full file."""
-        header, slot = self.header, key_hash % self.slots_count
-        item = header.count
-        if item == 1:
-            header.begin_ms, header.begin_offset = store_timestamp_ms, offset
-        seconds = (store_timestamp_ms - header.begin_ms) // 1000
-        before = self._slots[slot]
-        if not 0 < before < item:
-            before = 0
-            header.used_slots += 1
-        self._new += _ITEM.pack(
-            key_hash, offset, min(max(seconds, 0), _INT_MAX), before
-        )
-        self._slots[slot] = item
-        self._dirty_pages.add(slot // _PAGE_SLOTS)
-        header.count = item + 1
-        header.end_ms, header.end_offset = store_timestamp_ms, offset
+    def add(self, items: Sequence[tuple[int, int, int]]) -> None:
+        """Add (hash, commit log offset, store time in ms); no more than `room`."""
+        if not items:
+            return
+        header, slots, count = self.header, self._slots, self.header.count
+        if count == 1:
+            _, header.begin_offset, header.begin_ms = items[0]
+        begin_ms, slots_count, used = header.begin_ms, self.slots_count, 0
+        pack, packed, pages = _ITEM.pack, [], self._dirty_pages
+        for key_hash, offset, time_ms in items:
+            slot = key_hash % slots_count
+            before = slots[slot]
+            if not 0 < before < count:
+                before = 0
+                used += 1
+            seconds = (time_ms - begin_ms) // 1000
+            if not 0 <= seconds <= _INT_MAX:
+                seconds = 0 if seconds < 0 else _INT_MAX
+            packed.append(pack(key_hash, offset, seconds, before))
+            slots[slot] = count
+            pages.add(slot // _PAGE_SLOTS)
+            count += 1
+        self._new += b"".join(packed)
+        _, header.end_offset, header.end_ms = items[-1]
+        header.count = count
+        header.used_slots += used
 
     def write_out(self) -> None:
         """Write what is only in memory, and make it durable. Raises StoreFullError."""

@@ -28,19 +28,23 @@ def index_hash(topic: str, key: str) -> int:
     return _absolute(java_string_hash(f"{topic}#{key}") & _MASK)
 
 
-def index_hashes(pairs: Sequence[tuple[str, str]]) -> list[int]:
-    """`index_hash` of each (topic, key)."""
-    prefixes: dict[str, int] = {}
-    for topic, _ in pairs:
-        if topic not in prefixes:
-            prefixes[topic] = java_string_hash(f"{topic}#") & _MASK
-    hashes = _key_hashes([key for _, key in pairs])
-    return [
-        _absolute((prefixes[topic] * _power(len(key)) + of_key) & _MASK)
-        if of_key is not None
-        else index_hash(topic, key)
-        for (topic, key), of_key in zip(pairs, hashes, strict=True)
-    ]
+def index_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
+    """`index_hash` of each topic with the key in its place."""
+    prefixes = {
+        topic: java_string_hash(f"{topic}#") & _MASK for topic in dict.fromkeys(topics)
+    }
+    _power(_KEY_BYTES_MAX)
+    powers = _powers
+    hashes = []
+    for topic, key, of_key in zip(topics, keys, _key_hashes(keys), strict=True):
+        if of_key is None:
+            hashes.append(index_hash(topic, key))
+            continue
+        value = (prefixes[topic] * powers[len(key)] + of_key) & _MASK
+        if value >= 0x80000000:
+            value = 0 if value == 0x80000000 else 0x100000000 - value
+        hashes.append(value)
+    return hashes
 
 
 _powers: list[int] = [1]

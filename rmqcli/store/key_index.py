@@ -88,35 +88,42 @@ class KeyIndex:
     ) -> None:
         """Add a message's keys; `place` is its commit log offset and store time."""
         pending = self._pending
+        offset, time_ms = place
         if unique_key:
-            pending.append((topic, unique_key, *place))
+            pending.append((topic, unique_key, offset, time_ms))
         if keys:
             for key in keys.split(" ")[:_KEYS_MAX]:
                 if key:
-                    pending.append((topic, key, *place))
+                    pending.append((topic, key, offset, time_ms))
         if len(pending) >= _PENDING_MAX:
             self.settle()
 
     def settle(self) -> None:
         """Put what is pending into the files' memory. Raises StoreFullError."""
         pending = self._pending
+        if not pending:
+            return
+        hashes = index_hashes(
+            [each[0] for each in pending], [each[1] for each in pending]
+        )
+        items = [
+            (key_hash, each[2], each[3])
+            for key_hash, each in zip(hashes, pending, strict=True)
+        ]
         done = 0
-        try:
-            hashes = index_hashes([(each[0], each[1]) for each in pending])
-            file = self._growing(pending[0][3]) if pending else None
-            for key_hash, (_, _, offset, time_ms) in zip(hashes, pending, strict=True):
-                if file is None or file.is_full:
-                    file = self._growing(time_ms)
-                file.add(key_hash, offset, time_ms)
-                done += 1
-        finally:
-            del pending[:done]
+        while done < len(items):
+            file = self._growing(items[done][2])
+            some = items[done : done + file.room]
+            file.add(some)
+            done += len(some)
+            # At once: making the next file may fail, and this one has them.
+            del pending[: len(some)]
 
     def _growing(self, time_ms: int) -> GrowingIndexFile:
         """The file to add to."""
         last = self._files[-1] if self._files else None
         if isinstance(last, GrowingIndexFile):
-            if not last.is_full:
+            if last.room > 0:
                 return last
             last.write_out()
             self._files[-1] = self._open(last.path)

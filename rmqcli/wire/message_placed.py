@@ -19,6 +19,8 @@ from rmqcli.wire.message_sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from rmqcli.wire.properties import PROPERTIES_BYTES_MAX, encode_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.wire.message_encode import MessageFields
 
 #: Everything in front of the body when both hosts are IPv4.
@@ -46,13 +48,7 @@ def encode_placed(
     topic = _topics.get(fields.topic) or _topic(fields.topic)
     born_host = _hosts.get(fields.born_host) or _host(fields.born_host)
     store_host = _hosts.get(fields.store_host) or _host(fields.store_host)
-    properties = fields.properties
-    if isinstance(properties, str):
-        text = properties.encode()
-    elif isinstance(properties, bytes):
-        text = properties
-    else:
-        text = encode_properties(properties).encode() if properties else b""
+    text = _properties(fields.properties)
     if len(text) > PROPERTIES_BYTES_MAX:
         raise ValueError(
             f"properties of {len(text)} bytes are over {PROPERTIES_BYTES_MAX}"
@@ -81,6 +77,23 @@ def encode_placed(
             len(body),
         )
     return b"".join((head, body, topic[1], _SHORT.pack(len(text)), text))
+
+
+def _properties(properties: Mapping[str, str | None] | str | bytes) -> bytes:
+    if isinstance(properties, dict):
+        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+        count = len(properties)
+        if (
+            text.count("\x02") == count == text.count("\x01")
+            and None not in properties.values()
+        ):
+            return text.encode()
+        return encode_properties(properties).encode()
+    if isinstance(properties, str):
+        return properties.encode()
+    if isinstance(properties, bytes):
+        return properties
+    return encode_properties(properties).encode()
 
 
 def _head_v6(fields: MessageFields, offsets: tuple[int, int], magic: int) -> bytes:

@@ -13,9 +13,10 @@ TEXT = st.text(max_size=70) | st.text("abz01-~\x7f", max_size=70)
 def test_hash_is_java_s():
     """Values of `IndexFile.indexKeyHashMethod` for a negative hash and for INT_MIN."""
     assert index_hash("TopicT", "k1") == 1_902_674_620
-    assert index_hashes([("TopicT", "k1")]) == [1_902_674_620]
+    assert index_hashes(["TopicT"], ["k1"]) == [1_902_674_620]
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=40))
 def test_many_at_once_are_as_one_by_one(pairs):
-    assert index_hashes(pairs) == [index_hash(*pair) for pair in pairs]
+    topics, keys = [each[0] for each in pairs], [each[1] for each in pairs]
+    assert index_hashes(topics, keys) == [index_hash(*pair) for pair in pairs]
