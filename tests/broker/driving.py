@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer, Send
@@ -22,9 +22,17 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.header import Header
 
+T = TypeVar("T")
+
 EPOCH_MS = 1_700_000_000_000
 START = Now(0, EPOCH_MS)
 CLIENT = Peer(1, "127.0.0.1:40001")
+
+
+def need(value: T | None) -> T:
+    """What must be there; a test without it has nothing to say."""
+    assert value is not None
+    return value
 
 
 class Driver:

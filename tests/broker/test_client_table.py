@@ -18,7 +18,7 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers_admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers_client import UnregisterClientRequestHeader
 from rmqcli.wire.subscription import parse_subscription
-from tests.broker.driving import Driver
+from tests.broker.driving import Driver, need
 
 ONE = Peer(1, "127.0.0.1:40001")
 TWO = Peer(2, "127.0.0.1:40002")
@@ -70,8 +70,8 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic():
     answer = beat(driver, ONE, consumer())
 
     assert (answer.code, answer.ext_fields) == (0, {})
-    assert driver.broker.groups.get("g").retry_max_times == 16
-    retry = driver.broker.topics.get("%RETRY%g")
+    assert need(driver.broker.groups.get("g")).retry_max_times == 16
+    retry = need(driver.broker.topics.get("%RETRY%g"))
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
 
@@ -82,7 +82,7 @@ def test_without_creation_of_groups_a_member_is_known_all_the_same():
 
     assert driver.broker.groups.get("g") is None
     assert driver.broker.topics.get("%RETRY%g") is None
-    assert driver.broker.clients.subscription("g", "orders").sub_string == "*"
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "*"
 
 
 def test_everybody_is_told_of_a_new_member_also_itself():
@@ -124,11 +124,11 @@ def test_only_a_newer_subscription_replaces_one():
     driver = Driver()
     beat(driver, ONE, consumer(tags="A", version=5))
     beat(driver, ONE, consumer(tags="B", version=5))
-    assert driver.broker.clients.subscription("g", "orders").sub_string == "A"
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "A"
 
     beat(driver, ONE, consumer(tags="C", version=6))
 
-    assert driver.broker.clients.subscription("g", "orders").sub_string == "C"
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "C"
 
 
 @pytest.mark.parametrize("topics", [("orders", "more"), ()])
@@ -140,9 +140,9 @@ def test_a_topic_that_comes_or_goes_is_told(topics):
     beat(driver, ONE, consumer(topics=topics))
 
     assert notified(driver, ONE) == ["g"]
-    assert sorted(driver.broker.clients.consumer_group("g").subscriptions) == sorted(
-        topics
-    )
+    assert sorted(
+        need(driver.broker.clients.consumer_group("g")).subscriptions
+    ) == sorted(topics)
 
 
 def test_the_short_heartbeat_of_5_leaves_subscriptions():
@@ -166,7 +166,7 @@ def test_goodbye_tells_the_others():
         peer=TWO,
     )
 
-    assert answer.code == 0
+    assert need(answer).code == 0
     assert (notified(driver, ONE), notified(driver, TWO)) == (["g"], [])
     assert parse_consumer_list(ids(driver)[2]) == ["c1"]
 
@@ -236,7 +236,7 @@ def test_producers_are_asked_in_turn():
 
 def test_a_group_can_be_without_notifications():
     driver = Driver()
-    config = driver.broker.groups.find_or_create("g")
+    config = need(driver.broker.groups.find_or_create("g"))
     driver.broker.groups.put(
         dataclasses.replace(config, notify_consumer_ids_changed_enable=False)
     )
@@ -258,6 +258,6 @@ def test_more_groups_than_anybody_has_are_refused():
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"clientID":null}'])
 def test_a_body_that_is_no_heartbeat_is_1(body):
-    answer = Driver().ask(RequestCode.HEART_BEAT, body=body)
+    answer = need(Driver().ask(RequestCode.HEART_BEAT, body=body))
 
     assert answer.code == ResponseCode.SYSTEM_ERROR

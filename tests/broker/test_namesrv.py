@@ -123,6 +123,7 @@ def test_answers_are_those_of_a_real_name_server(version, case):
 
     (effect,) = driven.server.handle(CLIENT, request, driven.now)
 
+    assert isinstance(effect, Send)
     answer = effect.command
     assert (answer.code, answer.remark) == (expected.code, expected.remark)
     assert answer.version == expected.version

@@ -7,7 +7,7 @@ import dataclasses
 from rmqcli.broker.namesrv import NameServer
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.bodies_config import TopicConfig
-from tests.broker.driving import START, Driver
+from tests.broker.driving import START, Driver, need
 
 
 def config(nums):
@@ -25,10 +25,10 @@ def test_a_broker_brings_its_topics():
 
     server.register(broker, START)
 
-    route = server.routes.route("t")
+    route = need(server.routes.route("t"))
     assert route.brokers[0].addresses == {0: "127.0.0.1:10911"}
     assert route.queues[0].write_queue_nums == 4
-    assert server.routes.route("TBW102").queues[0].perm == 7
+    assert need(server.routes.route("TBW102")).queues[0].perm == 7
     assert server.routes.clusters() == {"DefaultCluster": ["broker-a"]}
 
 
@@ -40,7 +40,7 @@ def test_a_change_of_topics_is_seen():
     broker.topics.put(config(4))
     broker.topics.put(config(8))
 
-    assert server.routes.route("t").queues[0].read_queue_nums == 8
+    assert need(server.routes.route("t")).queues[0].read_queue_nums == 8
 
 
 def test_a_broker_of_this_process_needs_no_heartbeat():
@@ -61,7 +61,9 @@ def test_a_broker_that_leaves_takes_its_topics_along():
 
     server.unregister(one, START)
 
-    assert [q.broker_name for q in server.routes.route("TBW102").queues] == ["broker-b"]
+    assert [q.broker_name for q in need(server.routes.route("TBW102")).queues] == [
+        "broker-b"
+    ]
     assert "broker-a" not in server.routes.topics()
 
 
@@ -76,4 +78,6 @@ def test_a_slave_keeps_the_route_when_its_master_dies():
 
     server.unregister(master, START)
 
-    assert server.routes.route("TBW102").brokers[0].addresses == {1: "127.0.0.1:10931"}
+    assert need(server.routes.route("TBW102")).brokers[0].addresses == {
+        1: "127.0.0.1:10931"
+    }

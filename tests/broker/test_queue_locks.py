@@ -9,7 +9,7 @@ from rmqcli.broker.effects import Peer
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies_heartbeat import encode_lock_request, parse_lock_answer
 from rmqcli.wire.codes import RequestCode
-from tests.broker.driving import Driver
+from tests.broker.driving import Driver, need
 
 Q0 = MessageQueue("t", "broker-a", 0)
 Q1 = MessageQueue("t", "broker-a", 1)
@@ -113,4 +113,4 @@ def test_there_is_an_end_to_locks(monkeypatch):
     "code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ]
 )
 def test_a_body_that_is_no_lock_request_is_1(code):
-    assert Driver().ask(code, body=b"{}").code == 1
+    assert need(Driver().ask(code, body=b"{}")).code == 1

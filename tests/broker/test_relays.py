@@ -20,7 +20,7 @@ from rmqcli.wire.headers_client import ConsumeMessageDirectlyResultRequestHeader
 from rmqcli.wire.headers_offset import GetConsumerStatusRequestHeader
 from rmqcli.wire.ids import encode_offset_msg_id
 from rmqcli.wire.message_encode import MessageFields
-from tests.broker.driving import Driver
+from tests.broker.driving import Driver, need
 from tests.broker.test_client_table import beat, consumer
 
 ADMIN = Peer(1, "127.0.0.1:40001")
@@ -196,8 +196,8 @@ def test_223_of_one_client_asks_only_it(driver):
 
 
 def test_223_of_nobody_is_1():
-    answer = Driver().ask(
-        223, GetConsumerStatusRequestHeader(topic="orders", group="g")
+    answer = need(
+        Driver().ask(223, GetConsumerStatusRequestHeader(topic="orders", group="g"))
     )
 
     assert answer.code == 1
@@ -221,7 +221,7 @@ def test_203_members_and_subscriptions(driver):
 def test_203_of_nobody_is_206():
     header = GetConsumerConnectionListRequestHeader(consumer_group="gold_never")
 
-    answer = Driver().ask(203, header)
+    answer = need(Driver().ask(203, header))
 
     assert answer.code == 206
     assert answer.remark == "the consumer group[gold_never] not online"

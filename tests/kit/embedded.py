@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rmqcli.broker.cluster import EmbeddedCluster
 from tests.kit import configuration
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class JavaOnEmbedded:
     """An embedded cluster, and where Java clients of `version` find their jars."""
 
-    def __init__(self, version: str, directory: Path, **options: object) -> None:
+    def __init__(self, version: str, directory: Path, **options: Any) -> None:
         self.version = version
         self.directory = directory
         self._class_path = class_path(version)

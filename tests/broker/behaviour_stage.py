@@ -1,0 +1,215 @@
+"""What the rows of `behaviour` are made of, and the scene that they speak of."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.broker.wire_client import WireClient
+
+V4_6, V4_9, V5 = "4.6.0", "4.9.7", "5.5.0"
+FAQ = {
+    V4_6: "http://rocketmq.apache.org/docs/faq/",
+    V4_9: "http://rocketmq.apache.org/docs/faq/",
+    V5: "https://rocketmq.apache.org/docs/bestPractice/06FAQ",
+}
+TAGS = ("A", "B", "A", "B", "A")
+ANY = "any remark"
+
+
+@dataclass(frozen=True)
+class Says:
+    """An expected answer. `fields`: those that must be there; None: must not."""
+
+    code: int
+    remark: str | None = ANY
+    fields: dict[str, str | None] = field(default_factory=dict)
+    messages: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request by code and fields, and what is said; `by` tells versions apart.
+
+    `before` are requests that must succeed first.
+    """
+
+    name: str
+    code: int
+    fields: dict[str, Any]
+    says: Says | None = None
+    by: dict[str, Says] = field(default_factory=dict)
+    before: tuple[tuple[int, dict[str, Any]], ...] = ()
+
+    def expected(self, version: str) -> Says:
+        """What a broker of that version says."""
+        found = self.by.get(version, self.says)
+        assert found is not None, f"{self.name} says nothing for {version}"
+        return found
+
+
+class Stage:
+    """Topics and groups of its own on a broker: `T`, `E` (empty), `W` (not readable).
+
+    `T` has TAGS in queue 0 and nothing in queue 1. `on` and `off` are groups, of which
+    a consumer of `on` is online and asks for tag A of T; `dead` may not consume.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.client = WireClient(address, timeout_s=30)
+        self.online = WireClient(address, timeout_s=30)
+        mark = uuid.uuid4().hex[:8]
+        self.names = {
+            name: f"{name}-{mark}"
+            for name in ("T", "E", "W", "none", "on", "off", "dead", "fresh")
+        }
+        for topic, perm in (("T", 6), ("E", 6), ("W", 2)):
+            self.topic(self.names[topic], perm=perm)
+        for tag in TAGS:
+            self.send(self.names["T"], tag)
+        self._group("on")
+        self._group("off")
+        self._group("dead", consumeEnable=False)
+        self.heartbeat(sub_version=1000)
+
+    def close(self) -> None:
+        self.client.sock.close()
+        self.online.sock.close()
+
+    def ask(self, code: int, fields: dict[str, Any], *, body: bytes = b"") -> Any:
+        """Ask, with the names in braces put in."""
+        texts = {key: str(value).format(**self.names) for key, value in fields.items()}
+        return self.client.ask(code, body=body, **texts)
+
+    def must(self, code: int, fields: dict[str, Any], *, body: bytes = b"") -> Any:
+        answer = self.ask(code, fields, body=body)
+        assert answer.code == 0, answer
+        return answer
+
+    def topic(self, name: str, *, perm: int) -> None:
+        self.must(
+            17,
+            {
+                "topic": name,
+                "defaultTopic": "TBW102",
+                "readQueueNums": 2,
+                "writeQueueNums": 2,
+                "perm": perm,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "order": "false",
+            },
+        )
+
+    def send(self, topic: str, tag: str, *, queue_id: int = 0, keys: str = "") -> Any:
+        properties = f"TAGS\x01{tag}\x02" + (f"KEYS\x01{keys}\x02" if keys else "")
+        return send_with(self.client, topic, properties, queue_id=queue_id)
+
+    def _group(self, name: str, **changes: Any) -> None:
+        config = {"groupName": self.names[name], "consumeEnable": True, **changes}
+        self.must(200, {}, body=json.dumps(config).encode())
+
+    def heartbeat(self, *, sub_version: int) -> None:
+        subscription = {
+            "topic": self.names["T"],
+            "subString": "A",
+            "tagsSet": ["A"],
+            "codeSet": [ord("A")],
+            "subVersion": sub_version,
+            "expressionType": "TAG",
+        }
+        beat = {
+            "clientID": f"c@{self.names['on']}",
+            "producerDataSet": [],
+            "consumerDataSet": [
+                {
+                    "groupName": self.names["on"],
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": [subscription],
+                    "unitMode": False,
+                }
+            ],
+        }
+        opaque = self.online.send(34, body=json.dumps(beat).encode())
+        while True:  # the news of the group's change may come first
+            answer = self.online.receive()
+            if answer.is_response and answer.opaque == opaque:
+                assert answer.code == 0, answer
+                return
+
+
+def send_with(
+    client: WireClient, topic: str, properties: str, *, queue_id: int = 0
+) -> Any:
+    """Send one message; its answer."""
+    fields = {
+        "a": "pg",
+        "b": topic,
+        "c": "TBW102",
+        "d": 4,
+        "e": queue_id,
+        "f": 0,
+        "g": 1_700_000_000_000,
+        "h": 0,
+        "i": properties,
+        "j": 0,
+        "k": "false",
+        "m": "false",
+    }
+    answer = client.ask(310, body=b"hello", **fields)
+    assert answer.code == 0, answer
+    return answer
+
+
+def pull(**changes: Any) -> dict[str, Any]:
+    """The fields of a pull."""
+    fields = {
+        "consumerGroup": "{off}",
+        "topic": "{T}",
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 32,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+    return {**fields, **changes}
+
+
+def ends(next_begin: int, low: int, high: int) -> dict[str, str | None]:
+    """Where to go on, and the queue's ends."""
+    return {
+        "nextBeginOffset": str(next_begin),
+        "minOffset": str(low),
+        "maxOffset": str(high),
+        "suggestWhichBrokerId": "0",
+    }
+
+
+def queue(name: str = "{T}", queue_id: int = 0, **more: Any) -> dict[str, Any]:
+    """A queue."""
+    return {"topic": name, "queueId": queue_id, **more}
+
+
+def see(text: str) -> dict[str, str]:
+    """A remark with where to read more, by version."""
+    return {v: f"{text}\nSee {url} for further details." for v, url in FAQ.items()}
+
+
+def refused(code: int, text: str) -> dict[str, Says]:
+    """A refusal with where to read more."""
+    return {v: Says(code, remark) for v, remark in see(text).items()}
+
+
+def forbidden(text: str, kind: int) -> dict[str, Says]:
+    """No permission; 5.x says of which kind."""
+    old = Says(16, text, {"forbiddenType": None})
+    return {V4_6: old, V4_9: old, V5: Says(16, text, {"forbiddenType": str(kind)})}

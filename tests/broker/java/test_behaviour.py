@@ -1,0 +1,24 @@
+"""The table of behaviour, on real brokers: they say that it is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.behaviour import TABLE
+from tests.broker.behaviour_check import check
+from tests.broker.behaviour_stage import Stage
+
+pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
+
+
+@pytest.fixture(scope="module")
+def staged(real_cluster, rmq_version):
+    stage = Stage(real_cluster.broker_address())
+    yield stage, rmq_version
+    stage.close()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_real_broker(staged, name):
+    stage, version = staged
+    check(stage, TABLE[name], version)

@@ -1,0 +1,24 @@
+"""The table of behaviour, on the embedded broker as each version."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.broker.cluster import EmbeddedCluster
+from tests.broker.behaviour import TABLE
+from tests.broker.behaviour_check import check
+from tests.broker.behaviour_stage import V4_6, V4_9, V5, Stage
+
+
+@pytest.fixture(scope="module", params=[V4_6, V4_9, V5])
+def staged(request):
+    with EmbeddedCluster(like=request.param) as cluster:
+        stage = Stage(cluster.broker().address)
+        yield stage, request.param
+        stage.close()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_embedded_broker(staged, name):
+    stage, version = staged
+    check(stage, TABLE[name], version)
