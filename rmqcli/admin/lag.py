@@ -105,6 +105,8 @@ class GroupReading:
     failures: list[BrokerFailure] = field(default_factory=list)
     #: None when nobody was asked or nobody is online
     members: Members | None = None
+    #: why nobody was asked; None when `members` None means that nobody is online
+    members_unknown: str | None = None
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None
     notes: list[str] = field(default_factory=list)

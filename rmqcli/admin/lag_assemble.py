@@ -51,7 +51,11 @@ class Assembler:
 
     def assemble(self, group: str) -> GroupReading:
         """Everything read about `group`."""
-        reading = GroupReading(group=group, at_ms=self._now_ms)
+        reading = GroupReading(
+            group=group,
+            at_ms=self._now_ms,
+            members_unknown=self._wish.members_unknown,
+        )
         self._add_members(reading)
         for part, topics in zip(self._parts, self._topics, strict=True):
             own = topics.get(group, [])

@@ -87,14 +87,15 @@ def _read_groups(part: BrokerPart, wish: LagWish, version: Callable[[], int]) ->
         (group, topic) for group in wish.groups for topic in wish.topics or (None,)
     ]
     asks = [Ask(get_consume_stats(group, topic)) for group, topic in asked]
-    asks += [Ask(get_consumer_connection_list(group)) for group in wish.groups]
+    asked_members = () if wish.members_unknown else wish.groups
+    asks += [Ask(get_consumer_connection_list(group)) for group in asked_members]
     outcomes = yield asks
     zeros: list[tuple[str, MessageQueue]] = []
     for (group, _), outcome in zip(asked, outcomes, strict=False):
         if _is_failure(part, group, outcome):
             continue
         zeros += _take_stats(part, group, outcome)
-    for group, outcome in zip(wish.groups, outcomes[len(asked) :], strict=True):
+    for group, outcome in zip(asked_members, outcomes[len(asked) :], strict=True):
         if not _is_failure(part, group, outcome) and outcome is not None:
             part.connections[group] = outcome
     if zeros:
@@ -166,6 +167,8 @@ def _read_all_groups(part: BrokerPart, wish: LagWish) -> Script:
         for name in names
         if (name in wanted if wanted else not is_system_group(name))
     )
+    if wish.members_unknown:
+        return
     groups = sorted(part.known_groups)
     outcomes = yield [Ask(get_consumer_connection_list(group)) for group in groups]
     for group, outcome in zip(groups, outcomes, strict=True):

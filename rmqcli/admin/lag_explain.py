@@ -78,7 +78,9 @@ def _states(lag: GroupLag) -> Iterator[str]:
 def _members(lag: GroupLag) -> Iterator[str]:
     members = lag.reading.members
     if members is None:
-        if lag.total_lag != 0 and not lag.reading.failures:
+        if lag.reading.members_unknown is not None:
+            yield f"Its {lag.reading.members_unknown}."
+        elif lag.total_lag != 0 and not lag.reading.failures:
             yield "Nobody is online: nothing will be read until a member starts."
         return
     count = len(members.connections)

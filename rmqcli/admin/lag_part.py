@@ -25,6 +25,8 @@ class LagWish:
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     process_queues: bool = False
+    #: why members are not asked for; None: they are
+    members_unknown: str | None = None
 
     @property
     def is_one_by_one(self) -> bool:

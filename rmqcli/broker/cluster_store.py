@@ -34,13 +34,22 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
         )
     if brokers > 1 or broker_id:
         return store / own
-    inner = sorted(each.name for each in store.glob("broker-?") if _is_store(each))
-    if inner and not is_single:
+    inner = list(broker_folders(store))
+    if inner:
         raise ConfigError(
             f"folder {store} is that of {len(inner)} brokers, not of one",
             hint=f"start {len(inner)} brokers, or name {store / inner[0]}",
         )
     return store
+
+
+def broker_folders(store: Path) -> dict[str, Path]:
+    """The masters' folders in the folder of several brokers, by name; else none."""
+    if _is_store(store):
+        return {}
+    return {
+        each.name: each for each in sorted(store.glob("broker-?")) if _is_store(each)
+    }
 
 
 def _is_store(folder: Path) -> bool:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqcli.cli.messages import is_terminal
+from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
     Queues,
+    Store,
     choice_option,
     command_options,
     position_option,
@@ -102,6 +104,7 @@ def export(
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Missing messages are no failure.")
     ] = False,
+    store: Store = None,
 ) -> None:
     """Write a range of a topic to Parquet files through Spark.
 
@@ -110,6 +113,11 @@ def export(
     if since_last and (resume or from_ is not None):
         other = "--resume" if resume else "--from"
         raise UsageError(f"--since-last and {other} contradict each other")
+    if store is not None and master is not None and not master.startswith("local"):
+        raise UsageError(
+            f"--store cannot be exported by --master {master}: the folder is read here",
+            hint="leave --master out, or give local[*]",
+        )
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
     from rmqcli.spark.broker import BrokerCluster
@@ -126,29 +134,30 @@ def export(
         "compression": compression,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    report = _Report(common, topic, to_parquet, master)
-    job = Export(
-        request=_request(topic, given),
-        options=ExportOptions(
-            path=to_parquet,
-            given=frozenset(given),
-            master=master,
-            resume=resume,
-            since_last=since_last,
-            allow_gaps=allow_gaps,
-        ),
-        cluster=BrokerCluster(
-            config=common.client_config(),
-            selectors=queue or (),
-            start=from_ or Earliest(),
-            end=to or Latest(),
-            note=common.messages.info,
-        ),
-        report=report,
-        clock=SYSTEM_CLOCK,
-        disk=Disk(),
-    )
-    _finish(common, report.watch(job), to_parquet)
+    with read_from(common, store) as source:
+        report = _Report(source, topic, to_parquet, master)
+        job = Export(
+            request=_request(topic, given),
+            options=ExportOptions(
+                path=to_parquet,
+                given=frozenset(given),
+                master=master,
+                resume=resume,
+                since_last=since_last,
+                allow_gaps=allow_gaps,
+            ),
+            cluster=BrokerCluster(
+                config=source.client_config(),
+                selectors=queue or (),
+                start=from_ or Earliest(),
+                end=to or Latest(),
+                note=common.messages.info,
+            ),
+            report=report,
+            clock=SYSTEM_CLOCK,
+            disk=Disk(),
+        )
+        _finish(common, report.watch(job), to_parquet)
 
 
 def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
@@ -201,7 +210,9 @@ def _spans(gaps: list[dict[str, Any]]) -> str:
 def resume_command(common: Common, topic: str, path: str, master: str | None) -> str:
     """What to type to finish a run that was interrupted. Holds no secret."""
     words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
-    if common.namesrv_text != NAMESRV_DEFAULT:
+    if common.store is not None:
+        words += ["--store", common.store]
+    elif common.namesrv_text != NAMESRV_DEFAULT:
         words += ["-n", common.namesrv_text]
     if master is not None:
         words += ["--master", master]

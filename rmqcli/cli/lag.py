@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqcli.cli.lag_columns import QUEUE_COLUMNS
+from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
 from rmqcli.cli.options import (
     Common,
+    Store,
     choice_option,
     command_options,
     duration_option,
@@ -61,6 +63,7 @@ def lag(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say in words why a group is behind.")
     ] = False,
+    store: Store = None,
 ) -> int:
     """Show how far groups are behind, per queue, and why.
 
@@ -70,6 +73,11 @@ def lag(
     Example: rmq lag my-group --process-queues --explain
     """
     _check(common, sample=sample, watch=watch)
+    if store is not None and process_queues:
+        raise UsageError(
+            "--store and --process-queues contradict each other",
+            hint="only members know what they hold; a folder knows no members",
+        )
     from rmqcli.admin.lag_gather import LagGatherer
     from rmqcli.admin.lag_part import LagWish
 
@@ -77,8 +85,9 @@ def lag(
         groups=tuple(dict.fromkeys(groups or ())),
         topics=tuple(dict.fromkeys(topic or ())),
         process_queues=process_queues,
+        members_unknown=None if store is None else MEMBERS_UNKNOWN,
     )
-    with common.open_client() as client:
+    with read_from(common, store) as source, source.open_client() as client:
         gatherer = LagGatherer(client, wish)
         if watch is not None:
             from rmqcli.cli.lag_watch import watch_lag

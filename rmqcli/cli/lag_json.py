@@ -47,10 +47,11 @@ def trend_json(trend: Trend) -> Row:
     }
 
 
-def member_rows(lag: GroupLag) -> list[Row]:
+def member_rows(lag: GroupLag) -> list[Row] | None:
+    """One row a member; None where they are unknown."""
     members = lag.reading.members
     if members is None:
-        return []
+        return [] if lag.reading.members_unknown is None else None
     clients = lag.reading.clients or {}
     return [
         {
@@ -73,7 +74,7 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
 def client_reason(lag: GroupLag) -> str | None:
     """Why `client_id` is null where it is."""
     if lag.reading.members is None:
-        return "nobody is online"
+        return lag.reading.members_unknown or "nobody is online"
     if lag.reading.clients is None:
         return _NO_OWNERS
     failed = [c for c in lag.reading.clients.values() if c.failure is not None]

@@ -148,7 +148,7 @@ class LagView:
         stdout_has = False
         if not self.is_summary and lag.reading.members is not None:
             sys.stdout.write("\n")
-            write_table(member_rows(lag), columns=MEMBER_COLUMNS)
+            write_table(member_rows(lag) or (), columns=MEMBER_COLUMNS)
             stdout_has = True
         if self.process_queues and lag.reading.clients:
             sys.stdout.write("\n")
@@ -180,7 +180,7 @@ class LagView:
 
     def summary_row(self, lag: GroupLag) -> Row:
         """The row of a table of groups."""
-        members = lag.reading.members
+        rows = member_rows(lag)
         row: Row = {
             "group": lag.group,
             "lag": lag.total_lag,
@@ -188,7 +188,7 @@ class LagView:
             "state": lag.state,
             "topics": len([t for t in lag.topics if t.topic is not None]),
             "queues": sum(topic.queue_nums for topic in lag.topics),
-            "members": 0 if members is None else len(members.connections),
+            "members": None if rows is None else len(rows),
         }
         trend = self.trends.get(lag.group)
         if trend is not None:
@@ -230,6 +230,6 @@ def _headline(lag: GroupLag) -> str:
         parts.append(f"({lag.reason}; {lag.known_lag} known)")
     if lag.age_ms:
         parts.append(f"oldest unread {format_duration(lag.age_ms)}")
-    members = lag.reading.members
-    parts.append(f"members {0 if members is None else len(members.connections)}")
+    members = member_rows(lag)
+    parts.append(f"members {'unknown' if members is None else len(members)}")
     return ", ".join(parts).replace(", (", " (")

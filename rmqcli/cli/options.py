@@ -13,10 +13,18 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
 
 import typer
 
@@ -55,6 +63,8 @@ class Common:
     color: str = "auto"
     tls: TlsOptions | None = None
     acl_file: str | None = None
+    #: the folder that `namesrv` serves; None: a cluster
+    store: str | None = None
     messages: Messages = field(default_factory=Messages, compare=False)
 
     @property
@@ -72,6 +82,8 @@ class Common:
 
         Call it once: with `--acl-file -` it uses up stdin.
         """
+        if self.store is not None:  # in this process, where nobody asks who we are
+            return ClientConfig(namesrv=self.namesrv, timeout_ms=self.timeout_ms)
         from rmqcli.credentials import load_credentials
 
         credentials = load_credentials(
@@ -230,6 +242,37 @@ Queues = Annotated[
         parser=option_parser(parse_queue_selector),
         metavar="[BROKER:]ID",
         help="Only this queue; repeatable.",
+    ),
+]
+
+
+def _store_choice(ctx: typer.Context, text: str | None) -> Any:
+    """What `--store` says, and what it cannot go with as soon as all is parsed."""
+    if text is None:
+        return None
+    return StoreChoice(text, lambda name: str(ctx.get_parameter_source(name)))
+
+
+class StoreChoice(NamedTuple):
+    """The value of `--store`. `source_of` tells where an option's value is from."""
+
+    folder: str
+    source_of: Callable[[str], str]
+
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Those of the options that were typed, by the names of their parameters."""
+        return [name for name in names if self.source_of(name).endswith("COMMANDLINE")]
+
+
+#: `--store`, for `rmqcli.cli.offline.read_from`.
+Store = Annotated[
+    Any,
+    typer.Option(
+        "--store",
+        parser=str,
+        callback=_store_choice,
+        metavar="DIR",
+        help="Read a broker's folder instead of a cluster; changes nothing in it.",
     ),
 ]
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
     Queues,
+    Store,
     command_options,
     duration_option,
     option_parser,
@@ -158,6 +160,7 @@ def tail(
             parser=option_parser(_parse_rate), metavar="N/s", help="Not faster."
         ),
     ] = None,
+    store: Store = None,
 ) -> None:
     """Read messages of topics without touching any group.
 
@@ -187,28 +190,27 @@ def tail(
 
     is_plain = from_ is None and to is None and last is None and around_group is None
     ends = to is not None or around_group is not None
-    run_tail(
-        common,
-        TailRequest(
-            topics=tuple(dict.fromkeys(topics)),
-            selectors=tuple(queue or ()),
-            from_position=from_,
-            to_position=to,
-            around_group=around_group,
-            before=2 if before is None else before,
-            after=5 if after is None else after,
-            filter=tail_filter,
-            last=LAST_DEFAULT if is_plain else last,
-            look_back=LOOK_BACK if is_plain else None,
-            follow=not ends and follow is not False,
-            count=count,
-            timeout_ms=timeout,
-            idle_timeout_ms=idle_timeout,
-            rate_per_s=rate,
-            template=format_,
-            fail_if_empty=fail_if_empty,
-        ),
+    request = TailRequest(
+        topics=tuple(dict.fromkeys(topics)),
+        selectors=tuple(queue or ()),
+        from_position=from_,
+        to_position=to,
+        around_group=around_group,
+        before=2 if before is None else before,
+        after=5 if after is None else after,
+        filter=tail_filter,
+        last=LAST_DEFAULT if is_plain else last,
+        look_back=LOOK_BACK if is_plain else None,
+        follow=not ends and follow is not False,
+        count=count,
+        timeout_ms=timeout,
+        idle_timeout_ms=idle_timeout,
+        rate_per_s=rate,
+        template=format_,
+        fail_if_empty=fail_if_empty,
     )
+    with read_from(common, store) as source:
+        run_tail(source, request)
 
 
 def _check(given: dict[str, bool]) -> None:

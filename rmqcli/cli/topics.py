@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqcli.cli.options import Common, command_options
+from rmqcli.cli.offline import read_from
+from rmqcli.cli.options import Common, Store, command_options
 from rmqcli.cli.output import Column, write_rows
 from rmqcli.errors import PartialError, RmqError
 
@@ -34,6 +35,7 @@ def topics(
     show_all: Annotated[
         bool, typer.Option("--all", help="Also retry, dead-letter and system topics.")
     ] = False,
+    store: Store = None,
 ) -> None:
     """List topics.
 
@@ -41,7 +43,7 @@ def topics(
     """
     from rmqcli.admin.topics import list_topics
 
-    with common.open_client() as client:
+    with read_from(common, store) as source, source.open_client() as client:
         found = list_topics(client)
     shown = [row for row in found.topics if show_all or row.kind == "normal"]
     rows = [_row(row) for row in shown]

@@ -37,7 +37,8 @@ class ReadOnlyStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         check_layout(folder)
-        if not (folder / "commitlog").is_dir():
+        # A broker makes its lock at once, and its log with the first message.
+        if not ((folder / "commitlog").is_dir() or (folder / "lock").exists()):
             raise StoreError(
                 f"{folder} is no broker's store: it has no folder commitlog",
                 hint="name the broker's storePathRootDir",
