@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rmqcli.store.message_store import StoreError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TIMES: Final = struct.Struct(">qqq")
 _BYTES: Final = 4096
+_OURS: Final = " rmq"
 
 
 class Checkpoint(NamedTuple):
@@ -55,3 +56,20 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         raise StoreError(
             f"{folder / 'checkpoint'} cannot be written: {error.strerror}"
         ) from error
+
+
+def read_abort(folder: Path) -> Literal["ours", "java"] | None:
+    """Who had the folder open and did not close it; None after a clean stop."""
+    try:
+        text = (folder / "abort").read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+    return "ours" if text.endswith(_OURS) else "java"
+
+
+def write_abort(folder: Path) -> None:
+    """Say that the folder is open. Raises OSError.
+
+    A real 5.x broker writes its process id, 4.x nothing; neither reads it.
+    """
+    (folder / "abort").write_text(f"{os.getpid()}{_OURS}")

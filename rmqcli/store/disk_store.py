@@ -11,17 +11,22 @@ Source: `DefaultMessageStore`, `CommitLog.asyncPutMessages` in apache/rocketmq.
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqcli.store.checkpoint import (
+    Checkpoint,
+    read_abort,
+    read_checkpoint,
+    write_abort,
+    write_checkpoint,
+)
 from rmqcli.store.commit_log import CommitLog
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import FolderLock, check_layout
 from rmqcli.store.key_index import KeyIndex
 from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.store.queue_table import QueueTable
-from rmqcli.store.recovery import Recovery
+from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
 from rmqcli.wire.message_placed import encode_placed
 from rmqcli.wire.properties import KEYS, UNIQ_KEY, parse_properties
@@ -74,7 +79,8 @@ class DiskStore:
 
     def _open(self) -> None:
         settings, folder = self.settings, self.folder
-        is_clean = not (folder / "abort").exists()
+        aborted = read_abort(folder)
+        (folder / "commitlog").mkdir(exist_ok=True)  # readers know a store by it
         files = FixedFiles(
             folder / "commitlog", settings.commit_log_file_bytes, self._opened
         )
@@ -86,20 +92,25 @@ class DiskStore:
             str(folder / "index"), settings.index_slots, self._opened
         )
         self._checkpoint = read_checkpoint(folder)
-        (folder / "abort").write_text(str(os.getpid()))
+        if aborted is None:
+            write_abort(folder)
         recovery = Recovery(
             self._log,
             self._queues,
             self._index,
             delay_levels_ms=settings.delay_levels_ms,
         )
-        recovery.run(None if is_clean else self._checkpoint)
+        recovery.run(
+            None if aborted is None else self._checkpoint,
+            slack_ms=OWN_SLACK_MS if aborted == "ours" else JAVA_SLACK_MS,
+        )
         self.recovered_count = recovery.dispatched
-        self._last_ms = recovery.last_store_ms
-        if recovery.dispatched:
-            self._pending = self._unsafe = recovery.dispatched
+        self._last_ms = recovery.last_store_ms or self._checkpoint.logics_ms
+        if recovery.dispatched or aborted is not None:
             self._log.files.sync()
             self._save()
+            # Only now is the checkpoint one of ours.
+            write_abort(folder)
 
     def append(
         self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
-#: How much later than it says a checkpoint's queues may have been written (Java's 3 s).
-_CHECKPOINT_SLACK_MS: Final = 3_000
+#: How much older than it says what a real broker's checkpoint vouches for may be.
+JAVA_SLACK_MS: Final = 3_000
+#: Ours is exact, but messages of the same millisecond may have come after it.
+OWN_SLACK_MS: Final = 1
 _KEPT_MAX: Final = 65_536
 
 
@@ -56,11 +58,11 @@ class Recovery:
         self._tags_codes: dict[bytes, int] = {}
         self._topics: dict[bytes, str] = {}
 
-    def run(self, checkpoint: Checkpoint | None) -> None:
+    def run(self, checkpoint: Checkpoint | None, *, slack_ms: int) -> None:
         """Set the log's end. `checkpoint` is None after a clean stop."""
         start = self._clean_start() if checkpoint is None else None
         if start is None:
-            start = self._start_after_kill(checkpoint)
+            start = self._start_after_kill(checkpoint, slack_ms)
             self._queues.cut(start)
             self._index.forget_from(start)
         end = start
@@ -86,7 +88,7 @@ class Recovery:
             return None
         return at
 
-    def _start_after_kill(self, checkpoint: Checkpoint | None) -> int:
+    def _start_after_kill(self, checkpoint: Checkpoint | None, slack_ms: int) -> int:
         """The beginning of the last file that was on the disk with its queues."""
         files = self._log.files
         if checkpoint is None:
@@ -94,7 +96,7 @@ class Recovery:
         times = [checkpoint.physic_ms, checkpoint.logics_ms]
         if checkpoint.index_ms:
             times.append(checkpoint.index_ms)
-        until_ms = min(times) - _CHECKPOINT_SLACK_MS
+        until_ms = min(times) - slack_ms
         for base in reversed(files.bases):
             head = files.read(base, 76)
             magic = int.from_bytes(head[4:8], "big")

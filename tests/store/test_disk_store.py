@@ -421,6 +421,26 @@ def test_reader_follows_a_writer(open_store, folder):
     reader.close()
 
 
+def test_reader_reads_a_store_without_messages(open_store, folder):
+    open_store()
+    reader = ReadOnlyStore(folder)
+    assert list(reader.queues()) == []
+    assert reader.log_bounds() == (0, 0)
+    reader.close()
+
+
+def test_kill_after_a_checkpoint_reads_little_again(open_store):
+    """The second second's messages are behind what the checkpoint vouches for."""
+    store = open_store()
+    fill(store, 3_000, queues=1)  # thirty seconds
+    store.flush()
+    fill(store, 100, start=3_000, queues=1)
+    store.abandon()
+    store = open_store()
+    assert store.recovered_count < 300
+    assert numbers_in(store) == list(range(3_100))
+
+
 @pytest.mark.parametrize("missing", ["nothing there", "commitlog"])
 def test_reader_wants_a_store(tmp_path, missing):
     if missing == "commitlog":
