@@ -29,7 +29,6 @@ OFFSET_OVERFLOW_ONE: Final = "OFFSET_OVERFLOW_ONE"
 OFFSET_TOO_SMALL: Final = "OFFSET_TOO_SMALL"
 OFFSET_FOUND_NULL: Final = "OFFSET_FOUND_NULL"
 OFFSET_RESET: Final = "OFFSET_RESET"
-NO_MATCHED_LOGIC_QUEUE: Final = "NO_MATCHED_LOGIC_QUEUE"
 NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
 
 MAX_FILTER_MESSAGE_BYTES: Final = 16_000  # of entries looked at: 800
@@ -104,11 +103,7 @@ def _outside(
     """The cases in which there is nothing to read, in RocketMQ's order."""
     settings = broker.settings
     is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
-    if bounds is None:
-        return GetMessageResult(
-            NO_MATCHED_LOGIC_QUEUE, 0 if is_corrected else offset, 0, 0
-        )
-    low, high = bounds
+    low, high = bounds or (0, 0)  # RocketMQ makes a queue when it is asked for
     if high == 0:
         status, right = NO_MESSAGE_IN_QUEUE, 0
     elif offset < low:

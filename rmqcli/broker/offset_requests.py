@@ -57,16 +57,30 @@ def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
 
 def update_consumer_offset(broker: Broker, request: Request) -> Reply:
     """Commit an offset (15)."""
+    if broker.manners.checks_offset_commits:
+        _check_commit(broker, request)
     header = request.header(UpdateConsumerOffsetRequestHeader)
     group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-    if broker.manners.checks_offset_commits:
-        if broker.groups.get(group) is None:
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
-            )
-        if broker.topics.get(topic) is None:
-            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if broker.offsets.has_pending_reset(group, topic, queue_id):
         return Reply(remark="Offset has been previously reset")
     broker.offsets.commit(group, topic, queue_id, header.commit_offset)
     return Reply()
+
+
+def _check_commit(broker: Broker, request: Request) -> None:
+    """What 5.x refuses before it commits."""
+    fields = request.command.ext_fields
+    group, topic = fields.get("consumerGroup"), fields.get("topic")
+    if group is None or topic is None:
+        return  # refused for it by whoever reads the header
+    if broker.groups.get(group) is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+        )
+    if broker.topics.get(topic) is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    for name, what in (("queueId", "QueueId"), ("commitOffset", "Offset")):
+        if not fields.get(name):
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"{what} is null, topic is {topic}"
+            )

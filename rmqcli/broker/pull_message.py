@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.get_message import (
     FOUND,
     MESSAGE_WAS_REMOVING,
-    NO_MATCHED_LOGIC_QUEUE,
     NO_MATCHED_MESSAGE,
     NO_MESSAGE_IN_QUEUE,
     OFFSET_FOUND_NULL,
@@ -53,7 +52,6 @@ _CODES: Final = {
     OFFSET_FOUND_NULL: _NOT_FOUND,
     OFFSET_OVERFLOW_ONE: _NOT_FOUND,
 }
-_EMPTY: Final = (NO_MATCHED_LOGIC_QUEUE, NO_MESSAGE_IN_QUEUE)
 
 
 def pull_message(broker: Broker, request: Request) -> Reply | None:
@@ -139,7 +137,7 @@ def _code(
     result: GetMessageResult,
 ) -> tuple[int, int]:
     """The answer's code, and the broker id to pull from next."""
-    if result.status in _EMPTY:
+    if result.status == NO_MESSAGE_IN_QUEUE:
         code = _NOT_FOUND if header.queue_offset == 0 else _OFFSET_MOVED
     else:
         code = _CODES.get(result.status, _OFFSET_MOVED)

@@ -3,6 +3,7 @@
 RocketMQ's grammar: AND OR NOT, = <> > >= < <=, BETWEEN, IN, IS NULL, from 5.0 on also
 CONTAINS, STARTSWITH, ENDSWITH; numbers, text, TRUE, FALSE, NULL, names of properties.
 Length and depth are bounded. A message for which it cannot be evaluated does not match.
+What stands behind a whole expression is ignored (`n LIKE 'a'` is `n`), as Java does.
 
 Source: `SelectorParser.jj` and `SqlFilter` in apache/rocketmq.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker import sql92_nodes as nodes
 from rmqcli.broker.sql92_tokens import (
+    BAD,
     END,
     FLOAT,
     INTEGER,
@@ -89,8 +91,11 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Node:
+        """As in Java, what follows a whole expression is not looked at, but one token
+        is read."""
         node = nodes.as_boolean(self._or())
-        self._expect(END)
+        if self._peek() == BAD:
+            self._expect(END)
         return node
 
     def _or(self) -> Node:
@@ -132,6 +137,8 @@ class _Parser:
             is_not = sign == "NOT"
             word = self._peek(1) if is_not else sign
             if word not in TEXT_WORDS and word not in ("BETWEEN", "IN"):
+                if is_not:
+                    raise UsageError("SQL92: NOT stands where AND or OR is needed")
                 return left
             self._at += 2 if is_not else 1
             left = self._worded(word, left, is_not=is_not)

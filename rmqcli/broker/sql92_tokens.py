@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from rmqcli.errors import UsageError
-
 END: Final = "end"
+BAD: Final = "bad"
 INTEGER: Final = "integer"
 FLOAT: Final = "float"
 STRING: Final = "string"
@@ -46,12 +45,15 @@ class Token(NamedTuple):
 
 
 def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
-    """All tokens and an END. Raises UsageError for what is no token."""
+    """All tokens and an END; BAD instead where no token begins.
+
+    No error yet: Java reads a token at a time, and may have enough before.
+    """
     tokens, at = [], 0
     while at < len(expression):
         match = _TOKEN.match(expression, at)
         if match is None:
-            raise UsageError(f"SQL92: {expression[at]!r} at {at} is no token")
+            return [*tokens, Token(BAD, expression[at], at)]
         kind, text = str(match.lastgroup), match.group()
         if kind == "sign":
             tokens.append(Token(text, text, at))

@@ -16,6 +16,11 @@ FAQ = {
     V5: "https://rocketmq.apache.org/docs/bestPractice/06FAQ",
 }
 TAGS = ("A", "B", "A", "B", "A")
+#: What the messages of T have besides: numbers, text, something that only some have.
+PROPERTIES = tuple(
+    f"n\x01{number}\x02f\x01{number}.5\x02text\x01item-{number}\x02" + some
+    for number, some in enumerate(("", "some\x01x\x02", "", "some\x01it's\x02", ""))
+)
 ANY = "any remark"
 
 
@@ -49,12 +54,17 @@ class Row:
         assert found is not None, f"{self.name} says nothing for {version}"
         return found
 
+    def is_for(self, version: str) -> bool:
+        """Whether that version can be asked this."""
+        return self.says is not None or version in self.by
+
 
 class Stage:
     """Topics and groups of its own on a broker: `T`, `E` (empty), `W` (not readable).
 
-    `T` has TAGS in queue 0 and nothing in queue 1. `on` and `off` are groups, of which
-    a consumer of `on` is online and asks for tag A of T; `dead` may not consume.
+    `T` has TAGS and PROPERTIES in queue 0 and nothing in queue 1. `on` and `off` are
+    groups; a consumer of `on` is online and asks for tag A of T; `dead` may not
+    consume.
     """
 
     def __init__(self, address: str) -> None:
@@ -64,12 +74,12 @@ class Stage:
         mark = uuid.uuid4().hex[:8]
         self.names = {
             name: f"{name}-{mark}"
-            for name in ("T", "E", "W", "none", "on", "off", "dead", "fresh")
+            for name in ("T", "E", "W", "none", "on", "off", "dead", "fresh", "never")
         }
         for topic, perm in (("T", 6), ("E", 6), ("W", 2)):
             self.topic(self.names[topic], perm=perm)
-        for tag in TAGS:
-            self.send(self.names["T"], tag)
+        for number, tag in enumerate(TAGS):
+            self.send(self.names["T"], tag, more=PROPERTIES[number])
         self._group("on")
         self._group("off")
         self._group("dead", consumeEnable=False)
@@ -104,8 +114,8 @@ class Stage:
             },
         )
 
-    def send(self, topic: str, tag: str, *, queue_id: int = 0, keys: str = "") -> Any:
-        properties = f"TAGS\x01{tag}\x02" + (f"KEYS\x01{keys}\x02" if keys else "")
+    def send(self, topic: str, tag: str, *, queue_id: int = 0, more: str = "") -> Any:
+        properties = f"TAGS\x01{tag}\x02{more}"
         return send_with(self.client, topic, properties, queue_id=queue_id)
 
     def _group(self, name: str, **changes: Any) -> None:

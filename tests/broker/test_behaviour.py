@@ -12,7 +12,8 @@ from tests.broker.behaviour_stage import V4_6, V4_9, V5, Stage
 
 @pytest.fixture(scope="module", params=[V4_6, V4_9, V5])
 def staged(request):
-    with EmbeddedCluster(like=request.param) as cluster:
+    settings = {"enable_property_filter": True}
+    with EmbeddedCluster(like=request.param, settings=settings) as cluster:
         stage = Stage(cluster.broker().address)
         yield stage, request.param
         stage.close()
