@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -62,3 +63,16 @@ def number_of(stored_message: StoredMessage) -> int:
     """Which message it is, by the number at the end of its key."""
     assert stored_message.keys is not None
     return int(stored_message.keys.rpartition("-")[2])
+
+
+def state_of(folder):
+    """Every name below a folder with its bytes, mode and times of change."""
+    return {
+        path.relative_to(folder): (
+            path.stat().st_mtime_ns,
+            path.stat().st_ctime_ns,
+            path.stat().st_mode,
+            hashlib.sha256(path.read_bytes()).digest() if path.is_file() else None,
+        )
+        for path in sorted(folder.rglob("*"))
+    }

@@ -1,0 +1,190 @@
+"""A folder served without its broker: it answers what reads, and changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.broker.offline import StoreServer
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.bodies_offset import parse_all_consumer_offset
+from rmqcli.wire.bodies_route import parse_cluster_info, parse_topic_route
+from rmqcli.wire.message import decode_messages
+from tests.broker.wire_client import WireClient
+from tests.store import folders
+from tests.store.folders import state_of
+
+PULL, ROUTE, CLUSTER_INFO, MAX_OFFSET, ALL_OFFSETS, COMMIT = 11, 105, 106, 30, 43, 15
+SUSPEND, COMMIT_FLAG, SUBSCRIPTION = 2, 1, 4
+
+
+def route_of(server, topic):
+    with WireClient(server.namesrv) as client:
+        got = client.ask(ROUTE, topic=topic)
+    return parse_topic_route(topic, got.body) if got.code == 0 else None
+
+
+def address_of(server, name="broker-a"):
+    with WireClient(server.namesrv) as client:
+        info = parse_cluster_info(client.ask(CLUSTER_INFO).body)
+    return info.brokers[name].addresses[0]
+
+
+def pull_fields(topic, offset, *, queue_id=0, flags=SUBSCRIPTION, expression="*"):
+    return {
+        "consumerGroup": "TOOLS_CONSUMER",
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": flags,
+        "commitOffset": 1,
+        "suspendTimeoutMillis": 20_000,
+        "subscription": expression,
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+
+
+def offsets_of(client):
+    return parse_all_consumer_offset(client.ask(ALL_OFFSETS).body)
+
+
+def until(claim, *, timeout_s=20.0):
+    """Ask until the claim holds; the answer comes from another thread or process."""
+    ends = time.monotonic() + timeout_s
+    while not (found := claim()):
+        assert time.monotonic() < ends
+    return found
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+def test_a_real_folder_is_served_and_left_as_it_was(version, tmp_path):
+    folder = folders.unpack(version, tmp_path)
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = state_of(folder)
+    with StoreServer(folder) as server:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        with WireClient(address_of(server)) as client:
+            got = client.ask(MAX_OFFSET, topic="g_orders", queueId=0)
+            assert got.ext_fields["offset"] == "37"
+            flags = SUBSCRIPTION | COMMIT_FLAG
+            answer = client.ask(PULL, **pull_fields("g_orders", 30, flags=flags))
+            assert len(list(decode_messages(answer.body))) == 7
+            table = offsets_of(client)
+    assert ("TOOLS_CONSUMER", "g_orders") not in table
+    assert table["g_pull", "g_events"] == {0: 17, 1: 3}
+    assert state_of(folder) == before
+
+
+@pytest.mark.parametrize(
+    "code",
+    [10, 310, 320, COMMIT, 17, 25, 34, 36, 37, 38, 41, 200, 203, 207, 215, 222, 9_999],
+)
+def test_what_would_change_something_is_refused(code, tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    before = state_of(folder)
+    with (
+        StoreServer(folder) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        answer = client.ask(code, topic="g_orders", consumerGroup="g", queueId=0)
+    assert answer.code == 16
+    assert answer.remark == f"read from a folder: nothing here can do request {code}"
+    assert state_of(folder) == before
+
+
+def test_its_name_server_takes_nothing_either(tmp_path):
+    with (
+        StoreServer(folders.unpack("5.5.0", tmp_path)) as server,
+        WireClient(server.namesrv) as client,
+    ):
+        assert client.ask(100, namespace="n", key="k", value="v").code == 16
+        assert client.ask(103, brokerName="b").code == 16
+
+
+def test_pulls_are_held_until_the_broker_writes(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a"], tags="A")
+        until((tmp_path / "consumequeue" / "orders" / "0").exists)
+        with (
+            StoreServer(tmp_path) as server,
+            WireClient(address_of(server)) as client,
+            WireClient(address_of(server)) as picky,
+        ):
+            flags = SUBSCRIPTION | SUSPEND
+            client.send(PULL, **pull_fields("orders", 1, flags=flags))
+            wanted = pull_fields("orders", 1, flags=flags, expression="C")
+            picky.send(PULL, **wanted)
+            cluster.send("orders", ["b"], tags="B")
+            cluster.send("orders", ["c"], tags="C")
+            answer = client.receive()
+            assert answer.code == 0
+            (first, *_) = decode_messages(answer.body)
+            assert first.body == b"b"
+            answer = picky.receive()
+            (only,) = decode_messages(answer.body)
+            assert only.body == b"c"
+
+
+def test_new_topics_and_offsets_are_seen(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a", "b"])
+        with StoreServer(tmp_path) as server:
+            cluster.create_topic("later", queues=3)
+            cluster.send("later", ["c"])
+            cluster.call(
+                lambda: cluster.broker().core.offsets.commit("g", "orders", 0, 1)
+            )
+            cluster.broker().restart()
+            with WireClient(address_of(server)) as client:
+                table = until(lambda: offsets_of(client))
+            assert table == {("g", "orders"): {0: 1}}
+            assert len(route_of(server, "later").read_queues()) == 3
+
+
+def test_a_folder_of_several_brokers(tmp_path):
+    with EmbeddedCluster(store=tmp_path, brokers=2) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a", "b"])
+    with StoreServer(tmp_path) as server:
+        queues = route_of(server, "orders").read_queues()
+        assert [queue.broker_name for queue in queues] == ["broker-a", "broker-b"]
+
+
+def test_topics_without_a_table_are_those_with_queues(tmp_path):
+    folder = folders.unpack("4.6.0", tmp_path)
+    shutil.rmtree(folder / "config")
+    with StoreServer(folder) as server:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        assert route_of(server, "TBW102") is None
+
+
+def test_a_broker_that_never_got_a_message_has_a_folder_too(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=2)
+        cluster.broker().restart()
+        with StoreServer(tmp_path) as server:
+            assert len(route_of(server, "orders").read_queues()) == 2
+
+
+def test_folders_that_are_none(tmp_path):
+    missing = tmp_path / "none"
+    with pytest.raises(StoreError, match="there is no folder"):
+        StoreServer(missing)
+    assert not missing.exists()
+    with pytest.raises(StoreError, match="is no broker's store"):
+        StoreServer(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is not a folder"):
+        StoreServer(tmp_path / "file")
+    (tmp_path / "consumequeue_rocksdb").mkdir()
+    (tmp_path / "consumequeue_rocksdb" / "CURRENT").touch()
+    with pytest.raises(StoreError, match="RocksDB"):
+        StoreServer(tmp_path)

@@ -1,0 +1,193 @@
+"""`--store DIR`: folders of real brokers read as their brokers told them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.cli.main import run
+from tests import golden_vectors
+from tests.store import folders
+
+COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
+
+
+@pytest.fixture
+def rmq(capfd):
+    """`rmq(...)` runs a command; what it wrote to stdout and stderr."""
+
+    def call(*arguments, expect=0):
+        code = run([*map(str, arguments)])
+        out, err = capfd.readouterr()
+        assert code == expect, err
+        return out, err
+
+    return call
+
+
+@pytest.fixture(params=folders.VERSIONS)
+def version(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(version, tmp_path):
+    return folders.unpack(version, tmp_path)
+
+
+def has_body(record, body):
+    if record["body_encoding"] == "json":
+        return record["body_json"] == json.loads(body)
+    if record["body_encoding"] == "base64":
+        return base64.b64decode(record["body_b64"]) == body
+    return record["body"].encode() == body
+
+
+def test_tail_gives_what_java_read(rmq, folder, version):
+    expected = golden_vectors.load(f"store-{version}-messages")
+    topics = sorted({case["topic"] for case in expected})
+    whole = ["--from", "earliest", "--to", "latest", "-o", "jsonl"]
+    out, _ = rmq("tail", *topics, "--store", folder, *whole)
+    records = [json.loads(line) for line in out.splitlines()]
+    same = (
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "commit_log_offset",
+        "offset_msg_id",
+        "tags",
+        "keys",
+        "flag",
+        "reconsume_times",
+        "born_host",
+        "store_host",
+        "properties",
+    )
+    by_place = {record["commit_log_offset"]: record for record in records}
+    # Brokers went on to check transactions after Java had read all.
+    later = by_place.keys() - {case["commit_log_offset"] for case in expected}
+    assert {by_place[place]["topic"] for place in later} <= {"RMQ_SYS_TRANS_HALF_TOPIC"}
+    for case in expected:
+        record = by_place[case["commit_log_offset"]]
+        assert {name: record[name] for name in same} == {
+            name: case[name] for name in same
+        }
+        # Java 5.x takes the mark off a body that it decompressed.
+        assert record["sys_flag"] & ~COMPRESSED == case["sys_flag"] & ~COMPRESSED
+        assert record["store_bytes"] == case["store_size"]
+        assert has_body(record, base64.b64decode(case["body_b64"]))
+
+
+def test_lag_is_what_java_told(rmq, folder, version):
+    expected = golden_vectors.load(f"store-{version}-offsets")
+    groups = sorted({case["group"] for case in expected})
+    out, _ = rmq("lag", *groups, "--store", folder, "-o", "json")
+    found = {
+        (group["group"], queue["topic"], queue["queue_id"]): queue
+        for group in json.loads(out)
+        for queue in group["queues"]
+    }
+    for case in expected:
+        queue = found.get((case["group"], case["topic"], case["queue_id"]))
+        if queue is None:
+            # 5.x leaves a retry topic out that nothing was ever committed in.
+            assert (version, case["topic"]) == ("5.5.0", "%RETRY%g_push")
+            assert case["committed_offset"] == 0
+            continue
+        assert queue["committed"] == case["committed_offset"]
+        assert queue["min_offset"] == case["min_offset"]
+        assert queue["max_offset"] == case["max_offset"]
+        assert queue["lag"] == case["max_offset"] - case["committed_offset"]
+        assert queue["state"] == "OK"
+
+
+def test_members_are_unknown_and_that_is_no_error(rmq, folder):
+    out, err = rmq("lag", "g_pull", "--store", folder, "-o", "json", "--explain")
+    (group,) = json.loads(out)
+    assert group["members"] is None
+    unknown = "members are unknown: a folder was read, not its broker"
+    assert group["client_reason"] == unknown
+    assert f"Its {unknown}." in group["explain"]
+    out, err = rmq("lag", "g_pull", "--store", folder)
+    assert "members unknown" in err
+    out, _ = rmq("lag", "--store", folder)
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("g_pull")]
+    assert row[-1] == "-"
+
+
+def test_topics(rmq, folder):
+    out, _ = rmq("topics", "--store", folder, "-o", "json")
+    rows = {row["topic"]: row for row in json.loads(out)}
+    assert rows["g_orders"] == {
+        "topic": "g_orders",
+        "kind": "normal",
+        "message_type": None,
+        "perm": "rw",
+        "read_queue_nums": 4,
+        "write_queue_nums": 4,
+        "order": False,
+        "brokers": ["broker-a"],
+        "error": None,
+    }
+    assert rows.keys() == {"g_orders", "g_events", "g_delay"}
+
+
+@pytest.mark.parametrize("version", ["5.5.0"], indirect=True)
+def test_what_does_not_go_with_a_folder(rmq, folder, monkeypatch):
+    store = ["--store", folder]
+    for flags in (["-n", "a:1"], ["--tls"], ["--tls-ca", "x"], ["--acl-file", "x"]):
+        _, err = rmq("topics", *flags, *store, expect=2)
+        _, err = rmq("topics", *store, *flags, expect=2)
+        assert "--store and --" in err
+        assert "contradict each other" in err
+    _, err = rmq("lag", "g_pull", "--process-queues", *store, expect=2)
+    assert "--store and --process-queues contradict each other" in err
+    target = folder.parent / "out"
+    export = ["export", "g_orders", "--to-parquet", target, *store]
+    _, err = rmq(*export, "--master", "spark://other:7077", expect=2)
+    assert "the folder is read here" in err
+    assert not target.exists()
+    monkeypatch.setenv("NAMESRV_ADDR", "192.0.2.1:9876")
+    rmq("topics", *store)
+
+
+def test_folders_that_cannot_be_read(rmq, tmp_path):
+    _, err = rmq("topics", "--store", tmp_path / "none", expect=1)
+    assert f"there is no folder {tmp_path}/none" in err
+    _, err = rmq("topics", "--store", tmp_path, expect=1)
+    assert "is no broker's store" in err
+
+
+def test_sql_selects_from_a_folder(rmq, tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    sql = ["--sql", "TAGS = 'TagB'", "--no-follow", "--from", "earliest"]
+    out, _ = rmq("tail", "g_orders", "--store", folder, *sql, "-o", "jsonl")
+    by_sql = {json.loads(line)["msg_id"] for line in out.splitlines()}
+    tag = ["--tag", "TagB", "--no-follow", "--from", "earliest"]
+    out, _ = rmq("tail", "g_orders", "--store", folder, *tag, "-o", "jsonl")
+    by_tag = {json.loads(line)["msg_id"] for line in out.splitlines()}
+    assert by_sql == by_tag != set()
+
+
+def test_tail_follows_a_folder_that_grows(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["one", "two"])
+        cluster.broker().restart()
+        command = ["-m", "rmqcli", "tail", "orders", "--store", str(tmp_path)]
+        command += ["--format", "%v\\n", "--count", "4", "--timeout", "30s", "-q"]
+        with subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, text=True
+        ) as process:
+            lines = [process.stdout.readline() for _ in range(2)]
+            cluster.send("orders", ["three"])
+            lines.append(process.stdout.readline())
+            cluster.send("orders", ["four"])
+            lines.append(process.stdout.readline())
+            assert lines == ["one\n", "two\n", "three\n", "four\n"]
+            assert process.wait(30) == 0
