@@ -1,8 +1,8 @@
 """Finds out what a plan has to know, and has it made: `gather_plan`.
 
 Everything is read, nothing is changed. Committed offsets are read before the ends of
-the queues. A queue that cannot be read makes the whole plan fail: half a reset should
-not look like one.
+the queues. A queue that cannot be read is part of the plan as unknown, with the reason:
+half a reset should not look like one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.positions import resolve
+from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.reset_look import with_times
 from rmqcli.admin.reset_message import find_message
 from rmqcli.admin.reset_plan import (
@@ -49,44 +49,41 @@ if TYPE_CHECKING:
 _TIMELIKE = (Earliest, Latest, Now, AtTime, Ago)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
-    """A topic of the reset: all its queues, and those that are part of it."""
+    """A topic of the reset: all its queues, those that are part of it, where they go.
+
+    A queue of `chosen` is in `every` or, when it could not be read, in `unknown`.
+    """
 
     topic: str
     every: dict[MessageQueue, QueueFacts]
+    unknown: dict[MessageQueue, RmqError]
     chosen: tuple[MessageQueue, ...]
+    target: Target
 
 
 def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
     """Make the plan for `wish`.
 
     Raises NotFoundError for an unknown topic, group or message, RefusedError on drift
-    or when skipping a message would skip others, TransportError when a broker that has
-    one of the queues cannot be asked.
+    or when skipping a message would skip others, and what a broker's error is when no
+    queue at all could be read.
     """
-    route = client.route(wish.topic)
-    members = read_members(client, route, wish.group)
-    topics = [_read_topic(client, route, wish.group)]
-    chosen = _choose(wish, topics[0])
-    topics[0] = replace(topics[0], chosen=chosen)
-    facts = _aim(client, wish.target, wish.group, topics[0])
-    pending = None
-    retry = _read_retry(client, wish)
-    if retry is not None and wish.include_retry:
-        facts += _aim(client, _retry_target(wish.target), wish.group, retry)
-        topics.append(retry)
-    elif retry is not None and isinstance(wish.target, Restore | ToOffsets):
-        retry = replace(retry, chosen=_named(wish.target, retry))
-        facts += _aim(client, wish.target, wish.group, retry)
-        topics.append(retry)
-    elif retry is not None:
-        pending = sum(_pending(each) for each in retry.every.values())
+    members = read_members(client, client.route(wish.topic), wish.group)
+    topics, pending = _read_topics(client, wish, members)
+    facts: list[QueueFacts] = []
+    unknown: dict[MessageQueue, RmqError] = {}
     routes: dict[RouteKey, BrokerRoute] = {}
-    for each in topics:
-        mine = [fact for fact in facts if fact.queue.topic == each.topic]
-        routes |= find_routes(client, wish, members, every=each.every, aimed=mine)
+    for topic in topics:
+        aimed, lost = _aim(client, wish.group, topic)
+        routes |= find_routes(client, wish, members, every=topic.every, aimed=aimed)
+        facts += aimed
+        unknown |= lost
+    if unknown and not facts:
+        raise next(iter(unknown.values()))
     plan = make_plan(_group_facts(wish, members, pending), facts, routes)
+    plan = _with_unknown(plan, unknown, members)
     if isinstance(wish.target, ToOffsets):
         targets = wish.target.targets
         check_drift(
@@ -94,6 +91,48 @@ def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
             {q: (c, targets[q]) for q, c in wish.target.planned_from.items()},
         )
     return with_times(client, plan, with_edges=wish.with_edges)
+
+
+def _with_unknown(
+    plan: ResetPlan, unknown: dict[MessageQueue, RmqError], members: Membership
+) -> ResetPlan:
+    """`plan` with what could not be read, and a word about each broker that is why."""
+    reasons: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for queue, error in sorted(unknown.items()):
+        reasons.setdefault(queue.broker_name, error.message)
+        counts[queue.broker_name] = counts.get(queue.broker_name, 0) + 1
+    warnings = [
+        f"{counts[name]} {'queue' if counts[name] == 1 else 'queues'} of {name} could"
+        f" not be read: {reason}"
+        for name, reason in reasons.items()
+    ]
+    warnings += [
+        f"{name} could not be asked who is online there: {error.message}"
+        for name, error in members.errors.items()
+        if name not in reasons
+    ]
+    return replace(
+        plan,
+        unknown=dict(sorted(unknown.items())),
+        warnings=(*plan.warnings, *warnings),
+    )
+
+
+def _read_topics(
+    client: Client, wish: ResetWish, members: Membership
+) -> tuple[list[_Topic], int | None]:
+    """The topics of the reset, and what waits in a retry topic that is none of them."""
+    main = _read_topic(client, client.route(wish.topic), wish, members)
+    topics = [replace(main, chosen=_choose(wish, main))]
+    retry = _read_retry(client, wish, members)
+    if retry is None:
+        return topics, None
+    if wish.include_retry:
+        return [*topics, replace(retry, target=_retry_target(wish.target))], None
+    if isinstance(wish.target, Restore | ToOffsets):
+        return [*topics, replace(retry, chosen=_named(wish.target, retry))], None
+    return topics, sum(_pending(each) for each in retry.every.values())
 
 
 def _group_facts(
@@ -108,37 +147,45 @@ def _group_facts(
     )
 
 
-def _read_topic(client: Client, route: TopicRoute, group: str) -> _Topic:
+def _read_topic(
+    client: Client, route: TopicRoute, wish: ResetWish, members: Membership
+) -> _Topic:
     queues = route.read_queues()
     if not queues:
         raise UsageError(f"topic {route.topic} has no queue that can be read")
-    try:
-        found = resolve(client, queues, AtGroup(group))
-    except RmqError as error:
-        if not error.hint:
-            error.hint = "leave that broker's queues out with --queue BROKER:ID"
-        raise
-    every = {
-        queue: QueueFacts(
+    errors = members.errors
+    # Who did not say who is online is not waited for again.
+    unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}
+    every: dict[MessageQueue, QueueFacts] = {}
+    asked = [queue for queue in queues if queue not in unknown]
+    for queue, found in resolve_each(client, asked, AtGroup(wish.group)).items():
+        if isinstance(found, RmqError):
+            unknown[queue] = found
+            continue
+        every[queue] = QueueFacts(
             queue=queue,
-            committed=None if each.offset is None else each.wanted,
-            min_offset=each.min_offset,
-            max_offset=each.max_offset,
+            committed=None if found.offset is None else found.wanted,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
             wanted=None,
         )
-        for queue, each in found.items()
-    }
-    return _Topic(route.topic, every, tuple(queues))
+    return _Topic(
+        topic=route.topic,
+        every=every,
+        unknown=unknown,
+        chosen=tuple(queues),
+        target=wish.target,
+    )
 
 
-def _read_retry(client: Client, wish: ResetWish) -> _Topic | None:
+def _read_retry(client: Client, wish: ResetWish, members: Membership) -> _Topic | None:
     if wish.topic == retry_topic(wish.group):
         return None
     try:
         route = client.route(retry_topic(wish.group))
     except NotFoundError:
         return None  # no member ever was online
-    return _read_topic(client, route, wish.group)
+    return _read_topic(client, route, wish, members)
 
 
 def _retry_target(target: Target) -> Target:
@@ -157,7 +204,7 @@ def _pending(facts: QueueFacts) -> int:
 def _choose(wish: ResetWish, topic: _Topic) -> tuple[MessageQueue, ...]:
     if isinstance(wish.target, Restore | ToOffsets):
         return _named(wish.target, topic)
-    return tuple(select_queues(topic.every, wish.selectors))
+    return tuple(select_queues(topic.chosen, wish.selectors))
 
 
 def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ...]:
@@ -165,7 +212,7 @@ def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ..
     named = target.committed if isinstance(target, Restore) else target.targets
     mine = tuple(sorted(queue for queue in named if queue.topic == topic.topic))
     for queue in mine:
-        if queue not in topic.every:
+        if queue not in topic.chosen:
             raise RefusedError(
                 f"{queue} is in the file, but the topic has no such queue now",
                 hint="make a new plan",
@@ -173,42 +220,54 @@ def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ..
     return mine
 
 
-def _aim(client: Client, target: Target, group: str, topic: _Topic) -> list[QueueFacts]:
-    """The chosen queues with where they are to go."""
-    facts = [topic.every[queue] for queue in topic.chosen]
-    match target:
+def _aim(
+    client: Client, group: str, topic: _Topic
+) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
+    """The chosen queues with where they are to go, and those that nobody knows."""
+    facts = [topic.every[queue] for queue in topic.chosen if queue in topic.every]
+    unknown = {q: topic.unknown[q] for q in topic.chosen if q in topic.unknown}
+    match topic.target:
         case ToPosition():
-            return _aim_at_position(client, target, facts)
+            aimed, lost = _aim_at_position(client, topic.target, facts)
+            return aimed, unknown | lost
         case Shift(count):
-            return [shift(each, count) for each in facts]
+            return [shift(each, count) for each in facts], unknown
         case ToOffsets(targets):
-            return [replace(each, wanted=targets[each.queue]) for each in facts]
+            aimed = [replace(each, wanted=targets[each.queue]) for each in facts]
+            return aimed, unknown
         case Restore(committed):
-            return [restore(each, committed[each.queue]) for each in facts]
+            aimed = [restore(each, committed[each.queue]) for each in facts]
+            return aimed, unknown
         case PastMessage(message_id):
-            return [_aim_past(client, message_id, group, topic)]
+            return [_aim_past(client, message_id, group, topic)], {}
 
 
 def _aim_at_position(
     client: Client, target: ToPosition, facts: Iterable[QueueFacts]
-) -> list[QueueFacts]:
+) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
     before = {each.queue: each for each in facts}
-    found = resolve(client, before, target.position)
-    return [
-        replace(
-            before[queue],
-            min_offset=each.min_offset,
-            max_offset=each.max_offset,
-            wanted=each.offset,
-            note=each.note,
+    aimed, lost = [], {}
+    for queue, found in resolve_each(client, before, target.position).items():
+        if isinstance(found, RmqError):
+            lost[queue] = found
+            continue
+        aimed.append(
+            replace(
+                before[queue],
+                min_offset=found.min_offset,
+                max_offset=found.max_offset,
+                wanted=found.offset,
+                note=found.note,
+            )
         )
-        for queue, each in found.items()
-    ]
+    return aimed, lost
 
 
 def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:
     """Behind the message, when the group stands at it: then nothing else is skipped."""
     found = find_message(client, topic.topic, message_id)
+    if found.queue in topic.unknown:
+        raise topic.unknown[found.queue]
     facts = topic.every.get(found.queue)
     if facts is None or found.queue not in topic.chosen:
         raise UsageError(f"message {message_id} is in {found.queue}, which is left out")

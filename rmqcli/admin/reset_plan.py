@@ -7,7 +7,7 @@ is odd. How it is carried out is `reset_mechanism`'s, what came of it `reset_res
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.reset_mechanism import Mechanism
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.reset_mechanism import BrokerRoute
+    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
 #: Topic and broker name: what one request of a broker can reset at most.
@@ -125,7 +126,8 @@ class ResetPlan:
 
     `client_ids` are the members that are online and read the topic. `routes` says per
     topic and broker how the offsets there can be set, `broadcast` holds why it is of no
-    use in a broadcast group.
+    use in a broadcast group. `unknown` are the queues that are part of the reset but
+    could not be read, and why: with any of them a plan is only to be looked at.
     """
 
     group: str
@@ -135,6 +137,7 @@ class ResetPlan:
     client_ids: tuple[str, ...] = ()
     broadcast: str = ""
     routes: dict[RouteKey, BrokerRoute]
+    unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
 
     def route_of(self, queue: MessageQueue) -> BrokerRoute:
         """How the offset of `queue` can be set."""

@@ -47,9 +47,13 @@ _TIMESTAMPS_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The group as each broker sees it, by broker name; None: nobody is online."""
+    """The group as each broker sees it, by broker name; None: nobody is online.
+
+    `errors` are the brokers that could not be asked, and why.
+    """
 
     seen: Mapping[str, ConsumerConnection | None]
+    errors: Mapping[str, RmqError]
 
     @property
     def is_broadcast(self) -> bool:
@@ -89,37 +93,49 @@ class Membership:
 def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
     """Ask every broker of the topic for the group.
 
-    Raises NotFoundError when none of them knows it.
+    Raises NotFoundError when none of them knows it, and the first error when none could
+    be asked, or the others do not know the group.
     """
     names = sorted({data.broker_name for data in route.queues if data.is_readable})
-    addresses = [client.master_of(route, name) for name in names]
+    addresses: dict[str, str] = {}
+    errors: dict[str, RmqError] = {}
+    for name in names:
+        try:
+            addresses[name] = client.master_of(route, name)
+        except RmqError as error:
+            errors[name] = error
     configs = [
         client.submit(address, get_all_subscription_group_config())
-        for address in addresses
+        for address in addresses.values()
     ]
     connections = [
         client.submit(address, get_consumer_connection_list(group))
-        for address in addresses
+        for address in addresses.values()
     ]
     is_known = False
-    for config in client.gather(configs):
-        if isinstance(config, RmqError):
-            raise config
-        is_known = is_known or group in config
     seen: dict[str, ConsumerConnection | None] = {}
+    told = client.gather(configs)
     answers = client.gather(connections)
-    for name, connection in zip(names, answers, strict=True):
-        if isinstance(connection, RmqError):
-            raise connection
-        seen[name] = connection
-    if not is_known and not any(seen.values()):
-        raise NotFoundError(
-            f"group {group} does not exist on {', '.join(names)}",
-            code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-            name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-            hint="list groups with: rmq groups",
-        )
-    return Membership(seen)
+    for name, config, connection in zip(addresses, told, answers, strict=True):
+        if isinstance(config, RmqError):
+            errors[name] = config
+        elif isinstance(connection, RmqError):
+            errors[name] = connection
+        else:
+            is_known = is_known or group in config or connection is not None
+            seen[name] = connection
+    if not is_known:
+        raise next(iter(errors.values()), _no_group(group, names))
+    return Membership(seen, errors)
+
+
+def _no_group(group: str, names: Sequence[str]) -> NotFoundError:
+    return NotFoundError(
+        f"group {group} does not exist on {', '.join(names)}",
+        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+        hint="list groups with: rmq groups",
+    )
 
 
 def find_routes(

@@ -34,6 +34,8 @@ _USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --h
 
 #: After an interrupt one more look is taken, and no longer than this.
 _LAST_LOOK_MS = 2_000
+#: More queues than this are not listed in a hint.
+_QUEUES_LISTED = 16
 
 
 @command_options(fields=COLUMNS)
@@ -109,7 +111,7 @@ def reset_offset(
 
     Without --execute nothing is changed. With it a backup is saved first and every
     queue is read back. Exits 7 when offsets moved since a plan was made or nobody
-    agreed, 6 when some queues could not be set.
+    agreed, 6 when some queues could not be read or set.
 
     Example: rmq reset-offset my-group my-topic --to -15m --execute
     """
@@ -154,9 +156,7 @@ def reset_offset(
         plan = gather_plan(client, wish)
         _warn(common, plan)
         if out is not None:
-            from rmqcli.admin.reset_file import write_plan
-
-            write_plan(out, plan, document(plan, None, backup_id=None))
+            _write_file(common, plan, out)
         if not execute:
             return _only_plan(common, plan)
         return _execute(common, client, plan, wish, undo_of=undo_of)
@@ -253,8 +253,21 @@ def _warn(common: Common, plan: ResetPlan) -> None:
         common.messages.warn(warning)
 
 
+def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
+    """Write the plan, unless queues are missing: applied, it would be half a reset."""
+    from rmqcli.admin.reset_file import write_plan
+
+    if plan.unknown:
+        common.messages.warn(f"{out} was not written: the plan is not complete")
+        return
+    write_plan(out, plan, document(plan, None, backup_id=None))
+
+
 def _only_plan(common: Common, plan: ResetPlan) -> int:
     write_reset(common, plan, None)
+    if plan.unknown:
+        common.messages.warn("this plan is not complete and would be refused")
+        return ExitCode.PARTIAL
     if plan.refusals:
         common.messages.warn("this reset would be refused, see above")
     elif plan.changes:
@@ -275,6 +288,8 @@ def _execute(
     """Ask, save a backup, do it, and report, whatever happens in between."""
     from rmqcli.admin.reset_apply import ResetRun
 
+    if plan.unknown:
+        raise _incomplete(plan, wish)
     run = ResetRun(client, plan)
     if not plan.changes:
         outcomes = run.outcomes()
@@ -290,6 +305,28 @@ def _execute(
     backup_id = _save_backup(common, plan, undo_of=undo_of)
     return _run_and_report(
         common, plan, run, backup_id=backup_id, wait=wish.wants_proof
+    )
+
+
+def _incomplete(plan: ResetPlan, wish: ResetWish) -> RefusedError:
+    """Half a reset only for who asks for it, queue by queue."""
+    from rmqcli.admin.reset_target import Restore, ToOffsets
+
+    brokers = ", ".join(sorted({queue.broker_name for queue in plan.unknown}))
+    hint = f"try again when {brokers} can be reached"
+    if not isinstance(wish.target, Restore | ToOffsets):
+        rest = dict.fromkeys(
+            f" --queue {each.queue.broker_name}:{each.queue.queue_id}"
+            for each in plan.queues
+            if each.queue.topic == plan.topic
+        )
+        hint += f", or reset the others only:{''.join(list(rest)[:_QUEUES_LISTED])}"
+        hint += " ..." if len(rest) > _QUEUES_LISTED else ""
+    count = len(plan.unknown)
+    return RefusedError(
+        f"{count} of {count + len(plan.queues)} queues could not be read: nothing was"
+        " changed",
+        hint=hint,
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset_plan import EdgeMessage, QueuePlan, ResetPlan
     from rmqcli.admin.reset_result import Outcome
     from rmqcli.cli.options import Common
+    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
     Outcomes = Mapping[MessageQueue, Outcome]
@@ -42,7 +43,8 @@ COLUMNS = (
     Column("mechanism", "how the offset is set on this queue's broker", None),
     Column(
         "result",
-        "CONFIRMED, UNCHANGED, OVERWRITTEN, UNKNOWN or NOT_ATTEMPTED; null in a plan",
+        "CONFIRMED, UNCHANGED, OVERWRITTEN, UNKNOWN or NOT_ATTEMPTED; in a plan"
+        " UNKNOWN where the queue could not be read, else null",
         states=_RESULT_COLORS,
     ),
     Column("read_back", "what was committed when it was last read back", None),
@@ -70,7 +72,7 @@ def document(
         "group": plan.group,
         "topic": plan.topic,
         "mode": "plan" if outcomes is None else "applied",
-        "queues": _rows(plan, outcomes),
+        "queues": list(_rows(plan, outcomes).values()),
         "backup": backup_id,
         "client_ids": list(plan.client_ids),
         "warnings": list(plan.warnings),
@@ -91,21 +93,21 @@ def write_reset(
     rows = _rows(plan, outcomes)
     columns = _shown_columns(plan, is_plan=outcomes is None)
     write_rows(
-        rows,
+        list(rows.values()),
         columns=columns if common.output == "table" else COLUMNS,
         fmt=common.output,
         color=common.use_color,
     )
     if common.output == "table":
-        _write_words(common, plan, rows)
+        _write_words(common, rows)
 
 
 def show_plan(common: Common, plan: ResetPlan) -> None:
     """The plan as a table on stderr, for whoever is asked to agree."""
     columns = _shown_columns(plan, is_plan=True)
     rows = _rows(plan, None)
-    write_table(rows, columns=columns, stream=sys.stderr)
-    _write_words(common, plan, rows)
+    write_table(list(rows.values()), columns=columns, stream=sys.stderr)
+    _write_words(common, rows)
 
 
 def write_backups(common: Common, backups: list[Backup]) -> None:
@@ -135,11 +137,26 @@ def summary(plan: ResetPlan, outcomes: Outcomes) -> str:
     return f"{len(plan.queues)} {queues}: {parts}"
 
 
-def _rows(plan: ResetPlan, outcomes: Outcomes | None) -> list[dict[str, Any]]:
-    return [
-        _row(plan, each, None if outcomes is None else outcomes[each.queue])
+def _rows(
+    plan: ResetPlan, outcomes: Outcomes | None
+) -> dict[MessageQueue, dict[str, Any]]:
+    rows = {
+        each.queue: _row(plan, each, None if outcomes is None else outcomes[each.queue])
         for each in plan.queues
-    ]
+    }
+    rows |= {queue: _unknown_row(queue, e) for queue, e in plan.unknown.items()}
+    return dict(sorted(rows.items()))
+
+
+def _unknown_row(queue: MessageQueue, error: RmqError) -> dict[str, Any]:
+    known = {
+        "topic": queue.topic,
+        "broker_name": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "result": "UNKNOWN",
+        "warnings": [error.message],
+    }
+    return {column.name: known.get(column.name) for column in COLUMNS}
 
 
 def _row(plan: ResetPlan, each: QueuePlan, outcome: Outcome | None) -> dict[str, Any]:
@@ -187,21 +204,21 @@ def _time(epoch_ms: int | None) -> str | None:
 
 def _shown_columns(plan: ResetPlan, *, is_plan: bool) -> tuple[Column, ...]:
     """A table leaves out what is the same in every row or not known yet."""
-    hidden = {"result"} if is_plan else set()
+    hidden = {"result"} if is_plan and not plan.unknown else set()
     if all(each.queue.topic == plan.topic for each in plan.queues):
         hidden.add("topic")
     return tuple(column for column in COLUMNS if column.name not in hidden)
 
 
-def _write_words(common: Common, plan: ResetPlan, rows: list[dict[str, Any]]) -> None:
-    for each, row in zip(plan.queues, rows, strict=True):
+def _write_words(common: Common, rows: Mapping[MessageQueue, dict[str, Any]]) -> None:
+    for queue, row in rows.items():
         for warning in row["warnings"]:
-            common.messages.info(f"{each.queue}: {warning}")
+            common.messages.info(f"{queue}: {warning}")
         for side in ("before", "after"):
             edge = row[side]
             if edge is not None:
                 common.messages.info(
-                    f"{each.queue}: {side} the target: {edge['queue_offset']}"
+                    f"{queue}: {side} the target: {edge['queue_offset']}"
                     f" {edge['store_timestamp']} {edge['msg_id'] or '-'}"
                     f" {edge['keys'] or '-'} {edge['body']}"
                 )
