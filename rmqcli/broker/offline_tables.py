@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = "broker-a"
 _CLUSTER: Final = "DefaultCluster"
+#: Of a topic that is in no table. A folder is anybody's, and clients make lists.
+_QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
 
@@ -95,7 +97,7 @@ def load_tables(broker: Broker, store: ReadOnlyStore) -> None:
         raise
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
-        if broker.topics.get(topic) is None:
+        if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
             missing[topic] = max(missing.get(topic, 0), queue_id + 1)
     broker.topics.load(
         TopicConfig(

@@ -38,7 +38,8 @@ class ReadOnlyStore:
         self.folder = folder
         check_layout(folder)
         # A broker makes its lock at once, and its log with the first message.
-        if not ((folder / "commitlog").is_dir() or (folder / "lock").exists()):
+        is_new = (folder / "lock").exists() and not (folder / "consumequeue").exists()
+        if not ((folder / "commitlog").is_dir() or is_new):
             raise StoreError(
                 f"{folder} is no broker's store: it has no folder commitlog",
                 hint="name the broker's storePathRootDir",

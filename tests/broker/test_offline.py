@@ -10,6 +10,7 @@ import pytest
 from rmqcli.broker.cluster import EmbeddedCluster
 from rmqcli.broker.offline import StoreServer
 from rmqcli.store.message_store import StoreError
+from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies_offset import parse_all_consumer_offset
 from rmqcli.wire.bodies_route import parse_cluster_info, parse_topic_route
 from rmqcli.wire.message import decode_messages
@@ -166,6 +167,26 @@ def test_topics_without_a_table_are_those_with_queues(tmp_path):
         assert route_of(server, "TBW102") is None
 
 
+def test_a_table_that_cannot_be_read(tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    for name in ("topics.json", "topics.json.bak"):
+        (folder / "config" / name).write_text('{"topicConfigTable":')
+    with pytest.raises(StoreError, match=r"topics\.json cannot be read"):
+        StoreServer(folder)
+
+
+def test_a_table_that_breaks_later_leaves_what_was_known(tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    clock = ManualClock()
+    with StoreServer(folder, clock=clock) as server:
+        for name in ("topics.json", "topics.json.bak"):
+            (folder / "config" / name).write_text("{")
+        clock.advance(1_000)
+        with WireClient(address_of(server)) as client:
+            assert offsets_of(client)["g_pull", "g_events"] == {0: 17, 1: 3}
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+
+
 def test_a_broker_that_never_got_a_message_has_a_folder_too(tmp_path):
     with EmbeddedCluster(store=tmp_path) as cluster:
         cluster.create_topic("orders", queues=2)
@@ -180,6 +201,11 @@ def test_folders_that_are_none(tmp_path):
         StoreServer(missing)
     assert not missing.exists()
     with pytest.raises(StoreError, match="is no broker's store"):
+        StoreServer(tmp_path)
+    # Its storePathCommitLog is elsewhere: there are queues, but no messages.
+    (tmp_path / "lock").touch()
+    (tmp_path / "consumequeue").mkdir()
+    with pytest.raises(StoreError, match="it has no folder commitlog"):
         StoreServer(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="is not a folder"):
