@@ -49,7 +49,8 @@ def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
 
     No error yet: Java reads a token at a time, and may have enough before.
     """
-    tokens, at = [], 0
+    tokens: list[Token] = []
+    at = 0
     while at < len(expression):
         match = _TOKEN.match(expression, at)
         if match is None:

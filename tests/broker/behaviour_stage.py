@@ -74,14 +74,27 @@ class Stage:
         mark = uuid.uuid4().hex[:8]
         self.names = {
             name: f"{name}-{mark}"
-            for name in ("T", "E", "W", "none", "on", "off", "dead", "fresh", "never")
+            for name in (
+                "T",
+                "E",
+                "W",
+                "none",
+                "on",
+                "off",
+                "dead",
+                "fresh",
+                "never",
+                "holds",
+            )
         }
-        for topic, perm in (("T", 6), ("E", 6), ("W", 2)):
+        self.names |= {name: f"{name}-{mark}" for name in "HFC"}  # for holds
+        for topic, perm in [("W", 2), *((name, 6) for name in "TEHFC")]:
             self.topic(self.names[topic], perm=perm)
         for number, tag in enumerate(TAGS):
             self.send(self.names["T"], tag, more=PROPERTIES[number])
         self._group("on")
         self._group("off")
+        self._group("holds")
         self._group("dead", consumeEnable=False)
         self.heartbeat(sub_version=1000)
 

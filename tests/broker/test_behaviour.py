@@ -7,6 +7,7 @@ import pytest
 from rmqcli.broker.cluster import EmbeddedCluster
 from tests.broker.behaviour import TABLE
 from tests.broker.behaviour_check import check
+from tests.broker.behaviour_holds import ACTS
 from tests.broker.behaviour_stage import V4_6, V4_9, V5, Stage
 
 
@@ -23,3 +24,17 @@ def staged(request):
 def test_embedded_broker(staged, name):
     stage, version = staged
     check(stage, TABLE[name], version)
+
+
+@pytest.fixture(scope="module")
+def stage_of_5():
+    with EmbeddedCluster() as cluster:
+        stage = Stage(cluster.broker().address)
+        yield stage
+        stage.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", ACTS)
+def test_embedded_broker_holds(stage_of_5, act):
+    act(stage_of_5)

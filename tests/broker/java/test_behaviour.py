@@ -6,6 +6,7 @@ import pytest
 
 from tests.broker.behaviour import TABLE
 from tests.broker.behaviour_check import check
+from tests.broker.behaviour_holds import ACTS
 from tests.broker.behaviour_stage import Stage
 
 pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
@@ -22,3 +23,9 @@ def staged(real_cluster, rmq_version):
 def test_real_broker(staged, name):
     stage, version = staged
     check(stage, TABLE[name], version)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_real_broker_holds(staged, act):
+    stage, _ = staged
+    act(stage)
