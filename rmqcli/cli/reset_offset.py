@@ -287,25 +287,33 @@ def _execute(
 ) -> int:
     """Ask, save a backup, do it, and report, whatever happens in between."""
     from rmqcli.admin.reset_apply import ResetRun
+    from rmqcli.admin.reset_recheck import recheck
 
     if plan.unknown:
         raise _incomplete(plan, wish)
-    run = ResetRun(client, plan)
     if not plan.changes:
-        outcomes = run.outcomes()
-        write_reset(common, plan, outcomes)
-        common.messages.info(f"nothing to do; {summary(plan, outcomes)}")
-        return ExitCode.PARTIAL if plan.impossible else ExitCode.OK
+        return _nothing_to_do(common, plan, ResetRun(client, plan))
     if plan.refusals:
         raise RefusedError(
             f"this reset would not hold: {'; '.join(plan.refusals)}",
             hint="stop the consumers first, or try it and see with --wait",
         )
     _agree(common, plan)
+    plan = recheck(client, plan, wish.target)
+    run = ResetRun(client, plan)
+    if not plan.changes:
+        return _nothing_to_do(common, plan, run)
     backup_id = _save_backup(common, plan, undo_of=undo_of)
     return _run_and_report(
         common, plan, run, backup_id=backup_id, wait=wish.wants_proof
     )
+
+
+def _nothing_to_do(common: Common, plan: ResetPlan, run: ResetRun) -> int:
+    outcomes = run.outcomes()
+    write_reset(common, plan, outcomes)
+    common.messages.info(f"nothing to do; {summary(plan, outcomes)}")
+    return ExitCode.PARTIAL if plan.impossible else ExitCode.OK
 
 
 def _incomplete(plan: ResetPlan, wish: ResetWish) -> RefusedError:
