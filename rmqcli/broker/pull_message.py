@@ -22,6 +22,7 @@ from rmqcli.broker.get_message import (
     GetMessageResult,
     get_message,
 )
+from rmqcli.broker.offset_moved_event import store_offset_moved_event
 from rmqcli.broker.pull_check import (
     FLAG_COMMIT_OFFSET,
     FLAG_SUSPEND,
@@ -99,6 +100,8 @@ def _pull(
     if broker.manners.tells_sys_flags:
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
+    if code == _OFFSET_MOVED and broker.manners.writes_offset_moved_events:
+        store_offset_moved_event(broker, header, result.next_begin_offset, now)
     body = result.body if code == _SUCCESS else b""
     broker.stats.got(header.topic, header.consumer_group, body, now)
     return Reply(code, result.status, None, fields, body)
@@ -160,13 +163,10 @@ def _code_of_slave(
     broker_id: int,
 ) -> tuple[int, int]:
     settings = broker.settings
-    if broker.manners.slave_sends_to_master:
-        if not result.is_slow:
-            broker_id = 0
-            if result.status != FOUND:
-                code = _RETRY_IMMEDIATELY
-    elif not settings.slave_read_enable:
-        return _RETRY_IMMEDIATELY, 0
+    if broker.manners.slave_sends_to_master and not result.is_slow:
+        broker_id = 0
+        if result.status != FOUND:
+            code = _RETRY_IMMEDIATELY
     if code == _OFFSET_MOVED and not settings.offset_check_in_slave:
         return _RETRY_IMMEDIATELY, group.broker_id
     return code, broker_id
