@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rmqcli.admin.merge import StoreTimeMerger
 from rmqcli.admin.range_reader import RangeReader, ReadOptions
-from rmqcli.admin.tail_follow import Follower
+from rmqcli.admin.tail_follow import Follower, FollowOptions
 from rmqcli.admin.tail_last import read_last
 
 if TYPE_CHECKING:
@@ -214,10 +214,12 @@ class Tail(Generic[T]):
         follower = Follower(
             self._client,
             self.positions,
-            expression=self._plan.filter.expression,
-            expression_type=self._plan.filter.expression_type,
+            FollowOptions(
+                expression=self._plan.filter.expression,
+                expression_type=self._plan.filter.expression_type,
+                selects=self._plan.selects,
+            ),
             say=self._say,
-            selects=self._plan.selects,
         )
         follower.abandoned = self.abandoned
         try:

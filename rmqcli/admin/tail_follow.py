@@ -36,19 +36,30 @@ if TYPE_CHECKING:
     from rmqcli.api.pending import Pending
     from rmqcli.model import MessageQueue, TopicRoute
 
-SUSPEND_MS = 15_000  # ConsumerConfig's brokerSuspendMaxTimeMillis
 #: A broker looks at held requests every 5 s, so its answer may be that late.
 _LATE_MS = 5_000
-ROUTE_EVERY_MS = 30_000  # ClientConfig.pollNameServerInterval
 
 _BACKOFF_FIRST_MS = 50
 _BACKOFF_LAST_MS = 2_000
-#: A broker that says no is asked again for so long: it may be starting.
-_REFUSED_MS = 30_000
-#: So long must a broker end before our offset until we believe that it lost messages.
-_LOST_MS = 10_000
 #: An answer without messages that comes sooner than this was no long poll.
 _SOON_MS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowOptions:
+    """What is followed, and how patiently. `selects` says which new queues too."""
+
+    expression: str = "*"
+    expression_type: str = "TAG"
+    selects: Callable[[MessageQueue], bool] = lambda _queue: True
+    #: how long a broker may hold a pull: ConsumerConfig's brokerSuspendMaxTimeMillis
+    suspend_ms: int = 15_000
+    #: between two looks for new queues: ClientConfig.pollNameServerInterval
+    route_every_ms: int = 30_000
+    #: a broker that says no is asked again for so long: it may be starting
+    refused_ms: int = 30_000
+    #: so long must a broker end before our offset until it is said to have lost some
+    lost_ms: int = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -74,24 +85,21 @@ class Follower:
         self,
         client: Client,
         positions: Mapping[MessageQueue, int],
+        options: FollowOptions | None = None,
         *,
-        expression: str = "*",
-        expression_type: str = "TAG",
         say: Callable[[str], None],
-        selects: Callable[[MessageQueue], bool] = lambda _queue: True,
     ) -> None:
         self._client = client
-        self._expression = expression
-        self._expression_type = expression_type
+        self._options = options or FollowOptions()
         self._say = say
-        self._selects = selects
         self._addresses = AddressBook(client)
         self._queues: dict[MessageQueue, _Followed] = {}
         #: brokers that somebody was told about
         self._troubled: set[str] = set()
         self._chunks: deque[Chunk] = deque()
         self._topics = sorted({queue.topic for queue in positions})
-        self._route_at_ms = client.clock.monotonic_ms() + ROUTE_EVERY_MS
+        route_every_ms = self._options.route_every_ms
+        self._route_at_ms = client.clock.monotonic_ms() + route_every_ms
         self._routes_asked = 0
         self._new_queues: deque[MessageQueue] = deque()
         #: queues that were given up, and why
@@ -128,7 +136,8 @@ class Follower:
 
     def _add(self, queue: MessageQueue, offset: int) -> None:
         wanted = OffsetRange(queue, offset, LONG_MAX)
-        filtered = (self._expression, self._expression_type) != ("*", "TAG")
+        options = self._options
+        filtered = (options.expression, options.expression_type) != ("*", "TAG")
         self._queues[queue] = _Followed(
             QueueReading(wanted, filtered=filtered, one_at_a_time=True)
         )
@@ -152,7 +161,7 @@ class Follower:
         followed.is_asked = True
         followed.asked_ms = self._client.clock.monotonic_ms()
         # One that was just away is first asked whether it is back, without waiting.
-        suspend_ms = 0 if followed.is_in_trouble else SUSPEND_MS
+        suspend_ms = 0 if followed.is_in_trouble else self._options.suspend_ms
         try:
             self._client.submit(
                 address,
@@ -160,8 +169,8 @@ class Follower:
                     queue,
                     start,
                     suspend_ms=suspend_ms,
-                    expression=self._expression,
-                    expression_type=self._expression_type,
+                    expression=self._options.expression,
+                    expression_type=self._options.expression_type,
                 ),
                 timeout_ms=self._client.config.timeout_ms
                 + (suspend_ms + _LATE_MS if suspend_ms else 0),
@@ -226,7 +235,7 @@ class Follower:
                 f"{queue}: the broker has only {max_offset} of {offset} messages now;"
                 " waiting for the others"
             )
-        elif now_ms - followed.ends_before_since_ms >= _LOST_MS:
+        elif now_ms - followed.ends_before_since_ms >= self._options.lost_ms:
             self._say(
                 f"{queue}: the broker lost offsets {max_offset} to {offset};"
                 f" going on at {max_offset}"
@@ -241,7 +250,8 @@ class Follower:
             followed.failing_since_ms = now_ms
         followed.failures += 1
         is_hopeless = _is_refusal(error) or (
-            not error.retriable and now_ms - followed.failing_since_ms >= _REFUSED_MS
+            not error.retriable
+            and now_ms - followed.failing_since_ms >= self._options.refused_ms
         )
         if is_hopeless:
             del self._queues[queue]
@@ -272,7 +282,7 @@ class Follower:
         now_ms = self._client.clock.monotonic_ms()
         if now_ms < self._route_at_ms:
             return
-        self._route_at_ms = now_ms + ROUTE_EVERY_MS
+        self._route_at_ms = now_ms + self._options.route_every_ms
         namesrvs = self._client.config.namesrv
         address = namesrvs[self._routes_asked % len(namesrvs)]
         self._routes_asked += 1
@@ -292,7 +302,7 @@ class Follower:
         self._new_queues.extend(
             queue
             for queue in route.read_queues()
-            if queue not in known and self._selects(queue)
+            if queue not in known and self._options.selects(queue)
         )
 
     def _adopt_new_queues(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from rmqcli.admin import tail_follow
-from rmqcli.admin.tail_follow import Follower
+from rmqcli.admin.tail_follow import Follower, FollowOptions
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.wire.message import StoredMessage, decode_messages
@@ -16,8 +15,6 @@ from tests.transport.peer import Peer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from rmqcli.admin.range_reader import Chunk
 
@@ -87,8 +84,7 @@ def test_an_outage_is_told_and_nothing_is_lost_or_twice() -> None:
     assert "answers again" in said[1]
 
 
-def test_messages_that_a_broker_lost_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_follow, "_LOST_MS", 0)
+def test_messages_that_a_broker_lost_are_told() -> None:
     broker = ScriptedBroker({0: 10})
 
     def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
@@ -97,7 +93,8 @@ def test_messages_that_a_broker_lost_are_told(monkeypatch: pytest.MonkeyPatch) -
     broker.override = ends_before
     said: list[str] = []
     with cluster(broker) as client:
-        follower = Follower(client, {queue(0): 15}, say=said.append)
+        options = FollowOptions(lost_ms=0)
+        follower = Follower(client, {queue(0): 15}, options, say=said.append)
         follow(follower, lambda _: len(said) == 2)
         broker.queues[0] = 12
         seen = follow(follower, lambda seen: len(seen) == 2)
@@ -118,12 +115,12 @@ def test_a_trimmed_queue_goes_on_at_its_start_and_says_what_is_missing() -> None
     assert chunks[1].start == 100
 
 
-def test_new_queues_are_picked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail_follow, "ROUTE_EVERY_MS", 50)
+def test_new_queues_are_picked_up() -> None:
     broker = ScriptedBroker({0: 1})
     said: list[str] = []
     with cluster(broker) as client:
-        follower = Follower(client, {queue(0): 0}, say=said.append)
+        options = FollowOptions(route_every_ms=50)
+        follower = Follower(client, {queue(0): 0}, options, say=said.append)
         follow(follower, lambda seen: len(seen) == 1)
         broker.queues[1] = 2
         seen = follow(follower, lambda seen: len(seen) == 2)
