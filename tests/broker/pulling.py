@@ -15,6 +15,7 @@ from tests.broker.sending import send_header
 
 if TYPE_CHECKING:
     from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.command import RemotingCommand
 
 PRODUCER = Peer(99, "127.0.0.1:40099")
@@ -22,10 +23,13 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
 def driver_with_topic(
-    settings: BrokerSettings | None = None, *, queues: int = 2
+    settings: BrokerSettings | None = None,
+    *,
+    queues: int = 2,
+    store: MessageStore | None = None,
 ) -> Driver:
     """A broker with the empty topic T."""
-    driver = Driver(settings)
+    driver = Driver(settings, store=store)
     driver.broker.topics.put(
         TopicConfig(topic_name="T", read_queue_nums=queues, write_queue_nums=queues)
     )

@@ -121,5 +121,6 @@ def test_messages_by_key_are_the_newest_oldest_first(count_max, expected):
         topic="T", key="k", max_num=count_max, begin_timestamp=0, end_timestamp=1 << 60
     )
     answer = driver.ask(RequestCode.QUERY_MESSAGE, header)
+    assert answer is not None
     assert answer.code == (0 if expected else 22)
     assert offsets(answer) == expected
