@@ -14,13 +14,15 @@ import pytest
 
 from tests.kit import artefacts, java_program
 from tests.kit.cluster import RealCluster
+from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--rmq-versions",
         default=os.environ.get("RMQ_TEST_VERSIONS", ",".join(artefacts.VERSIONS)),
-        help="versions of RocketMQ to test against, comma separated",
+        help="versions of RocketMQ to test against, comma separated; `embedded` is"
+        " our own cluster",
     )
 
 
@@ -41,6 +43,10 @@ def pytest_generate_tests(metafunc):
         versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
         chosen = [v for v in versions if only is None or v in only.args]
+        if only is not None and EMBEDDED in versions and CLIENT_VERSION in only.args:
+            chosen.append(EMBEDDED)
+        if metafunc.definition.get_closest_marker("real_only"):
+            chosen = [v for v in chosen if v != EMBEDDED]
         metafunc.parametrize(
             "rmq_version",
             [
@@ -54,6 +60,8 @@ def pytest_generate_tests(metafunc):
 def start_cluster(version, directory, **options):
     """A cluster, or a skip with the reason, or a failure where it is demanded."""
     try:
+        if version == EMBEDDED:
+            return JavaOnEmbedded(CLIENT_VERSION, directory, **options)
         return RealCluster(version, directory, **options)
     except artefacts.UnavailableError as error:
         if os.environ.get("RMQ_REQUIRE_JAVA"):

@@ -56,6 +56,7 @@ def test_a_hung_broker_costs_its_own_rows(fresh_cluster, lag):
 
 
 @pytest.mark.rmq_versions("4.6.0", "5.5.0")
+@pytest.mark.real_only
 def test_deleted_messages_and_a_broker_that_is_gone(fresh_cluster, lag):
     cluster = fresh_cluster(conf=DELETE_BY_HAND)
     topic = cluster.create_topic(queues=1)

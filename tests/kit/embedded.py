@@ -1,35 +1,77 @@
-"""The embedded cluster with the face of RealCluster, for the kit's Java programs."""
+"""The embedded cluster with the face of RealCluster: the same tests run on both.
+
+`--rmq-versions embedded` gives every test of real brokers this one instead, with Java's
+5.5.0 clients; tests of Java's clients take it with those of other versions.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqcli.broker.cluster import EmbeddedCluster
-from tests.kit import configuration
+from rmqcli.broker.settings import BrokerSettings
+from tests.kit import configuration, raw
 from tests.kit.artefacts import class_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from rmqcli.broker.cluster_broker import EmbeddedBroker
+
+#: What `--rmq-versions` calls it, and the version of its Java clients.
+EMBEDDED = "embedded"
+CLIENT_VERSION = "5.5.0"
 
 
 class JavaOnEmbedded:
-    """An embedded cluster, and where Java clients of `version` find their jars."""
+    """An embedded cluster, and where Java clients of `version` find their jars.
 
-    def __init__(self, version: str, directory: Path, **options: Any) -> None:
+    `conf` has Java's names; those that are no setting of ours are left out.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        *,
+        conf: Mapping[str, str | int] | None = None,
+        settings: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> None:
         self.version = version
         self.directory = directory
         self._class_path = class_path(version)
-        conf = self.tools_home() / "conf"
-        conf.mkdir(parents=True, exist_ok=True)
-        (conf / "logback_tools.xml").write_text(
+        folder = self.tools_home() / "conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "logback_tools.xml").write_text(
             configuration.logback(version, level="ERROR")
         )
-        self.cluster = EmbeddedCluster(**options)
+        all_settings = {**_settings(conf or {}), **(settings or {})}
+        options.setdefault("store", directory / "store")
+        self.cluster = EmbeddedCluster(settings=all_settings, **options)
 
     @property
     def namesrv(self) -> str:
         return self.cluster.namesrv
+
+    @property
+    def broker_count(self) -> int:
+        return len(self.cluster.brokers)
+
+    def broker_address(self, index: int = 0) -> str:
+        return self._broker(index).address
+
+    def broker_name(self, index: int = 0) -> str:
+        return self._broker(index).name
+
+    def store_directory(self, index: int = 0) -> Path:
+        """The broker's folder; with several brokers each has one in the cluster's."""
+        store: Path = self.cluster.options.store or self.directory
+        return store if self.broker_count == 1 else store / self.broker_name(index)
 
     def tools_home(self) -> Path:
         return self.directory / "home"
@@ -37,10 +79,65 @@ class JavaOnEmbedded:
     def class_path(self) -> str:
         return self._class_path
 
-    def create_topic(self, topic: str | None = None, *, queues: int = 4) -> str:
+    def start_broker(self, index: int = 0) -> None:
+        self._broker(index).restart()
+
+    def stop_broker(self, index: int = 0) -> None:
+        self._broker(index).kill()
+
+    def kill_broker(self, index: int = 0) -> None:
+        self._broker(index).kill()
+
+    def suspend_broker(self, index: int = 0) -> None:
+        self._broker(index).hang()
+
+    def resume_broker(self, index: int = 0) -> None:
+        self._broker(index).resume()
+
+    def create_topic(
+        self,
+        topic: str | None = None,
+        *,
+        queues: int = 4,
+        brokers: Sequence[int] | None = None,
+        attributes: str | None = None,
+        **fields: Any,
+    ) -> str:
         """Create a topic; without a name a new one."""
         name = topic if topic is not None else f"T-{uuid.uuid4().hex[:12]}"
-        return self.cluster.create_topic(name, queues=queues)
+        if attributes is not None:
+            pairs = (each.lstrip("+").split("=") for each in attributes.split(","))
+            fields["attributes"] = dict(pairs)
+        if brokers is None:
+            return self.cluster.create_topic(name, queues=queues, **fields)
+        for index in brokers:
+            answer = self.ask(
+                raw.UPDATE_AND_CREATE_TOPIC,
+                {
+                    "topic": name,
+                    "defaultTopic": "TBW102",
+                    "readQueueNums": str(queues),
+                    "writeQueueNums": str(queues),
+                    "perm": str(fields.get("perm", 6)),
+                    "topicFilterType": "SINGLE_TAG",
+                    "topicSysFlag": "0",
+                    "order": "false",
+                },
+                broker=index,
+            )
+            assert answer.code == 0, answer
+        return name
+
+    def ask(
+        self,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        broker: int = 0,
+    ) -> raw.Answer:
+        """One raw request to a broker."""
+        return raw.ask(self.broker_address(broker), code, ext_fields, body=body)
 
     def close(self) -> None:
         self.cluster.close()
@@ -50,3 +147,22 @@ class JavaOnEmbedded:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _broker(self, index: int) -> EmbeddedBroker:
+        return self.cluster.brokers[index]
+
+
+def _settings(conf: Mapping[str, str | int]) -> dict[str, object]:
+    """Java's settings under our names and as our types."""
+    kinds = {each.name: each.type for each in dataclasses.fields(BrokerSettings)}
+    found: dict[str, object] = {}
+    for java_name, value in conf.items():
+        name = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", java_name).lower()
+        kind = str(kinds.get(name, ""))
+        if kind.startswith("bool"):
+            found[name] = str(value) == "true"
+        elif kind.startswith("int"):
+            found[name] = int(value)
+        elif kind == "str":
+            found[name] = str(value)
+    return found
