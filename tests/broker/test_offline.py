@@ -13,7 +13,7 @@ from rmqcli.store.message_store import StoreError
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies_offset import parse_all_consumer_offset
 from rmqcli.wire.bodies_route import parse_cluster_info, parse_topic_route
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.broker.wire_client import WireClient
 from tests.store import folders
 from tests.store.folders import state_of
@@ -127,9 +127,11 @@ def test_pulls_are_held_until_the_broker_writes(tmp_path):
             answer = client.receive()
             assert answer.code == 0
             (first, *_) = decode_messages(answer.body)
+            assert isinstance(first, StoredMessage)
             assert first.body == b"b"
             answer = picky.receive()
             (only,) = decode_messages(answer.body)
+            assert isinstance(only, StoredMessage)
             assert only.body == b"c"
 
 

@@ -184,6 +184,7 @@ def test_tail_follows_a_folder_that_grows(tmp_path):
         with subprocess.Popen(
             [sys.executable, *command], stdout=subprocess.PIPE, text=True
         ) as process:
+            assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(2)]
             cluster.send("orders", ["three"])
             lines.append(process.stdout.readline())

@@ -34,6 +34,7 @@ def test_a_folder_is_read_while_its_broker_is_written_to(
     with subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdout is not None
         lines = [process.stdout.readline()]
         fill(real_cluster, topic, messages=MESSAGES, body_bytes=64, batch_size=10)
         lines += process.stdout.readlines()
