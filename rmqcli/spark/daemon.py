@@ -19,6 +19,8 @@ def main() -> None:
         "pyarrow.compute",
         "rmqcli.wire.columnar",
         "rmqcli.spark.part",
+        "rmqcli.api.client",
+        "rmqcli.admin.range_reader",
         "pyspark.worker",
     ):
         importlib.import_module(name)

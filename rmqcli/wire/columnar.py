@@ -263,8 +263,8 @@ class _Decoder:
     ) -> pa.RecordBatch:
         count = len(fixed)
         columns = [
-            pa.repeat(self._topic, count),
-            pa.repeat(self._broker_name, count),
+            _repeated(self._topic, count),
+            _repeated(self._broker_name, count),
             pa.array(fixed["queue_id"].astype(np.int32)),
             pa.array(fixed["queue_offset"].astype(np.int64)),
             properties.column(b"UNIQ_KEY"),
@@ -338,10 +338,15 @@ def _timestamps(times_ms: Ints) -> pa.Array:
     return pa.array(times_ms * 1000).view(_TIMESTAMP)
 
 
+def _repeated(text: str, count: int) -> pa.Array:
+    # Without a type pyarrow looks for dateutil, on the disk, at every call.
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
 def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
     """Return ip and port, read as one number, as text; few hosts make many rows."""
     if len(raw) and (raw == raw[0]).all():
-        return pa.repeat(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
+        return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
     unique, inverse = np.unique(raw, return_inverse=True)
     texts = [host_text(number.to_bytes(8, "big")) for number in unique.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(inverse))

@@ -62,6 +62,8 @@ class PropertyColumns:
         word = np.uint64(int.from_bytes(name.ljust(_KEY_WORD_BYTES, b"\0"), "big"))
         (at,) = np.nonzero((self.words == word) & (self.name_bytes == len(name)))
         count = len(self.offsets) - 1
+        if not len(at):
+            return pa.nulls(count, pa.string())
         index = np.zeros(count, dtype=np.int64)
         absent = np.ones(count, dtype=np.bool_)
         index[self.rows[at]] = at
