@@ -13,6 +13,8 @@ from rmqcli.admin.merge import StoreTimeMerger
 from rmqcli.admin.range_reader import RangeReader, ReadOptions
 from rmqcli.admin.tail_follow import Follower, FollowOptions
 from rmqcli.admin.tail_last import read_last
+from rmqcli.admin.tail_return import LostQueues
+from rmqcli.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail_batch import Batcher
     from rmqcli.admin.tail_filter import TailFilter
     from rmqcli.api.client import Client
-    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.position import Position
 
 T = TypeVar("T")
 
@@ -40,10 +42,17 @@ class TailPlan:
 
     With `last` only so many messages of all ranges together, the latest. Then
     `look_back` bounds how many offsets of a queue are searched for them.
+
+    `lost` are queues that have no range, and why. Following tries them again; they are
+    read from `start`, or None: from what was stored since `started_ms` of the client's
+    monotonic clock, when queues were first asked (None: when the run was made).
     """
 
     ranges: tuple[OffsetRange, ...]
     filter: TailFilter
+    lost: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
+    start: Position | None = None
+    started_ms: int | None = None
     last: int | None = None
     look_back: int | None = None
     follow: bool = False
@@ -72,7 +81,8 @@ class Tail(Generic[T]):
         self.counts = batcher.counts
         #: spans that brokers did not have, by queue
         self.gaps: dict[MessageQueue, list[Span]] = {}
-        self.abandoned: dict[MessageQueue, RmqError] = {}
+        #: queues that are not read, or not to their ends, and why
+        self.abandoned: dict[MessageQueue, RmqError] = dict(plan.lost)
         #: the first offset of each queue whose message was not yielded
         self.positions: dict[MessageQueue, int] = {
             wanted.queue: wanted.end if plan.last is not None else wanted.start
@@ -115,7 +125,8 @@ class Tail(Generic[T]):
 
     def _is_hopeless(self) -> bool:
         """Whether every queue was refused: waiting would not help."""
-        return len(self.abandoned) == len(self._plan.ranges) > 0 and not any(
+        every = len(self._plan.ranges) + len(self._plan.lost)
+        return len(self.abandoned) == every > 0 and not any(
             error.retriable for error in self.abandoned.values()
         )
 
@@ -211,6 +222,14 @@ class Tail(Generic[T]):
 
     def _follow_phase(self) -> Iterator[list[T]]:
         self._heard_ms = self._client.clock.monotonic_ms()
+        asked_ms = self._plan.started_ms
+        lost = LostQueues(
+            self._client,
+            self._plan.start,
+            started_ms=self._started_ms if asked_ms is None else asked_ms,
+            say=self._say,
+        )
+        lost.add(self._plan.lost)
         follower = Follower(
             self._client,
             self.positions,
@@ -220,13 +239,26 @@ class Tail(Generic[T]):
                 selects=self._plan.selects,
             ),
             say=self._say,
+            on_new_broker=lost.expect,
         )
         follower.abandoned = self.abandoned
         try:
-            while not follower.is_over and (left_ms := self.left_ms()) > 0:
+            while (left_ms := self.left_ms()) > 0:
+                self._take_back(lost, follower)
+                if follower.is_over and lost.is_over:
+                    break
                 yield from self._arrived(follower.poll(left_ms))
         finally:
             follower.stop()
+
+    def _take_back(self, lost: LostQueues, follower: Follower) -> None:
+        for queue, found in lost.poll().items():
+            if isinstance(found, RmqError):
+                self.abandoned[queue] = found
+                continue
+            self.abandoned.pop(queue, None)
+            self.positions[queue] = found
+            follower.add(queue, found)
 
     def _arrived(self, chunks: list[Chunk]) -> Iterator[list[T]]:
         """What came in one turn, merged."""

@@ -78,7 +78,9 @@ class _Followed:
 class Follower:
     """Give it the offsets to go on from, and `poll`. Not safe for threads.
 
-    `say` is told what a person should know, once for each outage of a broker.
+    `say` is told what a person should know, once for each outage of a broker. A new
+    queue of a broker that nothing was followed of goes to `on_new_broker`: it may be a
+    broker that was away, whose queues are old.
     """
 
     def __init__(
@@ -88,10 +90,12 @@ class Follower:
         options: FollowOptions | None = None,
         *,
         say: Callable[[str], None],
+        on_new_broker: Callable[[MessageQueue], None] | None = None,
     ) -> None:
         self._client = client
         self._options = options or FollowOptions()
         self._say = say
+        self._on_new_broker = on_new_broker
         self._addresses = AddressBook(client)
         self._queues: dict[MessageQueue, _Followed] = {}
         #: brokers that somebody was told about
@@ -102,10 +106,13 @@ class Follower:
         self._route_at_ms = client.clock.monotonic_ms() + route_every_ms
         self._routes_asked = 0
         self._new_queues: deque[MessageQueue] = deque()
+        self._brokers: set[str] = set()
+        #: new queues that are `on_new_broker`'s
+        self._handed_over: set[MessageQueue] = set()
         #: queues that were given up, and why
         self.abandoned: dict[MessageQueue, RmqError] = {}
         for queue, offset in positions.items():
-            self._add(queue, offset)
+            self.add(queue, offset)
 
     @property
     def is_over(self) -> bool:
@@ -115,6 +122,16 @@ class Follower:
     def stop(self) -> None:
         """Follow nothing more; what is still out concerns nobody."""
         self._queues.clear()
+
+    def add(self, queue: MessageQueue, offset: int) -> None:
+        """Follow `queue` too, or from another offset than so far."""
+        self._brokers.add(queue.broker_name)
+        wanted = OffsetRange(queue, offset, LONG_MAX)
+        options = self._options
+        filtered = (options.expression, options.expression_type) != ("*", "TAG")
+        self._queues[queue] = _Followed(
+            QueueReading(wanted, filtered=filtered, one_at_a_time=True)
+        )
 
     def poll(self, timeout_ms: int) -> list[Chunk]:
         """What has arrived, waiting for at most `timeout_ms`; maybe nothing."""
@@ -133,14 +150,6 @@ class Follower:
         chunks = list(self._chunks)
         self._chunks.clear()
         return chunks
-
-    def _add(self, queue: MessageQueue, offset: int) -> None:
-        wanted = OffsetRange(queue, offset, LONG_MAX)
-        options = self._options
-        filtered = (options.expression, options.expression_type) != ("*", "TAG")
-        self._queues[queue] = _Followed(
-            QueueReading(wanted, filtered=filtered, one_at_a_time=True)
-        )
 
     def _ask(self, queue: MessageQueue, followed: _Followed) -> None:
         address = self._addresses.address(queue)
@@ -240,7 +249,7 @@ class Follower:
                 f"{queue}: the broker lost offsets {max_offset} to {offset};"
                 f" going on at {max_offset}"
             )
-            self._add(queue, max(0, max_offset))
+            self.add(queue, max(0, max_offset))
 
     def _failed(
         self, queue: MessageQueue, followed: _Followed, error: RmqError
@@ -249,7 +258,7 @@ class Follower:
         if not followed.failures:
             followed.failing_since_ms = now_ms
         followed.failures += 1
-        is_hopeless = _is_refusal(error) or (
+        is_hopeless = is_refusal(error) or (
             not error.retriable
             and now_ms - followed.failing_since_ms >= self._options.refused_ms
         )
@@ -298,7 +307,7 @@ class Follower:
         route = pending.outcome()
         if isinstance(route, RmqError):
             return  # the queues that are known stay
-        known = self._queues.keys() | self.abandoned.keys()
+        known = self._queues.keys() | self.abandoned.keys() | self._handed_over
         self._new_queues.extend(
             queue
             for queue in route.read_queues()
@@ -308,10 +317,14 @@ class Follower:
     def _adopt_new_queues(self) -> None:
         new, self._new_queues = self._new_queues, deque()
         self._refresh({queue.topic for queue in new})
-        for queue in new:
-            if queue not in self._queues:
+        brokers = frozenset(self._brokers)
+        for queue in dict.fromkeys(new):
+            if self._on_new_broker is not None and queue.broker_name not in brokers:
+                self._handed_over.add(queue)
+                self._on_new_broker(queue)
+            elif queue not in self._queues:
                 self._say(f"{queue}: a new queue, read from its start")
-                self._add(queue, 0)
+                self.add(queue, 0)
 
     def _refresh(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -321,7 +334,7 @@ class Follower:
                 self._say(error.message)
 
 
-def _is_refusal(error: RmqError) -> bool:
+def is_refusal(error: RmqError) -> bool:
     """Whether asking again cannot help: no permission, a filter nobody understands."""
     if isinstance(error, BrokerError):
         return (

@@ -68,10 +68,14 @@ def run_tail(common: Common, request: TailRequest) -> None:
         common.output, template=request.template, color=common.use_color
     )
     with Client(config) as client:
+        started_ms = client.clock.monotonic_ms()
         ranges, lost = _find_ranges(common, client, request)
         plan = TailPlan(
             ranges=tuple(ranges),
             filter=request.filter,
+            lost=lost,
+            start=request.from_position if request.last is None else None,
+            started_ms=started_ms,
             last=request.last,
             look_back=request.look_back,
             follow=request.follow,
@@ -89,15 +93,15 @@ def run_tail(common: Common, request: TailRequest) -> None:
         try:
             _write_all(tail, writer)
         except KeyboardInterrupt:
-            _summarise(common, tail, lost)
+            _summarise(common, tail)
             common.messages.info(
                 f"to go on from here: {_resume_command(tail, request)}"
             )
             raise
-    abandoned = lost | tail.abandoned
+    abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
         raise _explained(next(iter(abandoned.values())))
-    _summarise(common, tail, lost)
+    _summarise(common, tail)
     if abandoned:
         raise typer.Exit(ExitCode.PARTIAL)
     if request.fail_if_empty and not tail.counts.matched:
@@ -195,13 +199,11 @@ def _explained(error: RmqError) -> RmqError:
     return error
 
 
-def _summarise(
-    common: Common, tail: Tail[Any], lost: Mapping[MessageQueue, RmqError]
-) -> None:
+def _summarise(common: Common, tail: Tail[Any]) -> None:
     """The closing words: what was read, and what could not be."""
     counts = tail.counts
     missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
-    abandoned = {**lost, **tail.abandoned}
+    abandoned = tail.abandoned
     words = [
         f"{counts.scanned:,} scanned",
         f"{counts.matched:,} matched",
@@ -243,7 +245,8 @@ def _resume_command(tail: Tail[Any], request: TailRequest) -> str:
     words = _without(sys.argv[1:], _START_FLAGS)
     if request.count is not None:
         words += ["--count", str(max(1, request.count - tail.counts.matched))]
-    if len(tail.positions) == 1:
+    is_only = tail.abandoned.keys() <= tail.positions.keys()
+    if len(tail.positions) == 1 and is_only:
         words += ["--from", str(next(iter(tail.positions.values())))]
     elif tail.reached_ms is not None:
         words += ["--from", f"@{max(10**11, tail.reached_ms)}"]
