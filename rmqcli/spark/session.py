@@ -11,11 +11,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import zipfile
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import rmqcli
 from rmqcli.errors import RmqError
 from rmqcli.spark.java import find_java, write_shim
+from rmqcli.spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,8 +60,7 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     Raises ConfigError without a Java, RmqError naming the log when Spark does not
     start. To be called from the main thread; the process's SIGINT handler is kept.
     """
-    folder = tempfile.mkdtemp(prefix="rmq-spark-")
-    try:
+    with scratch_folder() as folder:
         with _environment(options, folder), _sigint_kept():
             context = _start(options, folder)
         try:
@@ -73,8 +71,6 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
             _stop(context, orderly=False)
             raise
         _stop(context, orderly=not is_local(options.master))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_local(master: str | None) -> bool:
