@@ -62,14 +62,17 @@ class ConsumeQueue:
 
     def find_end(self) -> None:
         """Find the last entry in the files, for a queue with nothing in memory."""
-        files = self._files
-        end = files.start
-        for base in reversed(files.bases):
+        end = self._end_of_files() // UNIT_BYTES
+        self.max_offset = self._written = self._tail_start = end
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def _end_of_files(self) -> int:
+        end = self._files.start
+        for base in reversed(self._files.bases):
             end = self._first_not(base, lambda entry: entry.size_bytes > 0)
             if end > base:
                 break
-        self.max_offset = self._written = self._tail_start = end // UNIT_BYTES
-        self.min_offset = min(self.min_offset, self.max_offset)
+        return end
 
     def lower_bound(self, log_offset: int) -> int:
         """First queue offset whose message lies at `log_offset` of the log or after."""
@@ -163,18 +166,30 @@ class ConsumeQueue:
         self._files.sync()
 
     def refresh(self) -> None:
-        """Look again at the files, which another process writes."""
+        """Look again at the files, which another process writes.
+
+        Entries in memory stay until they are in the files too.
+        """
         known = self._files.bases[-1:]
         self._files.refresh()
-        if self._files.bases and known == self._files.bases[-1:]:
+        if not self._files.bases:
+            return
+        if known == self._files.bases[-1:]:
             at = self._first_not(
                 known[0],
                 lambda entry: entry.size_bytes > 0,
-                from_offset=self.max_offset * UNIT_BYTES,
+                from_offset=self._written * UNIT_BYTES,
             )
-            self.max_offset = self._written = self._tail_start = at // UNIT_BYTES
         else:
-            self.find_end()
+            at = self._end_of_files()
+        written = at // UNIT_BYTES
+        if written >= self._tail_start:
+            del self._tail[: (written - self._tail_start) * UNIT_BYTES]
+        else:  # a topic that was deleted and made again
+            self._tail.clear()
+            self.max_offset = written
+        self._tail_start = self._written = written
+        self.max_offset = max(self.max_offset, written)
 
     def close(self) -> None:
         """Let go of the files."""

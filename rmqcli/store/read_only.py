@@ -1,7 +1,8 @@
 """Reads a store's folder, ours or a real broker's, even while its broker runs.
 
-Never writes, locks or cuts anything. What its broker has not written out yet is not
-seen: a real one's queues are visible at once, ours after half a second.
+Never writes, locks or cuts anything. Messages whose queue entries were not written, by
+a broker that was killed or will write them in a moment, are found in the log behind
+the last that has one, as recovery would.
 
 Source: `DefaultMessageStore` and `DefaultMessageStore.getMessage` for the meaning.
 """
@@ -18,12 +19,14 @@ from rmqcli.store.key_index import KeyIndex
 from rmqcli.store.log_scan import scan
 from rmqcli.store.message_store import StoreError
 from rmqcli.store.queue_table import QueueTable
+from rmqcli.store.record_entry import EntryMaker
 from rmqcli.store.settings import StoreSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from rmqcli.store.log_scan import ScannedRecord
     from rmqcli.store.message_store import QueueUnit
 
 
@@ -62,7 +65,8 @@ class ReadOnlyStore:
         except BaseException:
             self._opened.close()
             raise
-        self._end: int | None = None  # where a scan ended last
+        self._entries = EntryMaker(settings.delay_levels_ms)
+        self._end = 0  # where a scan ended last
         self.refresh()
 
     def refresh(self) -> None:
@@ -75,6 +79,7 @@ class ReadOnlyStore:
         for queue in self._queues.queues.values():
             queue.refresh()
             queue.min_offset = queue.lower_bound(files.start)
+        self._add_from_log()
         self._index.refresh()
 
     def queues(self) -> Iterable[tuple[str, int]]:
@@ -83,16 +88,18 @@ class ReadOnlyStore:
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """As of now: the queue's files are looked at again."""
-        queue = self._queues.queues.get((topic, queue_id))
-        if queue is None:
-            self._queues.load()
-            queue = self._queues.queues.get((topic, queue_id))
-            if queue is None:
-                return None
         files = self._log.files
         files.refresh()
         self._log.end = files.limit
-        queue.refresh()
+        queue = self._queues.queues.get((topic, queue_id))
+        if queue is None:
+            self._queues.load()
+        else:
+            queue.refresh()
+        self._add_from_log()
+        queue = self._queues.queues.get((topic, queue_id))
+        if queue is None:
+            return None
         queue.min_offset = queue.lower_bound(files.start)
         return queue.min_offset, queue.max_offset
 
@@ -116,12 +123,33 @@ class ReadOnlyStore:
         files = self._log.files
         files.refresh()
         self._log.end = files.limit
-        known = self._end if self._end is not None else self._queues.log_end()
-        start = min(max(known, files.start), files.limit)
-        for record in scan(files, start):
+        self._add_from_log()
+        return files.start, self._end
+
+    def _add_from_log(self) -> None:
+        """Give the queues what lies in the log behind their last entries."""
+        files = self._log.files
+        start = max(self._end, self._queues.log_end(), files.start)
+        for record in scan(files, min(start, files.limit)):
             if isinstance(record, int):
                 self._end = record
-        return files.start, self._end or 0
+            else:
+                self._add(record)
+
+    def _add(self, record: ScannedRecord) -> None:
+        code = self._entries.tags_code(record)
+        if code is None:
+            return
+        try:
+            queue = self._queues.make((self._entries.topic(record), record.queue_id))
+        except ValueError:
+            return  # no topic can have that name
+        if queue.max_offset < record.queue_offset:
+            queue.refresh()
+        if queue.max_offset == 0:
+            queue.start_at(record.queue_offset)
+        if queue.max_offset == record.queue_offset:
+            queue.add(record.commit_log_offset, record.size_bytes, code)
 
     def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         units = self.units(topic, queue_id, queue_offset, 1)

@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.store.commit_log import CommitLog, store_time_ms
 from rmqcli.store.log_scan import ScannedRecord, names_of, scan
-from rmqcli.wire.ids import tags_code
+from rmqcli.store.record_entry import EntryMaker, text_of
 from rmqcli.wire.message_layout import MAGIC_V1, MAGIC_V2
-from rmqcli.wire.message_sys_flag import (
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    transaction_type,
-)
+from rmqcli.wire.message_sys_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from rmqcli.store.checkpoint import Checkpoint
@@ -29,12 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
 #: How much older than it says what a real broker's checkpoint vouches for may be.
 JAVA_SLACK_MS: Final = 3_000
 #: Ours is exact, but messages of the same millisecond may have come after it.
 OWN_SLACK_MS: Final = 1
-_KEPT_MAX: Final = 65_536
 
 
 class Recovery:
@@ -51,12 +45,10 @@ class Recovery:
         self._log = log
         self._queues = queues
         self._index = index
-        self._delay_levels_ms = delay_levels_ms
+        self._entries = EntryMaker(delay_levels_ms)
         self.dispatched = 0
         #: storeTimestamp of the last record; 0 when none was read.
         self.last_store_ms = 0
-        self._tags_codes: dict[bytes, int] = {}
-        self._topics: dict[bytes, str] = {}
 
     def run(self, checkpoint: Checkpoint | None, *, slack_ms: int) -> None:
         """Set the log's end. `checkpoint` is None after a clean stop."""
@@ -120,21 +112,19 @@ class Recovery:
         self._log.end = end
 
     def _dispatch(self, record: ScannedRecord, *, is_indexed: bool) -> None:
-        offset, size, topic_bytes, queue_id, queue_offset, sys_flag, time_ms, text = (
-            record
+        offset, queue_id, queue_offset = (
+            record.commit_log_offset,
+            record.queue_id,
+            record.queue_offset,
         )
-        self.last_store_ms = time_ms
-        transaction = transaction_type(sys_flag)
-        topic = self._topics.get(topic_bytes)
-        if topic is None:
-            if len(self._topics) >= _KEPT_MAX:
-                self._topics.clear()
-            topic = topic_bytes.decode("utf-8", "replace")
-            self._topics[topic_bytes] = topic
-        tags, keys, unique = names_of(text)
-        if transaction != TRANSACTION_ROLLBACK and not is_indexed:
-            self._index.add(topic, _text(keys), _text(unique), (offset, time_ms))
-        if transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        self.last_store_ms = record.store_timestamp_ms
+        topic = self._entries.topic(record)
+        if transaction_type(record.sys_flag) != TRANSACTION_ROLLBACK and not is_indexed:
+            _, keys, unique = names_of(record.properties)
+            when = (offset, record.store_timestamp_ms)
+            self._index.add(topic, text_of(keys), text_of(unique), when)
+        code = self._entries.tags_code(record)
+        if code is None:
             return
         try:
             queue = self._queues.make((topic, queue_id))
@@ -157,21 +147,5 @@ class Recovery:
                     queue_offset,
                 )
             queue.start_at(queue_offset)
-        code = self._tags_code(topic_bytes, queue_id, tags, time_ms)
-        self._queues.add(queue, offset, size, code)
+        self._queues.add(queue, offset, record.size_bytes, code)
         self.dispatched += 1
-
-    def _tags_code(self, topic: bytes, queue_id: int, tags: bytes, time_ms: int) -> int:
-        """As when it was put: the tags' hash, or when a delayed message is due."""
-        if topic == _SCHEDULE_TOPIC and 0 <= queue_id < len(self._delay_levels_ms):
-            return time_ms + self._delay_levels_ms[queue_id]
-        code = self._tags_codes.get(tags)
-        if code is None:
-            if len(self._tags_codes) >= _KEPT_MAX:
-                self._tags_codes.clear()
-            code = self._tags_codes[tags] = tags_code(_text(tags))
-        return code
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")

@@ -50,7 +50,8 @@ class JavaOnEmbedded:
         (folder / "logback_tools.xml").write_text(
             configuration.logback(version, level="ERROR")
         )
-        all_settings = {**_settings(conf or {}), **(settings or {})}
+        conf = {"enablePropertyFilter": "true", **(conf or {})}
+        all_settings = {**_settings(conf), **(settings or {})}
         options.setdefault("store", directory / "store")
         self.cluster = EmbeddedCluster(settings=all_settings, **options)
 
@@ -83,7 +84,7 @@ class JavaOnEmbedded:
         self._broker(index).restart()
 
     def stop_broker(self, index: int = 0) -> None:
-        self._broker(index).kill()
+        self._broker(index).close()
 
     def kill_broker(self, index: int = 0) -> None:
         self._broker(index).kill()
