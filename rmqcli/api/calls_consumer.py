@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.api.call import make_call
+from rmqcli.api.call import make_call, nothing
+from rmqcli.model import TOOLS_CONSUMER_GROUP
+from rmqcli.wire.bodies_subscription import encode_check_client
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers_admin import (
     GetConsumerConnectionListRequestHeader,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         ConsumerRunningInfo,
     )
     from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.subscription import SubscriptionData
 
 
 def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
@@ -86,6 +89,22 @@ def query_topics_by_consumer(group: str) -> Call[list[str]]:
 
 # Readers of bodies are loaded with the first answer that has one: most groups that are
 # looked at have nobody online, and the modules cost 10 ms of every start.
+
+
+def check_client_config(subscription: SubscriptionData) -> Call[None]:
+    """Ask whether the broker can serve a subscription's expression.
+
+    Code 1 where it has SQL92 off, SUBSCRIPTION_PARSE_FAILED where it cannot read it. A
+    pull does not tell: with an expression that cannot be read it gets every message.
+    """
+    return make_call(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        nothing,
+        what=f"check of {subscription.expression_type} for topic {subscription.topic}",
+        body=encode_check_client(
+            client_id="rmqcli", group=TOOLS_CONSUMER_GROUP, subscription=subscription
+        ),
+    )
 
 
 def _consumer_connection(answer: RemotingCommand) -> ConsumerConnection | None:

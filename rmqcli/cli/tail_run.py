@@ -14,10 +14,12 @@ from rmqcli.admin.tail import Tail, TailPlan
 from rmqcli.admin.tail_batch import TailCounts
 from rmqcli.api.client import Client
 from rmqcli.cli.tail_output import make_writer
-from rmqcli.errors import ExitCode, RmqError
+from rmqcli.errors import BrokerError, ExitCode, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import AtGroup, Earliest, Latest
 from rmqcli.queue_selector import select_queues
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.subscription import SQL92, parse_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +70,7 @@ def run_tail(common: Common, request: TailRequest) -> None:
         common.output, template=request.template, color=common.use_color
     )
     with Client(config) as client:
+        _check_sql(client, request)
         started_ms = client.clock.monotonic_ms()
         ranges, lost = _find_ranges(common, client, request)
         plan = TailPlan(
@@ -190,6 +193,32 @@ def _around_group(
                 f"{note}"
             )
     return found
+
+
+def _check_sql(client: Client, request: TailRequest) -> None:
+    """Let the brokers read the SQL first: a pull with one that they cannot read gets
+    every message. Raises what the first says; who cannot be asked says nothing.
+    """
+    if request.filter.expression_type != SQL92:
+        return
+    from rmqcli.api.calls_consumer import check_client_config
+
+    pendings = []
+    for topic in request.topics:
+        subscription = parse_subscription(
+            topic, request.filter.expression, expression_type=SQL92
+        )
+        brokers = client.route(topic).brokers
+        addresses = [b.master_address for b in brokers if b.master_address is not None]
+        pendings += [
+            client.submit(address, check_client_config(subscription))
+            for address in addresses
+        ]
+    for outcome in client.gather(pendings):
+        if isinstance(outcome, BrokerError) and (
+            outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        ):
+            raise _explained(outcome)
 
 
 def _explained(error: RmqError) -> RmqError:

@@ -5,6 +5,7 @@ Source: SubscriptionData in apache/rocketmq, as fastjson writes it.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from rmqcli.wire.bodies_read import (
@@ -51,3 +52,15 @@ def subscription_json(subscription: SubscriptionData) -> dict[str, object]:
     if subscription.expression_type is not None:
         data["expressionType"] = subscription.expression_type
     return data
+
+
+def encode_check_client(
+    *, client_id: str, group: str, subscription: SubscriptionData
+) -> bytes:
+    """The body of CHECK_CLIENT_CONFIG. Source: CheckClientRequestBody."""
+    data = {
+        "clientId": client_id,
+        "group": group,
+        "subscriptionData": subscription_json(subscription),
+    }
+    return json.dumps(data, separators=(",", ":")).encode()

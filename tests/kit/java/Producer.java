@@ -5,6 +5,7 @@ import java.util.Map;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
@@ -80,6 +81,9 @@ public final class Producer {
         }
         if (spec.get("delayLevel") != null) {
             message.setDelayTimeLevel(Json.number(spec, "delayLevel"));
+        }
+        if (spec.get("maxReconsumeTimes") != null) {
+            MessageAccessor.setMaxReconsumeTimes(message, Json.text(spec, "maxReconsumeTimes"));
         }
         if (spec.get("waitStoreMsgOk") != null) {
             message.setWaitStoreMsgOK((Boolean) spec.get("waitStoreMsgOk"));
