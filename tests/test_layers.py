@@ -10,7 +10,17 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rmqcli"
 
 #: Modules beside the folders: values, which know nothing of what is above them.
-VALUES = {"errors", "clock", "model", "units", "position", "queue_selector", "config"}
+VALUES = {
+    "agenda",
+    "clock",
+    "config",
+    "errors",
+    "model",
+    "now",
+    "position",
+    "queue_selector",
+    "units",
+}
 
 #: What each layer may import, itself and VALUES apart.
 MAY_IMPORT = {
@@ -20,12 +30,14 @@ MAY_IMPORT = {
     "credentials": {"wire"},
     "api": {"wire", "transport", "proxy"},
     "engine": {"wire"},
+    "consumer": {"wire", "transport", "api", "engine"},
     "admin": {"wire", "api", "store", "engine"},
     "store": {"wire"},
     "broker": {"wire", "store"},
     "spark": {"wire", "transport", "api", "admin"},
-    "testing": {"wire", "broker", "store"},
+    "testing": {"wire", "broker", "store", "consumer", "engine", "api", "transport"},
     "cli": {
+        "consumer",
         "wire",
         "transport",
         "api",
@@ -40,6 +52,8 @@ MAY_IMPORT = {
 }
 #: Values among themselves; `config` names what a client is made of.
 VALUES_MAY_IMPORT = {
+    "agenda": {"now"},
+    "now": set(),
     "errors": set(),
     "clock": set(),
     "model": {"errors"},

@@ -30,8 +30,8 @@ from rmqcli.wire.headers_offset import CloneGroupOffsetRequestHeader
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
+    from rmqcli.now import Now
 
 
 def get_consume_stats(broker: Broker, request: Request) -> Reply:

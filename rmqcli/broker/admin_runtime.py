@@ -14,7 +14,7 @@ from rmqcli.wire.message_record import StoredMessage
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
 
 _POOLS: Final = {
     "sendThreadPool": "10000",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.bodies_heartbeat import ConsumerData
     from rmqcli.wire.subscription import SubscriptionData
 

@@ -21,7 +21,7 @@ from rmqcli.wire.headers_client import NotifyConsumerIdsChangedRequestHeader
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
     from rmqcli.wire.subscription import SubscriptionData
 

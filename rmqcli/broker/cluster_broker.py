@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.cluster_store import Storage
-    from rmqcli.broker.now import Now
     from rmqcli.broker.server import Server
     from rmqcli.broker.server_port import Port
     from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.now import Now
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies_config import TopicConfig
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
 
 #: Settings that can change while the broker runs: RocketMQ's name -> ours.
 _CHANGEABLE: Final = {

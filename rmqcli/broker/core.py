@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.agenda import Agenda
+from rmqcli.agenda import Agenda
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.client_table import ClientTable
 from rmqcli.broker.configuration import Configuration
@@ -33,8 +33,8 @@ from rmqcli.wire.header import Header, to_ext_fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.now import Now
     from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.now import Now
     from rmqcli.store.message_store import MessageStore
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.message_encode import MessageFields
 
 DELAY: Final = "DELAY"  # PROPERTY_DELAY_TIME_LEVEL

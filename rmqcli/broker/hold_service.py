@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.message_filter import MessageFilter
-    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
+    from rmqcli.now import Now
     from rmqcli.wire.headers_pull import PullMessageRequestHeader
 
 CHECK_INTERVAL_MS: Final = 5_000

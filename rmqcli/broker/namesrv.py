@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.agenda import Agenda
+from rmqcli.agenda import Agenda
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.effects import Close, Effect, Peer
 from rmqcli.broker.manners import Manners
@@ -22,7 +22,7 @@ from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.command import RemotingCommand
 
 #: NamesrvConfig.scanNotActiveBrokerInterval.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.data_version import DataVersion
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.bodies_config import TopicConfig
 
 BROKERS_MAX: Final = 1_000

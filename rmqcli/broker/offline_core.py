@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, cast
 
-from rmqcli.broker.agenda import Agenda
+from rmqcli.agenda import Agenda
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.core import Broker
 from rmqcli.broker.offline_tables import load_tables, settings_of, tables_stamp
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.manners import Manners
     from rmqcli.broker.namesrv import NameServer
-    from rmqcli.broker.now import Now
     from rmqcli.broker.server_port import Core
+    from rmqcli.now import Now
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.command import RemotingCommand
 
@@ -40,6 +40,7 @@ _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 BROKER_READS: Final = frozenset(
     {
         *_PULLS,
+        RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         RequestCode.GET_MAX_OFFSET,

@@ -18,7 +18,7 @@ from rmqcli.wire.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.headers_pull import PullMessageRequestHeader
 
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"

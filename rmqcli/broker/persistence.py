@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.fastjson import JsonObject
 
 TOPICS: Final = "topics.json"

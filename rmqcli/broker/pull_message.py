@@ -37,8 +37,8 @@ from rmqcli.wire.headers_pull import PullMessageRequestHeader
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.message_filter import MessageFilter
-    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
+    from rmqcli.now import Now
     from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)

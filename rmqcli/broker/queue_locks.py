@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
     from rmqcli.model import MessageQueue
+    from rmqcli.now import Now
 
 LOCK_MAX_LIVE_MS: Final = 60_000
 #: Locks of all groups. When there are so many, no new one is given.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.core import Broker
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
+    from rmqcli.now import Now
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import Header
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
 
 _INTERVAL_MS: Final = 20
 _COPIED_AT_ONCE_MAX: Final = 2_000

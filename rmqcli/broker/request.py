@@ -14,7 +14,7 @@ from rmqcli.wire.header import Header, from_ext_fields
 
 if TYPE_CHECKING:
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.command import RemotingCommand
 
 HeaderT = TypeVar("HeaderT", bound=Header)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.broker.effects import Effect
-    from rmqcli.broker.now import Now
     from rmqcli.broker.server import Server
     from rmqcli.broker.server_port import Core
+    from rmqcli.now import Now
 
 PRODUCER_GROUP: Final = "rmqcli-seed"
 #: Not a connection: numbers of connections begin at 1.

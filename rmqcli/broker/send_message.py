@@ -34,9 +34,9 @@ from rmqcli.wire.properties import UNIQ_KEY, parse_properties
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
     from rmqcli.broker.request import Request
     from rmqcli.broker.send_check import SendHeader
+    from rmqcli.now import Now
     from rmqcli.store.message_store import Appended
     from rmqcli.wire.bodies_config import TopicConfig
 

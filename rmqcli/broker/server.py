@@ -17,15 +17,15 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmqcli.broker.agenda import Agenda
+from rmqcli.agenda import Agenda
 from rmqcli.broker.effects import Effect, Peer, Send
-from rmqcli.broker.now import Now
 from rmqcli.broker.server_connection import Connection, ServerLimits
 from rmqcli.broker.server_exchange import deliver, handle_frame
 from rmqcli.broker.server_listen import accept_all, open_listener
 from rmqcli.broker.server_port import Port
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
 from rmqcli.errors import RmqError, WireError
+from rmqcli.now import Now
 from rmqcli.wire.frame import FrameBuffer
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.faults import Faults
-    from rmqcli.broker.now import Now
     from rmqcli.broker.server_connection import Connection
+    from rmqcli.now import Now
     from rmqcli.wire.command import RemotingCommand
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
 
 _WINDOW_S: Final = 600
 _KEYED_STEP_MS: Final = 10_000

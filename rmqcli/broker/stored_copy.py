@@ -18,7 +18,7 @@ from rmqcli.wire.message_record import DecodeFailure
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.message_record import StoredMessage
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.store.message_store import Appended
 
 _RETRY_MS: Final = 10_000

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
     from rmqcli.wire.message_record import StoredMessage
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"

@@ -78,6 +78,9 @@ class ScriptedBroker:
                 fields = {"ext_fields": {"offset": str(high)}, "body": b""}
             elif request.code == RequestCode.GET_MIN_OFFSET:
                 fields = {"ext_fields": {"offset": str(self.low)}, "body": b""}
+            elif request.code == RequestCode.CHECK_CLIENT_CONFIG:
+                told = self.override and self.override(0, 0, 0)
+                fields = told or {"ext_fields": {}, "body": b""}
             else:
                 fields = self._pull(request)
             connection.answer(request, **fields)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.now import Now
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.now import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.batch import BatchItem, encode_batch
 from rmqcli.wire.codes import RequestCode

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer, Send
-from rmqcli.broker.now import Now
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.now import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import to_ext_fields

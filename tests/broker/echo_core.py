@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqcli.broker.agenda import Agenda
+from rmqcli.agenda import Agenda
 from rmqcli.broker.effects import Close, Send
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.now import Now
 from rmqcli.broker.schedule_service import parse_levels
+from rmqcli.now import Now
 from rmqcli.store.memory import MemoryStore
 from tests.broker.driving import EPOCH_MS, Driver
 from tests.broker.sending import UNIQ_KEY, like, send

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqcli.broker.manners import manners_like
-from rmqcli.broker.now import Now
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.now import Now
 from rmqcli.wire.bodies_config import TopicConfig
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import decode_command

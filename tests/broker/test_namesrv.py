@@ -11,7 +11,7 @@ import pytest
 from rmqcli.broker.effects import Close, Peer, Send
 from rmqcli.broker.manners import MANNERS
 from rmqcli.broker.namesrv import NameServer
-from rmqcli.broker.now import Now
+from rmqcli.now import Now
 from rmqcli.wire.bodies_config import parse_kv_table
 from rmqcli.wire.bodies_route import parse_topic_list, parse_topic_route
 from rmqcli.wire.codes import RequestCode

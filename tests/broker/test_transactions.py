@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.now import Now
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.now import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.bodies_heartbeat import HeartbeatData, encode_heartbeat
 from rmqcli.wire.codes import RequestCode

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.now import Now
+    from rmqcli.now import Now
 
 
 class Agenda:
