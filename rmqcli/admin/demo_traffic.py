@@ -18,7 +18,7 @@ from rmqcli.admin.send_ids import UniqueIds
 from rmqcli.admin.send_target import find_target
 from rmqcli.api.call import make_call, nothing
 from rmqcli.api.calls_offset import query_consumer_offset, update_consumer_offset
-from rmqcli.api.calls_pull import PullStatus, pull_message
+from rmqcli.api.calls_pull import pull_message
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import RmqError
@@ -31,6 +31,7 @@ from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData, encode_hea
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.message import decode_messages
+from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import SubscriptionData
 
 if TYPE_CHECKING:

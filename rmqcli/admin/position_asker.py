@@ -33,11 +33,12 @@ from rmqcli.api.calls_offset import (
     query_consumer_offset,
     search_offset_by_timestamp,
 )
-from rmqcli.api.calls_pull import PullAnswer, pull_message
+from rmqcli.api.calls_pull import pull_message
 from rmqcli.clock import Deadline
 from rmqcli.errors import DeadlineError, RmqError
 from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from rmqcli.wire.message import StoredMessage, decode_messages
+from rmqcli.wire.pull_answer import PullAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

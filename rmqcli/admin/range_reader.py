@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.admin.reading_body import Span
-    from rmqcli.api.calls_pull import PullAnswer
     from rmqcli.api.client import Client
     from rmqcli.api.pending import Pending
     from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.wire.pull_answer import PullAnswer
 
 #: Answers in a row that get nowhere before a queue is given up.
 _NO_PROGRESS_MAX = 12

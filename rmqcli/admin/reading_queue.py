@@ -24,11 +24,12 @@ from rmqcli.admin.reading_body import (
     holes_between,
     scan_body,
 )
-from rmqcli.api.calls_pull import MSG_NUMS_MAX, PullStatus
+from rmqcli.api.calls_pull import MSG_NUMS_MAX
+from rmqcli.wire.pull_answer import PullStatus
 
 if TYPE_CHECKING:
-    from rmqcli.api.calls_pull import PullAnswer
     from rmqcli.model import OffsetRange
+    from rmqcli.wire.pull_answer import PullAnswer
 
 #: So often in a row must a broker say "nothing here, go on there" to be believed: it
 #: says that too while a slave is behind or the broker is starting.

@@ -16,7 +16,7 @@ from rmqcli.admin.range_reader import Chunk
 from rmqcli.admin.reading_address import AddressBook
 from rmqcli.admin.reading_queue import QueueReading
 from rmqcli.api.calls_namesrv import get_route_info_by_topic
-from rmqcli.api.calls_pull import PullStatus, pull_message
+from rmqcli.api.calls_pull import pull_message
 from rmqcli.errors import (
     BrokerError,
     DeniedError,
@@ -27,14 +27,15 @@ from rmqcli.errors import (
 from rmqcli.model import OffsetRange
 from rmqcli.position import LONG_MAX
 from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.pull_answer import PullStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rmqcli.api.calls_pull import PullAnswer
     from rmqcli.api.client import Client
     from rmqcli.api.pending import Pending
     from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.wire.pull_answer import PullAnswer
 
 #: A broker looks at held requests every 5 s, so its answer may be that late.
 _LATE_MS = 5_000

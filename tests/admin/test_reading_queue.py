@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli.admin.reading_queue import Part, QueueReading
-from rmqcli.api.calls_pull import PullAnswer, PullStatus
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message import StoredMessage, decode_messages
 from rmqcli.wire.message_encode import MessageFields, encode_message
+from rmqcli.wire.pull_answer import PullAnswer, PullStatus
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 LONG_MAX = (1 << 63) - 1

@@ -19,10 +19,10 @@ from rmqcli.api import (
     calls_stats,
     calls_store,
 )
-from rmqcli.api.calls_pull import PullStatus
 from rmqcli.model import MessageQueue
 from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
+from rmqcli.wire.pull_answer import PullStatus
 from tests.golden_vectors import from_base64, load
 
 if TYPE_CHECKING:

@@ -1,0 +1,182 @@
+"""What the engine needs of the world: a network, and somebody who runs listeners.
+
+Nothing here blocks. A call that has an answer takes `done`, which is called once, later
+and never from inside the call, in the thread that drives the engine, with the answer or
+with the error as a value. `consumer.remoting_network` satisfies `Network` over
+remoting; a simulation does with a virtual clock.
+
+Source: MQClientAPIImpl, PullAPIWrapper, OffsetStore in apache/rocketmq, for what is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from rmqcli.errors import RmqError
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies_heartbeat import HeartbeatData
+    from rmqcli.wire.message_record import StoredMessage
+    from rmqcli.wire.pull_answer import PullAnswer
+    from rmqcli.wire.subscription import SubscriptionData
+
+    T = TypeVar("T")
+    Done = Callable[[T | RmqError], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class PullAsk:
+    """One pull. Treat as immutable (one is made per 32 messages).
+
+    `commit_offset` None: nothing is committed with it. `expression` None: the broker
+    goes by what the heartbeat said.
+    """
+
+    group: str
+    queue: MessageQueue
+    queue_offset: int
+    max_msg_nums: int
+    commit_offset: int | None
+    suspend_ms: int
+    timeout_ms: int
+    sub_version: int
+    expression: str | None
+    expression_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBack:
+    """CONSUMER_SEND_MSG_BACK of one message.
+
+    `delay_level` 0: the broker chooses; -1: to the dead letters at once.
+    """
+
+    group: str
+    origin_topic: str
+    broker_name: str
+    commit_log_offset: int
+    origin_msg_id: str
+    delay_level: int
+    max_reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryMessage:
+    """A message that a consumer sends into its own retry topic, as a producer does.
+
+    `properties` are complete; `reconsume_times` and `max_reconsume_times` travel in the
+    request's header.
+    """
+
+    group: str
+    topic: str
+    body: bytes
+    flag: int
+    properties: dict[str, str]
+    reconsume_times: int
+    max_reconsume_times: int
+
+
+class Network(Protocol):
+    """The brokers and name servers, asked without waiting.
+
+    Every answer has a deadline, so `done` is always called.
+    """
+
+    def fetch_queues(self, topic: str, done: Done[list[MessageQueue]]) -> None:
+        """The topic's readable queues, sorted, asked of the name servers anew.
+
+        While they cannot tell, or tell of none, the last good answer stands.
+        """
+
+    def consumer_ids(self, group: str, topic: str, done: Done[list[str]]) -> None:
+        """The client ids of the group, as a broker of the topic knows them."""
+
+    def query_offset(
+        self, group: str, queue: MessageQueue, done: Done[int | None]
+    ) -> None:
+        """The committed offset; None only when the broker says that there is none."""
+
+    def update_offset(
+        self,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        done: Done[None] | None = None,
+    ) -> None:
+        """Commit an offset; without `done` one-way: lost without a word."""
+
+    def max_offset(self, queue: MessageQueue, done: Done[int]) -> None:
+        """The next offset that will be written."""
+
+    def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, done: Done[int]
+    ) -> None:
+        """The offset for a store time (epoch ms), by the broker's rule."""
+
+    def lock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        done: Done[set[MessageQueue]],
+    ) -> None:
+        """Lock queues of one broker for orderly use; answers with those granted."""
+
+    def unlock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        done: Done[None] | None = None,
+    ) -> None:
+        """Give queues of one broker back; without `done` one-way."""
+
+    def heartbeat(self, heartbeat: HeartbeatData, done: Done[int]) -> None:
+        """Tell every known broker; answers with how many took it.
+
+        An error when there are brokers and none took it; 0 when none is known yet.
+        """
+
+    def unregister(self, client_id: str, group: str, done: Done[None]) -> None:
+        """Say goodbye to every known broker."""
+
+    def check_subscription(
+        self,
+        client_id: str,
+        group: str,
+        subscription: SubscriptionData,
+        done: Done[None],
+    ) -> None:
+        """Let a broker of the topic read an expression that is not of tags."""
+
+    def send_back(self, message: SendBack, done: Done[None]) -> None:
+        """Let the broker put a message into the group's retry topic."""
+
+    def send_retry(self, message: RetryMessage, done: Done[None]) -> None:
+        """Send a message into a retry topic, to any broker that has it."""
+
+    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
+        """Pull from the broker that it suggested last, else the master, else a slave.
+
+        A slave is never asked to commit.
+        """
+
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """Forget the routes of all other topics, and brokers that only they had."""
+
+
+class Workers(Protocol):
+    """Those who call the listener: threads, or a simulation."""
+
+    def submit(self, request: ConsumeRequest) -> None:
+        """Take a request; its outcome comes back through the engine."""
+
+
+class ConsumeRequest(Protocol):
+    """Messages of one queue on their way to the listener."""
+
+    messages: list[StoredMessage]
