@@ -6,6 +6,7 @@ Java or Maven is missing they skip with the reason, unless RMQ_REQUIRE_JAVA is s
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from contextlib import ExitStack
@@ -67,6 +68,15 @@ def start_cluster(version, directory, **options):
         if os.environ.get("RMQ_REQUIRE_JAVA"):
             pytest.fail(f"real RocketMQ is demanded: {error}")
         pytest.skip(f"no real RocketMQ: {error}")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was():
+    """A command sets up logging for its process; the next test finds none of it."""
+    logger = logging.getLogger("rmqcli")
+    before = logger.level, logger.propagate, logger.handlers[:]
+    yield
+    logger.level, logger.propagate, logger.handlers[:] = before
 
 
 @pytest.fixture(scope="session")

@@ -200,8 +200,9 @@ def test_a_reader_that_never_drains_is_paused_and_then_closed(start):
             slow.send(BIG, bytes=500_000)
         until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
         assert other.ask(ECHO).code == 0
-        waiting = running.server.call(_out_bytes(running))
-        assert 1_000_000 < waiting < 2_000_000
+        # Now and then it is all in the kernel's buffers, until those are full.
+        until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
+        assert running.server.call(_out_bytes(running)) < 2_000_000
         assert running.core.handled < 100
         clock.advance(40_000)
         running.server.wake()
