@@ -5,7 +5,7 @@ and never from inside the call, in the thread that drives the engine, with the a
 with the error as a value. `consumer.remoting_network` satisfies `Network` over
 remoting; a simulation does with a virtual clock.
 
-Source: MQClientAPIImpl, PullAPIWrapper, OffsetStore in apache/rocketmq, for what is asked.
+Source: MQClientAPIImpl, PullAPIWrapper and OffsetStore in apache/rocketmq.
 """
 
 from __future__ import annotations
