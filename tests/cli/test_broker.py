@@ -41,6 +41,14 @@ def rmq_broker(*options):
         process.communicate(timeout=30)
 
 
+def until_ready(lines):
+    """What it says up to its last line when it is ready."""
+    for line in lines:
+        yield line
+        if "not for production" in line:
+            return
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_listens_and_ends_when_told(signum):
     with rmq_broker() as (process, (names, broker)):
@@ -49,8 +57,9 @@ def test_it_says_where_it_listens_and_ends_when_told(signum):
         with WireClient(names["address"]) as client:
             info = client.ask(CLUSTER_INFO)
         assert broker["address"].encode() in info.body
+        said = "".join(until_ready(process.stderr))
         process.send_signal(signum)
-        _, said = process.communicate(timeout=20)
+        said += process.communicate(timeout=20)[1]
         assert process.returncode == 0
         assert f"export NAMESRV_ADDR={names['address']}" in said
         assert "for development and tests, not for production" in said
