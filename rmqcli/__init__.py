@@ -8,3 +8,11 @@ typed method per request code; `admin` answers an operator's questions; `spark` 
 """
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "Consumer":
+        from rmqcli.consumer.consumer import Consumer  # only for those who consume
+
+        return Consumer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

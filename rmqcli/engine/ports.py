@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies_heartbeat import HeartbeatData
-    from rmqcli.wire.message_record import StoredMessage
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -170,13 +170,13 @@ class Network(Protocol):
 
 
 class Workers(Protocol):
-    """Those who call the listener: threads, or a simulation."""
+    """Those who call the listener: threads, or a simulation.
 
-    def submit(self, request: ConsumeRequest) -> None:
-        """Take a request; its outcome comes back through the engine."""
+    What became of a request comes back to the engine, in the engine's thread.
+    """
 
+    def consume_concurrently(self, request: ConcurrentRequest) -> None:
+        """Take a request; never blocks."""
 
-class ConsumeRequest(Protocol):
-    """Messages of one queue on their way to the listener."""
-
-    messages: list[StoredMessage]
+    def consume_orderly(self, request: OrderlyRequest) -> None:
+        """Take a request; never blocks."""

@@ -25,7 +25,12 @@ from rmqcli.transport.connection import Connection
 from rmqcli.transport.loop import Loop
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.reply import Reply
-from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand, encode_command
+from rmqcli.wire.command import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    encode_command,
+)
 
 if TYPE_CHECKING:
     import random
@@ -184,6 +189,24 @@ class RemotingClient:
         handler peers get code 3.
         """
         self._loop.request_handler = handler
+
+    def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
+        """Answer a peer's request later than its handler could; raises as `submit`.
+
+        For a handler that returned None. Lost when the connection ended meanwhile.
+        """
+        numbered = answer.with_opaque(opaque)
+        numbered.flag = RESPONSE_FLAG
+        data = encode_command(numbered, self._options.serialize_type)
+        self._loop.post(self._connection(address), None, data)
+
+    def let_wake(self) -> None:
+        """Let `wake` end a `poll` of the thread that drives; before it first polls."""
+        self._loop.wake_on_post()
+
+    def wake(self) -> None:
+        """End the poll under way. Safe to call from any thread."""
+        self._loop.wake()
 
     def start_io_thread(self) -> None:
         """Do the I/O in a thread from now on; before other threads use the client.

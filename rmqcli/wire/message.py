@@ -54,7 +54,12 @@ _INNER_INFLATED_MAX: Final = 4 * INFLATED_MAX
 
 
 def decode_messages(
-    buffer: bytes | bytearray | memoryview, *, start: int = 0, verify_crc: bool = False
+    buffer: bytes | bytearray | memoryview,
+    *,
+    start: int = 0,
+    verify_crc: bool = False,
+    record_type: type[StoredMessage] = StoredMessage,
+    item_type: type[InnerMessage] = InnerMessage,
 ) -> list[StoredMessage | DecodeFailure]:
     """Return every message from `start` on, in order, and a failure for what is none.
 
@@ -62,15 +67,16 @@ def decode_messages(
     at the end of a commit log file is passed over. Compressed bodies are inflated when
     asked for, so damage there shows then. With `verify_crc` a stored body that does not
     match its CRC is a failure; Java's client never looks, so it is off by default.
+    Messages are of `record_type`, those out of inner batches of `item_type`.
     """
     data = as_bytes(buffer)
     size = len(data)
     found: list[StoredMessage | DecodeFailure] = []
-    odd = _OddRecords(data, found, verify_crc=verify_crc)
-    append, unpack, new = found.append, FIXED_V4.unpack_from, StoredMessage.__new__
+    odd = _OddRecords(data, found, record_type, item_type, verify_crc=verify_crc)
+    append, unpack, new = found.append, FIXED_V4.unpack_from, record_type.__new__
     at = start
     while at < size:
-        message = new(StoredMessage)
+        message = new(record_type)
         try:
             (
                 total_bytes,
@@ -121,10 +127,14 @@ class _OddRecords:
         self,
         data: bytes,
         found: list[StoredMessage | DecodeFailure],
+        record_type: type[StoredMessage],
+        item_type: type[InnerMessage],
         *,
         verify_crc: bool,
     ) -> None:
         self._data = data
+        self._record_type = record_type
+        self._item_type = item_type
         self._found = found
         self._verify_crc = verify_crc
         self._inflatable_bytes = _INNER_INFLATED_MAX
@@ -151,7 +161,8 @@ class _OddRecords:
                 f"total size {head.total_bytes} is not that of its parts, "
                 f"{layout.end - at}",
             )
-        self._append(_make(data, at, head, layout), head, layout)
+        message = self._record_type.__new__(self._record_type)
+        self._append(_fill(message, data, at, head, layout), head, layout)
         return layout.end
 
     def _decode_short(self, at: int) -> int:
@@ -205,7 +216,7 @@ class _OddRecords:
             return
         spans, reason = split_batch(items)
         self._found.extend(
-            InnerMessage.of(record, items, index, span)
+            self._item_type.of(record, items, index, span)
             for index, span in enumerate(spans)
         )
         if reason or not spans:
@@ -248,8 +259,9 @@ class _OddRecords:
         return end
 
 
-def _make(data: bytes, at: int, head: RecordHead, layout: Layout) -> StoredMessage:
-    message = StoredMessage.__new__(StoredMessage)
+def _fill(
+    message: StoredMessage, data: bytes, at: int, head: RecordHead, layout: Layout
+) -> StoredMessage:
     message.body_crc = head.body_crc
     message.queue_id = head.queue_id
     message.flag = head.flag

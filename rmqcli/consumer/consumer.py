@@ -1,0 +1,354 @@
+"""`Consumer`: a member of a consumer group, as a context manager.
+
+```python
+from rmqcli import Consumer
+
+
+def handle(message):
+    print(message.topic, message.queue_offset, message.body)
+
+
+with Consumer("billing", "orders", handle, namesrv="127.0.0.1:9876") as consumer:
+    consumer.wait()
+```
+
+A listener that returns has consumed its message; one that raises, or returns False, is
+given it again later, by way of the group's retry topic, and after 16 tries the message
+is a dead letter. Java members of the same group see no difference.
+
+Source: DefaultMQPushConsumer in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.consumer.peer_requests import PeerRequests
+from rmqcli.consumer.remoting_network import RemotingNetwork
+from rmqcli.consumer.threads import ConsumeThreads, EngineThread
+from rmqcli.engine.checks import check_config
+from rmqcli.engine.config import ConsumerConfig, MessageModel
+from rmqcli.engine.identity import make_client_id
+from rmqcli.engine.listener import Listener
+from rmqcli.engine.local_offsets import LocalOffsetFile, local_offset_path
+from rmqcli.engine.member import Member
+from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
+from rmqcli.engine.push_consumer import PushConsumer
+from rmqcli.errors import DeadlineError, RmqError, UsageError
+from rmqcli.model import retry_topic
+from rmqcli.transport.local_address import local_ip
+from rmqcli.wire.subscription import SubscriptionData, parse_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmqcli.clock import Clock
+    from rmqcli.engine.message import UndecodableMessage
+    from rmqcli.engine.offset_store import OffsetStore
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
+
+    Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+
+logger = logging.getLogger(__name__)
+
+
+class Consumer:
+    """A member of `group`. Methods may be called from any thread, listeners included.
+
+    `topics`: a topic, several, or a mapping from topic to tag expression (`"A || B"`)
+    or to a `SubscriptionData`; see `sql`. `on_message(message)` is called for one
+    message at a time, `on_batch(messages, context)` for up to
+    `config.consume_message_batch_max_size` of one queue: give one of the two. With
+    `orderly` each queue's messages come in their order, by one thread at a time.
+    Raises ConfigError or UsageError for settings that cannot be.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topics: Topics,
+        on_message: Callable[[Any], Any] | None = None,
+        *,
+        on_batch: Callable[[list[Any], Any], Any] | None = None,
+        orderly: bool = False,
+        namesrv: str | None = None,
+        config: ConsumerConfig | None = None,
+        client: ClientConfig | None = None,
+        none_is_failure: bool = False,
+        on_undecodable: Callable[[UndecodableMessage], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if (on_message is None) == (on_batch is None):
+            raise UsageError("give on_message or on_batch, and not both")
+        self.group = group
+        self.config = config or ConsumerConfig()
+        self._clock = clock
+        call = on_message if on_message is not None else on_batch
+        assert call is not None  # noqa: S101  # one of the two
+        self._listener = Listener(
+            call=call,
+            is_orderly=orderly,
+            one_message=on_message is not None,
+            none_is_failure=none_is_failure,
+            on_undecodable=on_undecodable,
+        )
+        self._subscriptions = _subscriptions(topics, clock)
+        check_config(group, self._subscriptions, self.config)
+        if self.config.message_model is MessageModel.CLUSTERING:
+            retries = retry_topic(group)
+            self._subscriptions[retries] = parse_subscription(
+                retries, "*", sub_version=clock.epoch_ms()
+            )
+        self._client_config = client or _client_config(namesrv)
+        self._engine: PushConsumer | None = None
+        self._threads: ConsumeThreads | None = None
+        self._driver: EngineThread | None = None
+        self._client: Client | None = None
+        self._closed = threading.Event()
+        self._close_lock = threading.Lock()
+        self.client_id: str | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def start(self, *, timeout_ms: int = 30_000) -> None:
+        """Join the group and begin to consume.
+
+        Returns when a broker knows of this member. Raises RmqError when that cannot be,
+        DeadlineError when no broker answered in time; nothing is left behind then.
+        """
+        if self._engine is not None or self._closed.is_set():
+            raise UsageError("a consumer is started once; make a new one")
+        self._build()
+        engine = self._need_engine()
+        ended = threading.Event()
+        outcome: list[RmqError | None] = []
+
+        def done(error: RmqError | None) -> None:
+            outcome.append(error)
+            ended.set()
+
+        self._post(lambda: engine.start(done))
+        if not ended.wait(timeout_ms / 1000):
+            self.close(timeout_ms=0)
+            names = ";".join(self._client_config.namesrv)
+            raise DeadlineError(
+                f"no broker took a heartbeat of group {self.group} in {timeout_ms} ms",
+                address=names,
+                hint="see which brokers are there with: rmq brokers",
+            )
+        if isinstance(outcome[0], RmqError):
+            self.close(timeout_ms=0)
+            raise outcome[0]
+
+    def _build(self) -> None:
+        config, clock = self.config, self._clock
+        self._client = client = Client(self._client_config, clock=clock)
+        namesrv = self._client_config.namesrv
+        is_broadcasting = config.message_model is MessageModel.BROADCASTING
+        self.client_id = make_client_id(
+            ip=config.client_ip or local_ip(namesrv[0]) or "127.0.0.1",
+            instance_name=config.instance_name,
+            unit_name=config.unit_name,
+            pid=os.getpid(),
+            nanotime=time.monotonic_ns(),
+            is_broadcasting=is_broadcasting,
+        )
+        network = RemotingNetwork(client)
+        self._driver = EngineThread(client)
+        self._threads = ConsumeThreads(
+            config.consume_threads,
+            self._listener,
+            clock,
+            needs_lock=self._listener.is_orderly and not is_broadcasting,
+            post=self._driver.post,
+        )
+        member = Member(
+            group=self.group,
+            client_id=self.client_id,
+            config=config,
+            listener=self._listener,
+            subscriptions=self._subscriptions,
+            clock=clock,
+            network=network,
+            workers=self._threads,
+            offsets=self._offset_store(network, is_broadcasting=is_broadcasting),
+        )
+        self._engine = engine = PushConsumer(member)
+        requests = PeerRequests(
+            engine,
+            namesrv=";".join(namesrv),
+            call=self._threads.call,
+            answer=client.remoting.send_answer,
+        )
+        client.remoting.set_request_handler(requests.handle)
+        self._threads.start(engine)
+        self._driver.start(engine)
+
+    def _offset_store(
+        self, network: RemotingNetwork, *, is_broadcasting: bool
+    ) -> OffsetStore:
+        if not is_broadcasting:
+            return RemoteBrokerOffsetStore(self.group, network)
+        assert self.client_id is not None  # noqa: S101  # made before
+        path = local_offset_path(Path.home(), self.client_id, self.group)
+        store = LocalFileOffsetStore(LocalOffsetFile(path))
+        store.load()
+        return store
+
+    def close(self, *, timeout_ms: int | None = None) -> None:
+        """Leave the group: end what was begun, commit, say goodbye. Idempotent.
+
+        `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
+        listeners. One that does not end keeps its message uncommitted: another member
+        will get it.
+        """
+        with self._close_lock:
+            if self._closed.is_set():
+                return
+            engine, driver, threads = self._engine, self._driver, self._threads
+            if engine is None or driver is None or threads is None:
+                self._closed.set()
+                return
+            wait_ms = self.config.await_termination_ms
+            if timeout_ms is not None:
+                wait_ms = timeout_ms
+            ended = threading.Event()
+            driver.post(lambda: engine.close(wait_ms, lambda _: ended.set()))
+            # Beyond the listeners: commits, unlocking and goodbyes, with deadlines.
+            if not ended.wait(wait_ms / 1000 + 12):
+                logger.error("the engine did not end in time")
+            threads.stop(500)
+            driver.stop()
+            if self._client is not None:
+                self._client.close()
+            self._closed.set()
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the consumer is closed, or the time is over; whether it is.
+
+        Ctrl-C ends the wait with KeyboardInterrupt.
+        """
+        if timeout_ms is not None:
+            return self._closed.wait(timeout_ms / 1000)
+        while not self._closed.wait(0.5):
+            pass  # in turns: a wait without end cannot be interrupted everywhere
+        return True
+
+    def pause(self) -> None:
+        """Stop pulling; what was pulled is consumed."""
+        self._post(self._need_engine().pause)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._post(self._need_engine().resume)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Consume one of our queues from another offset, for the whole group.
+
+        What is being consumed of it ends without effect. Raises UsageError for a
+        negative offset; a queue that is not ours is left alone.
+        """
+        if offset < 0:
+            raise UsageError(f"offset {offset} of {queue} is negative")
+        engine = self._need_engine()
+        self._post(lambda: engine.move({queue: offset}))
+
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now, sorted, retry queues included."""
+        member = self._need_engine().member
+        return sorted(
+            self._ask(
+                lambda: [
+                    q for q, each in member.process_queues.items() if not each.dropped
+                ]
+            )
+        )
+
+    def offsets(self) -> dict[MessageQueue, int]:
+        """How far our queues are consumed: the next offset of each."""
+        return self._ask(self._need_engine().member.offsets.table.all)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What brokers get when they ask (307): queues, spans, rates."""
+        from rmqcli.engine.running_info import running_info
+
+        member = self._need_engine().member
+        return self._ask(
+            lambda: running_info(
+                member,
+                namesrv=";".join(self._client_config.namesrv),
+                version_name="",
+                started_epoch_ms=0,
+            )
+        )
+
+    def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked
+        """Let the engine's thread answer."""
+        driver = self._driver
+        if driver is None or self._closed.is_set() or driver.is_current():
+            return question()
+        answered = threading.Event()
+        answer: list[Any] = []
+
+        def ask() -> None:
+            try:
+                answer.append(question())
+            finally:
+                answered.set()
+
+        driver.post(ask)
+        while not answered.wait(0.1):
+            if self._closed.is_set():
+                return question()
+        return answer[0]
+
+    def _post(self, action: Callable[[], None]) -> None:
+        if self._driver is not None and not self._closed.is_set():
+            self._driver.post(action)
+
+    def _need_engine(self) -> PushConsumer:
+        if self._engine is None:
+            raise UsageError("the consumer was not started")
+        return self._engine
+
+
+def sql(topic: str, expression: str) -> SubscriptionData:
+    """A subscription by SQL92, for brokers with `enablePropertyFilter`."""
+    return parse_subscription(topic, expression, expression_type="SQL92")
+
+
+def _subscriptions(topics: Topics, clock: Clock) -> dict[str, SubscriptionData]:
+    if isinstance(topics, str):
+        topics = {topics: "*"}
+    elif not hasattr(topics, "items"):
+        topics = dict.fromkeys(topics, "*")
+    version = clock.epoch_ms()
+    return {
+        topic: parse_subscription(topic, each, sub_version=version)
+        if isinstance(each, str)
+        else each
+        for topic, each in topics.items()  # type: ignore[union-attr]
+    }
+
+
+def _client_config(namesrv: str | None) -> ClientConfig:
+    text = namesrv or os.environ.get("NAMESRV_ADDR")
+    if not text:
+        return ClientConfig()
+    return ClientConfig(
+        namesrv=tuple(each.strip() for each in text.split(";") if each.strip())
+    )

@@ -1,0 +1,178 @@
+"""What brokers ask of a consumer: 40, 220, 221, 307, 309. Runs in the engine's thread.
+
+Source: ClientRemotingProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+from rmqcli.engine.message import Message, MessageItem, Origin
+from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
+from rmqcli.errors import RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies_consumer import encode_consumer_running_info
+from rmqcli.wire.bodies_heartbeat import encode_consume_directly_result
+from rmqcli.wire.bodies_offset import encode_consumer_status, parse_reset_offset
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.command import RemotingCommand
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers_admin import GetConsumerRunningInfoRequestHeader
+from rmqcli.wire.headers_client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from rmqcli.wire.headers_offset import (
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rmqcli.wire.message import decode_messages
+from rmqcli.wire.version import CLIENT_VERSION, version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.engine.push_consumer import PushConsumer
+
+logger = logging.getLogger(__name__)
+
+
+class PeerRequests:
+    """The request handler of a consumer's transport.
+
+    `call` runs a listener where listeners run; `answer(address, opaque, command)` sends
+    what could not be answered at once.
+    """
+
+    def __init__(
+        self,
+        engine: PushConsumer,
+        *,
+        namesrv: str,
+        call: Callable[[Callable[[], None]], None],
+        answer: Callable[[str, int, RemotingCommand], None],
+    ) -> None:
+        self._engine = engine
+        self._member = engine.member
+        self._namesrv = namesrv
+        self._call = call
+        self._answer = answer
+        self._started_epoch_ms = engine.member.clock.epoch_ms()
+
+    def handle(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+        """The answer; None when there is none, or later."""
+        served = {
+            int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): self._ids_changed,
+            int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): self._reset,
+            int(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT): self._status,
+            int(RequestCode.GET_CONSUMER_RUNNING_INFO): self._running_info,
+        }
+        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            return self._consume_directly(address, command)
+        serve = served.get(command.code)
+        if serve is None:
+            return RemotingCommand(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f"request code {command.code} is not supported",
+            )
+        return serve(command)
+
+    def _ids_changed(self, command: RemotingCommand) -> None:
+        header = from_ext_fields(
+            NotifyConsumerIdsChangedRequestHeader, command.ext_fields
+        )
+        logger.info("members of group %s changed", header.consumer_group)
+        self._engine.rebalances.soon()
+
+    def _reset(self, command: RemotingCommand) -> None:
+        header = from_ext_fields(ResetOffsetRequestHeader, command.ext_fields)
+        offsets = parse_reset_offset(command.body)
+        if header.group != self._member.group:
+            return
+        wanted = {q: at for q, at in offsets.items() if q.topic == header.topic}
+        logger.warning("broker resets %d queues of topic %s", len(wanted), header.topic)
+        self._engine.move(wanted)
+
+    def _status(self, command: RemotingCommand) -> RemotingCommand:
+        header = from_ext_fields(GetConsumerStatusRequestHeader, command.ext_fields)
+        offsets = {}
+        if header.group == self._member.group:
+            offsets = consumer_status(self._member, header.topic)
+        return RemotingCommand(
+            ResponseCode.SUCCESS, body=encode_consumer_status(offsets)
+        )
+
+    def _running_info(self, command: RemotingCommand) -> RemotingCommand:
+        header = from_ext_fields(
+            GetConsumerRunningInfoRequestHeader, command.ext_fields
+        )
+        if header.consumer_group != self._member.group:
+            return _no_consumer(header.consumer_group)
+        info = running_info(
+            self._member,
+            namesrv=self._namesrv,
+            version_name=f"V{version_name(CLIENT_VERSION).replace('.', '_')}",
+            started_epoch_ms=self._started_epoch_ms,
+            jstack=_thread_dump() if header.jstack_enable else None,
+        )
+        return RemotingCommand(
+            ResponseCode.SUCCESS, body=encode_consumer_running_info(info)
+        )
+
+    def _consume_directly(
+        self, address: str, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        header = from_ext_fields(
+            ConsumeMessageDirectlyResultRequestHeader, command.ext_fields
+        )
+        if header.consumer_group != self._member.group:
+            return _no_consumer(header.consumer_group)
+        found = decode_messages(
+            command.body, record_type=Message, item_type=MessageItem
+        )
+        message = found[0] if found else None
+        if not isinstance(message, Message):
+            return RemotingCommand(
+                ResponseCode.SYSTEM_ERROR, remark="the message cannot be read"
+            )
+        queue = MessageQueue(
+            header.topic or message.stored_topic,
+            header.broker_name or "",
+            message.queue_id,
+        )
+        message.origin = Origin(queue, 0, 0)
+
+        def consume() -> None:
+            member = self._member
+            result = consume_directly(message, member.listener, queue, member.clock)
+            answer = RemotingCommand(
+                ResponseCode.SUCCESS, body=encode_consume_directly_result(result)
+            )
+            try:
+                self._answer(address, command.opaque, answer)
+            except RmqError as error:
+                logger.warning("the result of 309 reaches nobody: %s", error)
+
+        self._call(consume)
+        return None
+
+
+def _no_consumer(group: str) -> RemotingCommand:
+    return RemotingCommand(
+        ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {group} is here"
+    )
+
+
+def _thread_dump() -> str:
+    """All threads of this process with their stacks, as jstack would show."""
+    frames = sys._current_frames()  # noqa: SLF001  # the only way to them
+    parts = []
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame else ""
+        parts.append(f'"{thread.name}"\n{stack}')
+    return "\n".join(parts)

@@ -1,0 +1,262 @@
+"""Calls the listener for a request, in whatever thread, and says what became of it.
+
+Decides nothing about offsets, retries or queues: that is the engine's. Whatever a
+listener does (raises, BaseException and sys.exit included, or returns nonsense), it
+ends as a status.
+
+Decisions:
+- A request is worked on in its order. When a listener is slow the request is shared, so
+  that other threads take the messages behind the one that takes long.
+- What is done is told at the latest after REPORT_MS, so that the offset moves as the
+  work does.
+
+Source: ConsumeRequest#run of ConsumeMessageConcurrentlyService and of
+ConsumeMessageOrderlyService.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.consume_request import (
+    ConcurrentOutcome,
+    Failed,
+    OrderlyOutcome,
+)
+from rmqcli.engine.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+)
+from rmqcli.engine.message import UndecodableMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
+    from rmqcli.engine.listener import Listener
+    from rmqcli.engine.message import Pulled
+    from rmqcli.model import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+#: A call that takes so long is slow: others help with the rest of the request.
+SHARE_MS: Final = 2
+REPORT_MS: Final = 50
+
+_SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+_LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+
+def consume_concurrently(
+    request: ConcurrentRequest,
+    listener: Listener,
+    clock: Clock,
+    *,
+    report: Callable[[ConcurrentOutcome], None],
+    share: Callable[[ConcurrentRequest], None],
+) -> None:
+    """Work on `request` until nothing of it is left, or it was dropped or cancelled."""
+    request.is_started = True
+    process_queue, batches = request.process_queue, request.batches
+    is_single = request.batch_size == 1
+    done: list[Pulled] = []
+    failed: list[Failed] = []
+    is_shared = is_single and len(request.messages) == 1
+    now_ms = clock.monotonic_ms
+    started_ms = before_ms = now_ms()
+    is_fast = listener.one_message and is_single and not listener.none_is_failure
+    call = listener.call if is_fast else None
+    # Looked at before a batch is taken: so what was consumed is always a prefix.
+    while not (request.is_cancelled or process_queue.dropped):
+        taken = next(batches, None)
+        if taken is None:
+            break
+        if call is not None and type(taken) is not UndecodableMessage:
+            taken.consume_start_ms = before_ms  # type: ignore[union-attr]
+            try:
+                result = call(taken)
+            except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
+                result = _failure_of(error, taken.message_queue)  # type: ignore[union-attr]
+            done.append(taken)  # type: ignore[arg-type]
+            if result is not None and not is_success(result, listener):
+                failed.append(Failed(taken, 0))  # type: ignore[arg-type]
+        else:
+            batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
+            failed += _call_batch(batch, listener, request.message_queue, before_ms)
+            done += batch
+        ended_ms = now_ms()
+        if not is_shared and ended_ms - before_ms >= SHARE_MS:
+            is_shared = True
+            share(request)
+        before_ms = ended_ms
+        if ended_ms - started_ms >= REPORT_MS:
+            spent_ms = ended_ms - started_ms
+            report(ConcurrentOutcome(request, done, failed, spent_ms))
+            done, failed, started_ms = [], [], ended_ms
+    if done:
+        spent_ms = before_ms - started_ms
+        report(ConcurrentOutcome(request, done, failed, spent_ms))
+
+
+def consume_orderly(
+    request: OrderlyRequest,
+    listener: Listener,
+    clock: Clock,
+    *,
+    needs_lock: bool,
+) -> OrderlyOutcome:
+    """Work on `request` until a batch does not simply succeed, or it must stop."""
+    process_queue, messages = request.process_queue, request.messages
+    succeeded, size = 0, request.batch_size
+    started_ms = now_ms = clock.monotonic_ms()
+    while succeeded < len(messages) and now_ms - started_ms < REPORT_MS:
+        if request.is_cancelled or process_queue.dropped:
+            break
+        if needs_lock and (
+            not process_queue.locked or process_queue.is_lock_expired(now_ms)
+        ):
+            break
+        batch = messages[succeeded : succeeded + size]
+        context = ConsumeOrderlyContext(request.message_queue)
+        status = _call_orderly(batch, listener, context, now_ms)
+        now_ms = clock.monotonic_ms()
+        if status is not ConsumeOrderlyStatus.SUCCESS or not context.auto_commit:
+            return OrderlyOutcome(
+                request,
+                succeeded,
+                batch,
+                status,
+                context.auto_commit,
+                context.suspend_current_queue_time_ms,
+                now_ms - started_ms,
+            )
+        succeeded += len(batch)
+    spent_ms = now_ms - started_ms
+    return OrderlyOutcome(request, succeeded, (), None, True, None, spent_ms)
+
+
+def call_directly(
+    message: Pulled, listener: Listener, queue: MessageQueue
+) -> tuple[object, BaseException | None]:
+    """Show one message to the listener; what it returned, and what it raised."""
+    try:
+        context = (
+            ConsumeOrderlyContext if listener.is_orderly else ConsumeConcurrentlyContext
+        )(queue)
+        return _call(listener, [message], context), None
+    except BaseException as error:  # noqa: BLE001  # it is told to who asked
+        return None, error
+
+
+def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
+    if listener.one_message:
+        return listener.call(batch[0])
+    return listener.call(batch, context)
+
+
+def _call_batch(
+    batch: Sequence[Pulled], listener: Listener, queue: MessageQueue, now_ms: int
+) -> list[Failed]:
+    """Show a batch to the listener; which of it failed."""
+    readable = [each for each in batch if not isinstance(each, UndecodableMessage)]
+    failed = [
+        Failed(each, 0)
+        for each in batch
+        if isinstance(each, UndecodableMessage) and not _surfaced(each, listener)
+    ]
+    if not readable:
+        return failed
+    for each in readable:
+        each.consume_start_ms = now_ms
+    context = ConsumeConcurrentlyContext(queue)
+    try:
+        result = _call(listener, readable, context)
+    except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
+        result = _failure_of(error, queue)
+    succeeded = len(readable) if is_success(result, listener) else 0
+    if succeeded and context.ack_index is not None:
+        succeeded = min(max(context.ack_index + 1, 0), len(readable))  # T29
+    level = context.delay_level_when_next_consume
+    return failed + [Failed(each, level) for each in readable[succeeded:]]
+
+
+def _call_orderly(
+    batch: Sequence[Pulled],
+    listener: Listener,
+    context: ConsumeOrderlyContext,
+    now_ms: int,
+) -> ConsumeOrderlyStatus:
+    queue = context.message_queue
+    for each in batch:
+        if isinstance(each, UndecodableMessage) and not _surfaced(each, listener):
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+    readable = [each for each in batch if not isinstance(each, UndecodableMessage)]
+    if not readable:
+        return ConsumeOrderlyStatus.SUCCESS
+    for each in readable:
+        each.consume_start_ms = now_ms
+    try:
+        result = _call(listener, readable, context)
+    except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
+        _failure_of(error, queue)
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+    status = orderly_status(result, listener)
+    if context.auto_commit and status in (
+        ConsumeOrderlyStatus.COMMIT,
+        ConsumeOrderlyStatus.ROLLBACK,
+    ):
+        logger.warning(
+            "listener returned %s with auto_commit on %s", status.name, queue
+        )
+        return ConsumeOrderlyStatus.SUCCESS
+    return status
+
+
+def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:
+    """What a listener's result means for an orderly queue."""
+    if isinstance(result, ConsumeOrderlyStatus):
+        return result
+    if is_success(result, listener):
+        return ConsumeOrderlyStatus.SUCCESS
+    return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+def is_success(result: object, listener: Listener) -> bool:
+    """Whether a result of a listener means that the work is done."""
+    if result is None:
+        return not listener.none_is_failure
+    if result is _SUCCESS or result is True:
+        return True
+    if result is not False and result is not _LATER:
+        logger.warning(
+            "listener returned %.100r, which is no status: consumed again later", result
+        )
+    return False
+
+
+def _failure_of(error: BaseException, queue: MessageQueue) -> bool:
+    logger.warning("listener failed on %s", queue, exc_info=error)
+    return False
+
+
+def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
+    """Hand an unreadable message to who is to know of it; whether that worked."""
+    queue = message.message_queue
+    if listener.on_undecodable is None:
+        logger.error(
+            "no message can be read at %s offset %d (%d bytes): %s",
+            queue,
+            message.queue_offset,
+            message.body_bytes,
+            message.failure.error,
+        )
+        return True
+    try:
+        listener.on_undecodable(message)
+    except BaseException as error:  # noqa: BLE001  # as a listener's
+        return _failure_of(error, queue)
+    return True

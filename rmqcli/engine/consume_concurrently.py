@@ -1,0 +1,224 @@
+"""Messages consumed in any order: handed out as they come, acknowledged as they end.
+
+The offset is that of the lowest message that has not ended, so it never passes one. A
+message that failed and could not be sent back stays, holds the offset, and is tried
+again here.
+
+Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.consume_request import ConcurrentRequest
+from rmqcli.engine.message import UndecodableMessage
+from rmqcli.engine.send_back import send_message_back
+from rmqcli.engine.tasks import spawn
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.engine.consume_request import ConcurrentOutcome, Failed
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.engine.tasks import Task
+    from rmqcli.model import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+RESUBMIT_DELAY_MS: Final = 5_000
+_SWEEP_MAX: Final = 16
+_EXPIRED_DELAY_LEVEL: Final = 3
+
+
+class ConsumeMessageConcurrentlyService:
+    """Hands out what was pulled, and settles what became of it."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        #: what was handed out and has not ended, oldest first
+        self._open: dict[ConcurrentRequest, None] = {}
+        #: messages on their way into the retry topic
+        self._sending = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is with a listener or on its way back."""
+        return not self._open and not self._sending
+
+    def is_busy(self, queue: MessageQueue) -> bool:
+        """Never: a queue need not wait for its work to end."""
+        del queue
+        return False
+
+    def submit(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: list[Pulled],
+        dispatch: bool,  # noqa: FBT001  # as the orderly one is called
+    ) -> None:
+        """Hand out what was put into the ProcessQueue; `dispatch` does not matter."""
+        del dispatch
+        member = self._member
+        size = member.config.consume_message_batch_max_size
+        if member.listener.one_message:
+            size = 1
+        request = ConcurrentRequest(queue, process_queue, messages, size)
+        self._open[request] = None
+        member.workers.consume_concurrently(request)
+
+    def consumed(self, outcome: ConcurrentOutcome) -> None:
+        """Settle what one thread did."""
+        request, done, failed, spent_ms = outcome
+        request.left -= len(done)
+        if not request.left:
+            self._open.pop(request, None)
+        queue, process_queue = request.message_queue, request.process_queue
+        stats = self._member.stats.of(queue.topic)
+        stats.consume_ok += len(done) - len(failed)
+        stats.consume_failed += len(failed)
+        stats.consume_rt_ms += spent_ms
+        if process_queue.dropped:
+            self._open.pop(request, None)
+            logger.info(
+                "%d results of %s are void: it is not ours any more", len(done), queue
+            )
+            return
+        if failed:
+            done = self._settle(queue, process_queue, done, failed)
+        self._acknowledge(queue, process_queue, done)
+
+    def _settle(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        done: Sequence[Pulled],
+        failed: Sequence[Failed],
+    ) -> Sequence[Pulled]:
+        """See to those that failed; return those that are done with."""
+        if self._member.is_broadcasting:
+            logger.warning("%d messages of %s failed, for good", len(failed), queue)
+            return done
+        unreadable = [
+            each.message
+            for each in failed
+            if isinstance(each.message, UndecodableMessage)
+        ]
+        if unreadable:
+            self._again_later(queue, process_queue, unreadable)
+        for message, delay_level in failed:
+            if isinstance(message, UndecodableMessage):
+                continue
+            if process_queue.contains(message):  # else the sweep has sent it back
+                self._send_back(queue, process_queue, message, delay_level)
+        kept = {id(each.message) for each in failed}
+        return [each for each in done if id(each) not in kept]
+
+    def _send_back(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        message: Pulled,
+        delay_level: int,
+    ) -> None:
+        def sent(error: RmqError | None) -> None:
+            self._sending -= 1
+            if error is not None:
+                logger.warning(
+                    "%s offset %d cannot be sent back, it is tried again here"
+                    " in 5 s: %s",
+                    queue,
+                    message.queue_offset,
+                    error,
+                )
+                message.reconsume_times += 1
+                self._again_later(queue, process_queue, [message])
+            elif not process_queue.dropped:
+                self._member.stats.retries += 1
+                self._acknowledge(queue, process_queue, [message])
+
+        self._sending += 1
+        spawn(send_message_back(self._member, message, delay_level), sent)
+
+    def _again_later(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: list[Pulled],
+    ) -> None:
+        def again() -> None:
+            if self._member.is_live(queue, process_queue) and self._member.is_running:
+                self.submit(queue, process_queue, messages, False)
+
+        self._member.later(RESUBMIT_DELAY_MS, again)
+
+    def _acknowledge(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: Sequence[Pulled],
+    ) -> None:
+        """Take messages out, and move the offset to the lowest that is left."""
+        if not messages:
+            return
+        offset = process_queue.remove_message(messages, self._member.now_ms())
+        if offset is not None and not process_queue.dropped:
+            self._member.offsets.table.increase(queue, offset)
+
+    def cancel(self) -> None:
+        """Begin nothing more that need not be: what was begun, and is before it, ends.
+
+        So that what was consumed is a prefix of each queue, and nothing comes twice.
+        """
+        begun: set[int] = set()
+        for request in reversed(list(self._open)):
+            key = id(request.process_queue)
+            if key in begun:
+                continue
+            request.is_cancelled = True
+            if request.is_started:
+                begun.add(key)
+            else:
+                del self._open[request]
+
+    def sweep(self) -> None:
+        """Send back what a listener has had for too long (cleanExpiredMsg)."""
+        for queue, process_queue in list(self._member.process_queues.items()):
+            if not process_queue.dropped and process_queue.msg_count:
+                spawn(self._sweep(queue, process_queue), _swept)
+
+    def _sweep(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
+    ) -> Task[None]:
+        """At most 16, each the lowest; one that was not begun ends it (T9)."""
+        for _ in range(_SWEEP_MAX):
+            head = process_queue.first()
+            if head is None or isinstance(head, UndecodableMessage):
+                return
+            started_ms: int | None = getattr(head, "consume_start_ms", None)
+            limit_ms = self._member.config.consume_timeout_ms
+            if started_ms is None or self._member.now_ms() - started_ms <= limit_ms:
+                return
+            logger.warning(
+                "a listener has had %s offset %d for over %d min: sent back",
+                queue,
+                head.queue_offset,
+                limit_ms // 60_000,
+            )
+            try:
+                yield from send_message_back(self._member, head, _EXPIRED_DELAY_LEVEL)
+            except RmqError as error:
+                logger.warning("it cannot be sent back: %s", error)
+                continue
+            if process_queue.first() is head and not process_queue.dropped:
+                process_queue.remove_message([head], self._member.now_ms())
+
+
+def _swept(outcome: object) -> None:
+    if isinstance(outcome, RmqError):
+        logger.warning("sweep of expired messages: %s", outcome)

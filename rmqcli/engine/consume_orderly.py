@@ -1,0 +1,261 @@
+"""Messages consumed in the order of their queue: one batch at a time, under a lock.
+
+A queue's messages are taken a handful at a time and consumed by one thread; only what
+was shown to the listener counts, the rest goes back. While a queue's work is out, also
+for a ProcessQueue that was dropped since, nothing else of that queue is handed out
+(Java's MessageQueueLock).
+
+Decision: a thread gives a queue up after each handful, so that no queue keeps one for
+long; Java lets it run for 60 s.
+
+Source: ConsumeMessageOrderlyService.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.consume_request import OrderlyRequest
+from rmqcli.engine.listener import ConsumeOrderlyStatus
+from rmqcli.engine.message import UndecodableMessage
+from rmqcli.engine.send_back import send_orderly_back
+from rmqcli.engine.tasks import spawn
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.engine.consume_request import OrderlyOutcome
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.engine.queue_locks import QueueLocks
+    from rmqcli.engine.tasks import Task
+    from rmqcli.model import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+#: Messages taken at once, if the listener's batches are smaller.
+_TAKE: Final = 32
+_SUSPEND_MS_MIN: Final = 10
+_SUSPEND_MS_MAX: Final = 30_000
+_LOCK_LOST_DELAY_MS: Final = 10
+_LOCK_MISSING_DELAY_MS: Final = 100
+_LOCK_REFUSED_DELAY_MS: Final = 3_000
+
+
+class ConsumeMessageOrderlyService:
+    """Hands out one queue's messages in their order, and settles what became of them."""
+
+    def __init__(self, member: Member, locks: QueueLocks) -> None:
+        self._member = member
+        self._locks = locks
+        #: queues whose messages a thread has
+        self._out: dict[MessageQueue, OrderlyRequest] = {}
+        self._sending = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is with a listener or on its way back."""
+        return not self._out and not self._sending
+
+    def is_busy(self, queue: MessageQueue) -> bool:
+        """Whether a listener has messages of the queue."""
+        return queue in self._out
+
+    def submit(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: list[Pulled],
+        dispatch: bool,  # noqa: FBT001  # what putMessage returned
+    ) -> None:
+        """Begin on a queue, unless that has begun: `dispatch` says so."""
+        del messages
+        if dispatch:
+            self._drain(queue, process_queue)
+
+    def _drain(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+        """Hand out the next handful, if there is one and the lock holds."""
+        member = self._member
+        if process_queue.dropped or not member.is_running:
+            return
+        if queue in self._out:
+            return  # its end looks for what came meanwhile
+        now_ms = member.now_ms()
+        if member.needs_lock and (
+            not process_queue.locked or process_queue.is_lock_expired(now_ms)
+        ):
+            self._lock_later(queue, process_queue, _LOCK_MISSING_DELAY_MS)
+            return
+        size = member.config.consume_message_batch_max_size
+        if member.listener.one_message:
+            size = 1
+        count = max(size, _TAKE // size * size)
+        messages = process_queue.take_messages(count, now_ms)
+        if messages:
+            request = OrderlyRequest(queue, process_queue, messages, size)
+            self._out[queue] = request
+            member.workers.consume_orderly(request)
+
+    def _drain_later(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
+    ) -> None:
+        delay_ms = min(max(delay_ms, _SUSPEND_MS_MIN), _SUSPEND_MS_MAX)
+        self._member.later(delay_ms, lambda: self._drain(queue, process_queue))
+
+    def _lock_later(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
+    ) -> None:
+        """tryLockLaterAndReconsume."""
+
+        def locked(granted: set[MessageQueue] | RmqError) -> None:
+            is_granted = not isinstance(granted, RmqError) and queue in granted
+            self._drain_later(
+                queue,
+                process_queue,
+                _LOCK_LOST_DELAY_MS if is_granted else _LOCK_REFUSED_DELAY_MS,
+            )
+
+        def lock() -> None:
+            if not process_queue.dropped and self._member.is_running:
+                spawn(self._locks.lock([queue]), locked)
+
+        self._member.later(delay_ms, lock)
+
+    def consumed(self, outcome: OrderlyOutcome) -> None:
+        """Settle what the thread did, and go on."""
+        request = outcome.request
+        queue, process_queue = request.message_queue, request.process_queue
+        if self._out.get(queue) is request:
+            del self._out[queue]
+        self._count(outcome)
+        shown = outcome.succeeded + len(outcome.batch)
+        rest = request.messages[shown:]
+        if rest:
+            process_queue.make_message_to_consume_again(rest)
+        if outcome.succeeded:
+            self._commit_first(outcome)
+        if outcome.status is None:
+            self._go_on(queue, process_queue, is_stopped=bool(rest))
+        else:
+            spawn(self._settle(outcome), lambda end: self._settled(outcome, end))
+
+    def _count(self, outcome: OrderlyOutcome) -> None:
+        stats = self._member.stats.of(outcome.request.message_queue.topic)
+        stats.consume_rt_ms += outcome.spent_ms
+        stats.consume_ok += outcome.succeeded
+        if outcome.status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+            stats.consume_failed += len(outcome.batch)
+        else:
+            stats.consume_ok += len(outcome.batch)
+
+    def _commit_first(self, outcome: OrderlyOutcome) -> None:
+        """Commit what succeeded, and not the batch that ended it."""
+        process_queue = outcome.request.process_queue
+        if outcome.batch:
+            process_queue.make_message_to_consume_again(outcome.batch)
+        self._commit(outcome.request.message_queue, process_queue)
+        if outcome.batch:
+            now_ms = self._member.now_ms()
+            process_queue.take_messages(len(outcome.batch), now_ms)
+
+    def _commit(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+        offset = process_queue.commit()
+        if offset is not None and not process_queue.dropped:
+            self._member.offsets.table.put(queue, offset)
+
+    def _settle(self, outcome: OrderlyOutcome) -> Task[int | None]:
+        """processConsumeResult; for how long to suspend the queue, None: go on."""
+        queue, process_queue = (
+            outcome.request.message_queue,
+            outcome.request.process_queue,
+        )
+        if outcome.status is ConsumeOrderlyStatus.COMMIT:
+            self._commit(queue, process_queue)
+        elif outcome.status is ConsumeOrderlyStatus.ROLLBACK:
+            process_queue.rollback()
+            return self._suspend_ms(outcome)
+        elif outcome.status is not ConsumeOrderlyStatus.SUCCESS:
+            if (yield from self._check_reconsume_times(outcome.batch)):
+                process_queue.make_message_to_consume_again(outcome.batch)
+                return self._suspend_ms(outcome)
+            if outcome.auto_commit:
+                self._commit(queue, process_queue)
+        return None
+
+    def _suspend_ms(self, outcome: OrderlyOutcome) -> int:
+        if outcome.suspend_ms is not None:
+            return outcome.suspend_ms
+        return self._member.config.suspend_current_queue_time_ms
+
+    def _check_reconsume_times(self, batch: Sequence[Pulled]) -> Task[bool]:
+        """Give up what failed too often; whether anything is to be tried again.
+
+        As in Java one message that is makes the whole batch be tried again (T18).
+        """
+        limit = self._member.config.max_reconsume_times
+        is_again = False
+        for message in batch:
+            is_given_up = False
+            if (
+                limit is not None
+                and message.reconsume_times >= limit
+                and not isinstance(message, UndecodableMessage)
+            ):
+                self._sending += 1
+                try:
+                    yield from send_orderly_back(self._member, message)
+                    is_given_up = True
+                except RmqError as error:
+                    logger.warning("message stays, it cannot be given up: %s", error)
+                finally:
+                    self._sending -= 1
+            if not is_given_up:
+                is_again = True
+                message.reconsume_times += 1
+        return is_again
+
+    def _settled(self, outcome: OrderlyOutcome, end: int | RmqError | None) -> None:
+        queue, process_queue = (
+            outcome.request.message_queue,
+            outcome.request.process_queue,
+        )
+        if isinstance(end, RmqError):
+            raise end
+        if end is not None:
+            self._drain_later(queue, process_queue, end)
+            self._let_go(queue, process_queue)
+        else:
+            self._go_on(queue, process_queue, is_stopped=False)
+
+    def _go_on(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        *,
+        is_stopped: bool,
+    ) -> None:
+        """Take the next handful; after a stop the lock may be gone."""
+        if is_stopped and self._member.needs_lock and not process_queue.dropped:
+            now_ms = self._member.now_ms()
+            if not process_queue.locked or process_queue.is_lock_expired(now_ms):
+                self._lock_later(queue, process_queue, _LOCK_LOST_DELAY_MS)
+                return
+        self._drain(queue, process_queue)
+        self._let_go(queue, process_queue)
+
+    def _let_go(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
+        """Work that ended on a dropped queue: its successor, or a rebalance, waits."""
+        if not process_queue.dropped:
+            return
+        successor = self._member.process_queues.get(queue)
+        if successor is not None and not successor.dropped:
+            self._drain(queue, successor)
+        self._member.rebalance_soon()
+
+    def cancel(self) -> None:
+        """Begin no further batch; those that were begun end."""
+        for request in self._out.values():
+            request.is_cancelled = True

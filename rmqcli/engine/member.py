@@ -1,0 +1,116 @@
+"""What all parts of one group member share: its settings, its queues, its world.
+
+A queue is in `process_queues` from the moment it was assigned until it was given up; a
+dropped one may stay a while, until its work has ended.
+
+Source: the fields of DefaultMQPushConsumerImpl, RebalanceImpl and MQClientInstance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.agenda import Agenda
+from rmqcli.engine.config import MessageModel
+from rmqcli.engine.stats import ConsumerStats
+from rmqcli.model import retry_topic
+from rmqcli.now import Now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.clock import Clock
+    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.engine.listener import Listener
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.offset_store import OffsetStore
+    from rmqcli.engine.ports import Network, Workers
+    from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.subscription import SubscriptionData
+
+_HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class Member:
+    """One member of one group. All of it belongs to the engine's thread."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        client_id: str,
+        config: ConsumerConfig,
+        listener: Listener,
+        subscriptions: dict[str, SubscriptionData],
+        clock: Clock,
+        network: Network,
+        workers: Workers,
+        offsets: OffsetStore,
+    ) -> None:
+        self.group = group
+        self.client_id = client_id
+        self.config = config
+        self.listener = listener
+        self.subscriptions = subscriptions
+        self.clock = clock
+        self.network = network
+        self.workers = workers
+        self.offsets = offsets
+        self.agenda = Agenda()
+        self.stats = ConsumerStats()
+        self.retry_topic = retry_topic(group)
+        self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
+        #: the queues of each topic, as the name servers told last
+        self.topic_queues: dict[str, list[MessageQueue]] = {}
+        self.is_running = False
+        self.is_paused = False
+        #: what a topic's limit made of the settings; they may change with each rebalance
+        self.pull_threshold_for_queue = config.pull_threshold_for_queue
+        self.pull_threshold_size_for_queue_mib = (
+            config.pull_threshold_size_for_queue_mib
+        )
+        #: set by the engine: ask for a rebalance soon
+        self.rebalance_soon: Callable[[], None] = lambda: None
+        #: set by the engine: let go of a queue that was dropped
+        self.give_up: Callable[[MessageQueue], None] = lambda _: None
+        stamp_ms = config.consume_timestamp_ms
+        #: for CONSUME_FROM_TIMESTAMP: as set, else half an hour before now
+        self.consume_timestamp_ms = (
+            clock.epoch_ms() - _HALF_AN_HOUR_MS if stamp_ms is None else stamp_ms
+        )
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether messages are consumed in their order."""
+        return self.listener.is_orderly
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.config.message_model is MessageModel.BROADCASTING
+
+    @property
+    def needs_lock(self) -> bool:
+        """Whether a queue is consumed only while a broker has it locked for us (V24)."""
+        return self.is_orderly and not self.is_broadcasting
+
+    def now(self) -> Now:
+        """The two times."""
+        return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())
+
+    def now_ms(self) -> int:
+        """The monotonic one."""
+        return self.clock.monotonic_ms()
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do it once that time has passed."""
+        due_ms = self.clock.monotonic_ms() + delay_ms
+        self.agenda.at(due_ms, lambda _: action())
+
+    def is_live(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> bool:
+        """Whether that is how the queue is consumed now."""
+        return (
+            not process_queue.dropped
+            and self.process_queues.get(queue) is process_queue
+        )

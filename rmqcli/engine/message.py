@@ -1,0 +1,141 @@
+"""A message as a listener gets it: the stored message and where it was pulled from.
+
+Source: MessageExt, and DefaultMQPushConsumerImpl#resetRetryAndNamespace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message_record import DecodeFailure, InnerMessage, StoredMessage
+
+if TYPE_CHECKING:
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.subscription import SubscriptionData
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"  # MessageConst.PROPERTY_RETRY_TOPIC
+
+
+class Origin:
+    """What the messages of one pull share: their queue, and its bounds then."""
+
+    __slots__ = ("max_offset", "message_queue", "min_offset")
+
+    def __init__(
+        self, message_queue: MessageQueue, min_offset: int, max_offset: int
+    ) -> None:
+        self.message_queue = message_queue
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class _Pulled:
+    """What `Message` and the items of an inner batch have in common."""
+
+    __slots__ = ()
+
+    origin: Origin
+    queue_offset: int
+
+    @property
+    def message_queue(self) -> MessageQueue:
+        """The queue it was pulled from: of the retry topic, for a retry."""
+        return self.origin.message_queue
+
+    @property
+    def broker_name(self) -> str:
+        """The broker it was pulled from."""
+        return self.origin.message_queue.broker_name
+
+    @property
+    def topic(self) -> str:
+        """The topic it was first sent to."""
+        stored = self.origin.message_queue.topic
+        if stored.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            properties: dict[str, str] = self.properties  # type: ignore[attr-defined]
+            return properties.get(RETRY_TOPIC, stored)
+        return stored
+
+
+class Message(_Pulled, StoredMessage):
+    """A message for a listener. Treat as immutable.
+
+    `consume_start_ms` (monotonic) is set when a listener gets it.
+    """
+
+    __slots__ = ("consume_start_ms", "origin")
+
+    consume_start_ms: int
+
+    @property
+    def stored_topic(self) -> str:
+        """The topic it is stored under: the retry topic, for a retry."""
+        return StoredMessage.topic.__get__(self)
+
+
+class MessageItem(_Pulled, InnerMessage):
+    """An item of an inner batch, for a listener."""
+
+    __slots__ = ("consume_start_ms", "origin")
+
+    consume_start_ms: int
+
+
+class UndecodableMessage:
+    """Bytes that hold no readable message, in their place in the queue.
+
+    `queue_offset` is the one they state, or the one that their place gives them.
+    """
+
+    __slots__ = ("body_bytes", "consume_start_ms", "failure", "origin", "queue_offset")
+
+    reconsume_times = 0
+
+    def __init__(self, failure: DecodeFailure, queue_offset: int) -> None:
+        self.failure = failure
+        self.queue_offset = queue_offset
+        self.body_bytes = len(failure.raw)
+        self.consume_start_ms: int
+        self.origin: Origin
+
+    @property
+    def message_queue(self) -> MessageQueue:
+        """The queue it was pulled from."""
+        return self.origin.message_queue
+
+
+Pulled = Message | MessageItem | UndecodableMessage
+
+
+def decode_pulled(
+    body: bytes, origin: Origin, *, start_offset: int, subscription: SubscriptionData
+) -> list[Pulled]:
+    """The messages of a pull's answer that the subscription asks for, in order.
+
+    Tags are compared as text: the broker goes by their hash. What cannot be read is an
+    `UndecodableMessage` and always asked for.
+    """
+    found = decode_messages(body, record_type=Message, item_type=MessageItem)
+    tags = subscription.tags_set
+    if tags and not subscription.class_filter_mode:
+        found = [
+            each
+            for each in found
+            if isinstance(each, DecodeFailure) or each.tags in tags
+        ]
+    pulled: list[Pulled] = []
+    expected = start_offset
+    for each in found:
+        if isinstance(each, DecodeFailure):
+            stated = each.queue_offset
+            is_credible = stated is not None and expected <= stated < origin.max_offset
+            offset = stated if is_credible and stated is not None else expected
+            message: Pulled = UndecodableMessage(each, offset)
+        else:
+            message = each  # type: ignore[assignment]
+        message.origin = origin
+        expected = message.queue_offset + 1
+        pulled.append(message)
+    return pulled

@@ -1,0 +1,54 @@
+"""Where a queue that was just assigned is consumed from.
+
+Decisions:
+- Only "there is no offset" means that the group never consumed the queue; any other
+  failure is an error, and the queue is left alone for this round (T6, rule of 5.0).
+- A retry queue without an offset begins at 0, also for CONSUME_FROM_TIMESTAMP, where
+  Java begins at its end and skips the retries that wait (A46).
+
+Source: RebalancePushImpl#computePullFromWhereWithException.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.errors import DecodeError
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.tasks import Task
+    from rmqcli.model import MessageQueue
+
+
+def compute_pull_from_where(member: Member, queue: MessageQueue) -> Task[int]:
+    """The offset to pull first; what was stored is in the offset table then.
+
+    Raises RmqError when it cannot be known now.
+    """
+    stored: int | None = yield lambda done: member.offsets.read(queue, done)
+    if stored is not None:
+        if stored < 0:
+            raise DecodeError(f"broker says that {queue} is committed at {stored}")
+        member.offsets.table.put(queue, stored)
+        return stored
+    return (yield from _first_offset(member, queue))
+
+
+def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
+    """For a queue that the group never committed."""
+    where = member.config.consume_from_where
+    if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return 0
+    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return 0  # corrected by the broker when 0 is gone
+    if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        time_ms = member.consume_timestamp_ms
+        found: int = yield lambda done: member.network.search_offset(
+            queue, time_ms, done
+        )
+        return max(found, 0)
+    end: int = yield lambda done: member.network.max_offset(queue, done)
+    return max(end, 0)

@@ -1,0 +1,327 @@
+"""The pull loop: when a queue is pulled, and what is done with what came.
+
+Each live ProcessQueue has exactly one PullRequest, which is in flight or on the agenda.
+It ends with its queue: dropped, or declared illegal by the broker.
+
+Decisions:
+- A broker that answers "nothing new" at once, again and again, is asked more and more
+  slowly; Java spins.
+- Numbers that cannot be (a next offset that is negative, or behind what was found) are
+  an error of that pull. Otherwise the broker's word counts, also back to 0 (T12).
+- Besides RocketMQ's limits for each queue there is one for all of them together.
+
+Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.message import Origin, decode_pulled
+from rmqcli.engine.ports import PullAsk
+from rmqcli.engine.pull_from_where import compute_pull_from_where
+from rmqcli.engine.tasks import spawn
+from rmqcli.errors import BrokerError, RmqError
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.subscription import TAG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.pull_answer import PullAnswer
+    from rmqcli.wire.subscription import SubscriptionData
+
+    Submit = Callable[
+        [MessageQueue, ProcessQueue[Pulled], list[Pulled], bool],
+        None,
+    ]
+
+logger = logging.getLogger(__name__)
+
+FLOW_CONTROL_DELAY_MS: Final = 50  # PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL
+PAUSED_DELAY_MS: Final = 1_000  # PULL_TIME_DELAY_MILLS_WHEN_SUSPEND
+BROKER_BUSY_DELAY_MS: Final = 20  # PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL
+SUSPEND_MS: Final = 15_000  # BROKER_SUSPEND_MAX_TIME_MILLIS
+TIMEOUT_MS: Final = 30_000  # CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND
+OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
+_BROKER_FLOW_CONTROL: Final = 215
+_MIB: Final = 1024 * 1024
+#: Answers without news that come sooner than that, so many in a row, slow us down.
+_HASTE_MS: Final = 10
+_HASTY_MAX: Final = 8
+_HASTY_DELAY_MS_MAX: Final = 1_000
+
+
+class PullRequest:
+    """The one pull of a queue, from its assignment to its end."""
+
+    __slots__ = (
+        "asked_ms",
+        "hasty_times",
+        "is_locked_before",
+        "message_queue",
+        "next_offset",
+        "process_queue",
+    )
+
+    def __init__(
+        self,
+        message_queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        next_offset: int,
+    ) -> None:
+        self.message_queue = message_queue
+        self.process_queue = process_queue
+        self.next_offset = next_offset
+        #: orderly: whether the offset was looked up under the lock
+        self.is_locked_before = False
+        self.asked_ms = 0
+        self.hasty_times = 0
+
+
+class PullMessageService:
+    """Pulls for all queues of one member. `submit` takes what is to be consumed."""
+
+    def __init__(self, member: Member, submit: Submit) -> None:
+        self._member = member
+        self._submit = submit
+
+    def pull_later(self, request: PullRequest, delay_ms: int) -> None:
+        """Try again once that time has passed."""
+        self._member.later(delay_ms, lambda: self.pull(request))
+
+    def pull(self, request: PullRequest) -> None:
+        """Check everything in Java's order, then ask the broker."""
+        member, process_queue = self._member, request.process_queue
+        if process_queue.dropped:
+            return
+        process_queue.last_pull_ms = member.now_ms()
+        delay_ms = self._delay_ms(request)
+        if delay_ms is not None:
+            self.pull_later(request, delay_ms)
+            return
+        if member.needs_lock and not request.is_locked_before:
+            self._find_offset(request)
+            return
+        subscription = member.subscriptions.get(request.message_queue.topic)
+        if subscription is None:
+            self.pull_later(request, member.config.pull_time_delay_when_exception_ms)
+            return
+        self._ask(request, subscription)
+
+    def _delay_ms(self, request: PullRequest) -> int | None:
+        """How long not to pull; None when nothing is against it."""
+        member, process_queue = self._member, request.process_queue
+        if not member.is_running:
+            return member.config.pull_time_delay_when_exception_ms
+        if member.is_paused:
+            return PAUSED_DELAY_MS
+        size_mib = process_queue.msg_size_bytes // _MIB
+        if (
+            process_queue.msg_count > member.pull_threshold_for_queue
+            or size_mib > member.pull_threshold_size_for_queue_mib
+            or self._is_full()
+        ):
+            member.stats.flow_control_times += 1
+            return FLOW_CONTROL_DELAY_MS
+        if member.needs_lock:
+            if not process_queue.locked:
+                return member.config.pull_time_delay_when_exception_ms
+        elif (
+            not member.is_orderly
+            and process_queue.max_span() > member.config.consume_concurrently_max_span
+        ):
+            member.stats.span_flow_control_times += 1
+            return FLOW_CONTROL_DELAY_MS
+        return None
+
+    def _is_full(self) -> bool:
+        limit = self._member.config.cached_bytes_max
+        if limit is None:
+            return False
+        queues = self._member.process_queues.values()
+        return sum(each.msg_size_bytes for each in queues) >= limit
+
+    def _find_offset(self, request: PullRequest) -> None:
+        """Orderly: where to begin, asked again now that the queue is ours alone."""
+        member = self._member
+
+        def found(offset: int | RmqError) -> None:
+            if request.process_queue.dropped:
+                return
+            if isinstance(offset, RmqError):
+                logger.info("no offset for %s: %s", request.message_queue, offset)
+                delay_ms = member.config.pull_time_delay_when_exception_ms
+                self.pull_later(request, delay_ms)
+                return
+            if offset < request.next_offset:
+                logger.info(
+                    "%s begins at %d, not at %d: its last owner was not done",
+                    request.message_queue,
+                    offset,
+                    request.next_offset,
+                )
+            request.is_locked_before = True
+            request.next_offset = offset
+            self.pull(request)
+
+        spawn(compute_pull_from_where(member, request.message_queue), found)
+
+    def _ask(self, request: PullRequest, subscription: SubscriptionData) -> None:
+        member, config = self._member, self._member.config
+        queue = request.message_queue
+        committed = None if member.is_broadcasting else member.offsets.table.get(queue)
+        posted = config.post_subscription_when_pull
+        request.asked_ms = member.now_ms()
+        ask = PullAsk(
+            group=member.group,
+            queue=queue,
+            queue_offset=request.next_offset,
+            max_msg_nums=config.pull_batch_size,
+            commit_offset=committed or None,  # T32: 0 is committed by the timer only
+            suspend_ms=SUSPEND_MS,
+            timeout_ms=TIMEOUT_MS,
+            sub_version=subscription.sub_version,
+            expression=subscription.sub_string if posted else None,
+            expression_type=subscription.expression_type or TAG,
+        )
+        try:
+            member.network.pull(ask, lambda answer: self._answered(request, answer))
+        except RmqError as error:
+            self._failed(request, error)
+
+    def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
+        if request.process_queue.dropped:
+            return
+        subscription = self._member.subscriptions.get(request.message_queue.topic)
+        if isinstance(answer, RmqError):
+            self._failed(request, answer)
+        elif subscription is None:
+            delay_ms = self._member.config.pull_time_delay_when_exception_ms
+            self.pull_later(request, delay_ms)
+        elif answer.next_begin_offset < 0:
+            self._refuse(request, answer)
+        elif answer.status is PullStatus.FOUND:
+            self._found(request, answer, subscription)
+        elif answer.status is PullStatus.OFFSET_ILLEGAL:
+            self._offset_illegal(request, answer)
+        else:
+            self._nothing_found(request, answer)
+
+    def _found(
+        self, request: PullRequest, answer: PullAnswer, subscription: SubscriptionData
+    ) -> None:
+        member, queue = self._member, request.message_queue
+        before = request.next_offset
+        messages = decode_pulled(
+            answer.body,
+            Origin(queue, answer.min_offset, answer.max_offset),
+            start_offset=before,
+            subscription=subscription,
+        )
+        last = messages[-1].queue_offset if messages else before
+        if answer.next_begin_offset <= last or not answer.body:
+            self._refuse(request, answer)
+            return
+        request.next_offset = answer.next_begin_offset
+        stats = member.stats.of(queue.topic)
+        stats.pulls += 1
+        stats.pull_rt_ms += member.now_ms() - request.asked_ms
+        if not messages:
+            self.pull(request)  # T31: committed with the next thing that is found
+            return
+        stats.pulled += len(messages)
+        dispatch = request.process_queue.put_message(
+            messages, max_offset=answer.max_offset
+        )
+        self._submit(queue, request.process_queue, messages, dispatch)
+        request.hasty_times = 0
+        if member.config.pull_interval_ms:
+            self.pull_later(request, member.config.pull_interval_ms)
+        else:
+            self.pull(request)
+
+    def _nothing_found(self, request: PullRequest, answer: PullAnswer) -> None:
+        """Go on; over messages of other tags the commit moves too, if none is ours."""
+        member = self._member
+        moved = answer.next_begin_offset > request.next_offset
+        request.next_offset = answer.next_begin_offset
+        if not request.process_queue.msg_count:  # correctTagsOffset
+            member.offsets.table.increase(request.message_queue, request.next_offset)
+        is_hasty = not moved and member.now_ms() - request.asked_ms < _HASTE_MS
+        request.hasty_times = request.hasty_times + 1 if is_hasty else 0
+        if request.hasty_times > _HASTY_MAX:
+            over = min(request.hasty_times - _HASTY_MAX, 20)
+            self.pull_later(request, min(over * 50, _HASTY_DELAY_MS_MAX))
+        else:
+            self.pull(request)
+
+    def _offset_illegal(self, request: PullRequest, answer: PullAnswer) -> None:
+        """The queue begins anew where the broker says; what runs cannot undo that."""
+        queue, process_queue = request.message_queue, request.process_queue
+        offset = answer.next_begin_offset
+        logger.warning(
+            "broker corrects %s from %d to %d (it has %d to %d)",
+            queue,
+            request.next_offset,
+            offset,
+            answer.min_offset,
+            answer.max_offset,
+        )
+        request.next_offset = offset
+        process_queue.dropped = True
+        if self._member.config.like_4_6_offset_illegal:
+            self._member.later(
+                OFFSET_ILLEGAL_DELAY_MS,
+                lambda: self._correct(queue, process_queue, offset),
+            )
+            return
+        self._member.offsets.table.freeze(queue, offset)
+        self._correct(queue, process_queue, offset)
+        self._member.rebalance_soon()
+
+    def _correct(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        offset: int,
+    ) -> None:
+        member = self._member
+        if member.process_queues.get(queue) is not process_queue:
+            return
+        member.offsets.table.put(queue, offset)
+        member.offsets.persist([queue])
+        member.give_up(queue)
+
+    def _refuse(self, request: PullRequest, answer: PullAnswer) -> None:
+        logger.error(
+            "broker says what cannot be of %s at %d: %s, next %d, %d bytes; asked again",
+            request.message_queue,
+            request.next_offset,
+            answer.status.name,
+            answer.next_begin_offset,
+            len(answer.body),
+        )
+        delay_ms = self._member.config.pull_time_delay_when_exception_ms
+        self.pull_later(request, delay_ms)
+
+    def _failed(self, request: PullRequest, error: RmqError) -> None:
+        """Try again later, soon when the broker only asks for patience."""
+        delay_ms = self._member.config.pull_time_delay_when_exception_ms
+        code = error.code if isinstance(error, BrokerError) else None
+        if code == _BROKER_FLOW_CONTROL:
+            delay_ms = BROKER_BUSY_DELAY_MS
+        level = logging.WARNING
+        if (
+            code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+            or request.message_queue.topic == self._member.retry_topic
+        ):
+            level = logging.DEBUG
+        logger.log(level, "pull of %s failed: %s", request.message_queue, error)
+        self.pull_later(request, delay_ms)

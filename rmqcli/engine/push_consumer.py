@@ -1,0 +1,298 @@
+"""One member of a consumer group, from its start to its end.
+
+Pure: whoever drives it calls `run_due` when `next_due_ms` says so, and brings what the
+network and the listeners say. Everything below runs in that one thread.
+
+Decisions, where this is not what Java does:
+- The first heartbeat is answered before the first rebalance, and the retry topic, which
+  that heartbeat makes, is looked for until its route is there: its queue is ours at
+  once (a Java member waits for its next rebalance).
+- Queues that come or go are noticed with the route, not 20 s after it.
+- Close waits for what was begun, commits with an answer, and only then says goodbye;
+  nothing that a listener was not shown is waited for.
+- Each thing that is done again and again survives its own failure (T9).
+
+Source: DefaultMQPushConsumerImpl, MQClientInstance.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.consume_concurrently import ConsumeMessageConcurrentlyService
+from rmqcli.engine.consume_orderly import ConsumeMessageOrderlyService
+from rmqcli.engine.pull_message import PullMessageService
+from rmqcli.engine.queue_locks import (
+    FIRST_RENEWAL_MS,
+    RENEW_INTERVAL_MS,
+    QueueLocks,
+)
+from rmqcli.engine.rebalance import Rebalance
+from rmqcli.engine.rebalance_service import RebalanceService
+from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
+from rmqcli.engine.tasks import asking, spawn, together
+from rmqcli.errors import RmqError
+from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
+from rmqcli.wire.subscription import TAG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.ports import Done
+    from rmqcli.engine.tasks import Ask, Task
+    from rmqcli.model import MessageQueue
+    from rmqcli.now import Now
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PERSIST_MS: Final = 10_000
+_HEARTBEAT_AGAIN_MS: Final = 1_000
+#: When to look for the retry topic's route, after the heartbeat that makes the topic.
+_RETRY_ROUTE_DELAYS_MS: Final = (0, 100, 200, 400, 800, 1_600, 3_200, 6_400)
+_DRAIN_CHECK_MS: Final = 5
+
+
+class PushConsumer:
+    """Satisfies what a driver needs: `start`, `close`, `run_due`, `next_due_ms`."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.locks = QueueLocks(member)
+        orderly = ConsumeMessageOrderlyService(member, self.locks)
+        concurrently = ConsumeMessageConcurrentlyService(member)
+        self.service: ConsumeMessageOrderlyService | ConsumeMessageConcurrentlyService
+        self.service = orderly if member.is_orderly else concurrently
+        #: where what the listeners did comes back
+        self.consumed_orderly: Callable[[OrderlyOutcome], None] = orderly.consumed
+        self.consumed: Callable[[ConcurrentOutcome], None] = concurrently.consumed
+        self.pulls = PullMessageService(member, self.service.submit)
+        self.rebalance = Rebalance(
+            member,
+            self.locks,
+            is_busy=self.service.is_busy,
+            pull=self.pulls.pull,
+            heartbeat=self.heartbeat,
+        )
+        self.rebalances = RebalanceService(member, self.rebalance)
+        member.rebalance_soon = self.rebalances.soon
+        member.give_up = self.rebalance.give_up
+        self.is_closing = False
+        self._sweep = concurrently.sweep
+
+    def next_due_ms(self) -> int | None:
+        """When there is something to do (monotonic); None: nothing is planned."""
+        return self.member.agenda.next_ms()
+
+    def run_due(self, now: Now) -> None:
+        """Do what is due."""
+        self.member.agenda.run_due(now)
+
+    def start(self, done: Done[None]) -> None:
+        """Begin to consume; `done` when the brokers know us, or why that cannot be.
+
+        While no broker can be reached it is tried again; what a broker refuses, an
+        expression that it cannot read, is an error.
+        """
+        spawn(self._start(), done)
+
+    def _start(self) -> Task[None]:
+        member = self.member
+        member.is_running = True
+        yield from self._fetch_routes(member.subscriptions)
+        for subscription in list(member.subscriptions.values()):
+            if subscription.expression_type not in (None, TAG):
+                yield lambda done, each=subscription: member.network.check_subscription(
+                    member.client_id, member.group, each, done
+                )
+        yield from self._first_heartbeat()
+        if self.is_closing:
+            return
+        self._plan_timers()
+        self.rebalances.start()
+        if not member.is_broadcasting:
+            spawn(self._find_retry_route(), _ignored)
+
+    def _first_heartbeat(self) -> Task[None]:
+        """Until one broker knows us."""
+        while not self.is_closing:
+            try:
+                if (yield self.heartbeat):
+                    return
+            except RmqError as error:
+                logger.warning("no broker took the heartbeat, trying again: %s", error)
+            yield self._pause(_HEARTBEAT_AGAIN_MS)
+            yield from self._fetch_routes(self.member.subscriptions)
+
+    def _find_retry_route(self) -> Task[None]:
+        member = self.member
+        for delay_ms in _RETRY_ROUTE_DELAYS_MS:
+            yield self._pause(delay_ms)
+            if self.is_closing or member.retry_topic in member.topic_queues:
+                return
+            yield from self._fetch_routes([member.retry_topic])
+
+    def _pause(self, delay_ms: int) -> Ask:
+        return lambda done: self.member.later(delay_ms, lambda: done(None))
+
+    def heartbeat(self, done: Done[int]) -> None:
+        """Tell all brokers who we are and what we want."""
+        member = self.member
+        config = member.config
+        consumer = ConsumerData(
+            group_name=member.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model=config.message_model.name,
+            consume_from_where=config.consume_from_where.name,
+            subscriptions=tuple(member.subscriptions.values()),
+            unit_mode=config.unit_mode,
+        )
+        member.network.heartbeat(
+            HeartbeatData(client_id=member.client_id, consumers=(consumer,)), done
+        )
+
+    def _fetch_routes(self, topics: object) -> Task[None]:
+        """Look where the topics' queues are; what cannot be told stays as it was."""
+        member = self.member
+        wanted = list(topics)  # type: ignore[call-overload]
+        outcomes = yield from together([asking(self._fetch(topic)) for topic in wanted])
+        is_changed = False
+        for topic, queues in zip(wanted, outcomes, strict=True):
+            if isinstance(queues, RmqError):
+                is_retry = topic == member.retry_topic
+                level = logging.DEBUG if is_retry else logging.WARNING
+                logger.log(level, "no route of topic %s: %s", topic, queues)
+            elif queues != member.topic_queues.get(topic):
+                is_changed = True
+                member.topic_queues[topic] = queues
+        if is_changed:
+            self.rebalances.soon()
+
+    def _fetch(self, topic: str) -> Ask:
+        return lambda done: self.member.network.fetch_queues(topic, done)
+
+    def _plan_timers(self) -> None:
+        member, config = self.member, self.member.config
+        plans: list[tuple[int, int, Callable[[], None]]] = [
+            (
+                config.poll_namesrv_interval_ms,
+                config.poll_namesrv_interval_ms,
+                lambda: spawn(self._fetch_routes(member.subscriptions), _ignored),
+            ),
+            (
+                config.heartbeat_broker_interval_ms,
+                config.heartbeat_broker_interval_ms,
+                lambda: self.heartbeat(_ignored),
+            ),
+            (
+                _FIRST_PERSIST_MS,
+                config.persist_consumer_offset_interval_ms,
+                self.persist_all,
+            ),
+            (
+                SAMPLE_INTERVAL_MS,
+                SAMPLE_INTERVAL_MS,
+                lambda: member.stats.sample(member.now_ms()),
+            ),
+        ]
+        if member.needs_lock:
+            lock_all = lambda: spawn(self.locks.lock_all(), _ignored)  # noqa: E731
+            plans.append((FIRST_RENEWAL_MS, RENEW_INTERVAL_MS, lock_all))
+        if not member.is_orderly:
+            timeout_ms = config.consume_timeout_ms
+            plans.append((timeout_ms, timeout_ms, self._sweep))
+        for first_ms, interval_ms, action in plans:
+            self._repeat(first_ms, interval_ms, action)
+
+    def _repeat(
+        self, delay_ms: int, interval_ms: int, action: Callable[[], None]
+    ) -> None:
+        """Do it again and again, until the end; a failure is logged."""
+
+        def run() -> None:
+            if self.is_closing:
+                return
+            self.member.later(interval_ms, run)
+            try:
+                action()
+            except Exception:
+                logger.exception("a periodic task failed, it goes on")
+
+        self.member.later(delay_ms, run)
+
+    def persist_all(self) -> None:
+        """Store the offsets of our queues; forget those of others."""
+        member = self.member
+        for queue in member.offsets.table.all():
+            if queue not in member.process_queues:
+                member.offsets.table.remove(queue)
+        member.offsets.persist(
+            [q for q, each in member.process_queues.items() if not each.dropped]
+        )
+
+    def pause(self) -> None:
+        """Pull nothing and rebalance nothing; what was pulled is consumed."""
+        self.member.is_paused = True
+
+    def resume(self) -> None:
+        """End a pause."""
+        self.member.is_paused = False
+        self.rebalances.soon()
+
+    def move(self, offsets: dict[MessageQueue, int]) -> None:
+        """Consume these queues from other offsets (reset, seek); others' are ignored.
+
+        What is being consumed ends without effect. Java pauses the whole consumer for
+        10 s around this; here a dropped queue cannot commit any more.
+        """
+        member = self.member
+        for queue, offset in offsets.items():
+            process_queue = member.process_queues.get(queue)
+            if process_queue is None:
+                continue
+            process_queue.dropped = True
+            process_queue.clear()
+            member.offsets.table.freeze(queue, offset)
+            self.rebalance.give_up(queue)
+        self.rebalances.soon()
+
+    def close(self, timeout_ms: int, done: Done[None]) -> None:
+        """Stop; `done` when nothing is left to do. Once."""
+        spawn(self._close(timeout_ms), done)
+
+    def _close(self, timeout_ms: int) -> Task[None]:
+        member = self.member
+        deadline_ms = member.now_ms() + timeout_ms
+        self.is_closing = True
+        self.rebalances.stop()
+        member.is_running = False
+        self.service.cancel()
+        while not self.service.is_idle and member.now_ms() < deadline_ms:
+            yield self._pause(_DRAIN_CHECK_MS)
+        if not self.service.is_idle:
+            logger.warning(
+                "closing after %d ms with a listener still at work: what it has will"
+                " be consumed again",
+                timeout_ms,
+            )
+        queues = [q for q, each in member.process_queues.items() if not each.dropped]
+        yield lambda done: member.offsets.persist_last(queues, done)
+        if member.needs_lock:
+            yield from self.locks.unlock_all()
+        try:
+            yield lambda done: member.network.unregister(
+                member.client_id, member.group, done
+            )
+        except RmqError as error:
+            logger.warning("brokers will notice later that we are gone: %s", error)
+        for process_queue in member.process_queues.values():
+            process_queue.dropped = True
+        member.process_queues.clear()
+
+
+def _ignored(outcome: object) -> None:
+    """What ended in the background; an error is tried again by the next turn."""
+    if isinstance(outcome, RmqError):
+        logger.warning("%s", outcome)

@@ -1,0 +1,120 @@
+"""Locks of queues at their brokers, for orderly consumption. Pure.
+
+A broker lends a queue for 60 s, we trust that for 30 s and renew it each 20 s. A queue
+that was dropped is not renewed, so that its next owner waits no longer than that.
+
+Source: RebalanceImpl#lock, #lockAll, #unlock, #unlockAll.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.tasks import asking, together
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.tasks import Ask, Task
+    from rmqcli.model import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+RENEW_INTERVAL_MS: Final = 20_000  # ProcessQueue.REBALANCE_LOCK_INTERVAL
+FIRST_RENEWAL_MS: Final = 1_000
+
+
+class QueueLocks:
+    """The locks of one member."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def lock(self, queues: Iterable[MessageQueue]) -> Task[set[MessageQueue]]:
+        """Ask for queues, one request a broker; those granted.
+
+        A broker that does not answer grants nothing.
+        """
+        granted: set[MessageQueue] = set()
+        by_broker = _by_broker(queues)
+        outcomes = yield from together(
+            [asking(self._ask(each)) for each in by_broker.values()]
+        )
+        for broker_name, outcome in zip(by_broker, outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                logger.info("no locks from %s: %s", broker_name, outcome)
+            else:
+                granted |= outcome.intersection(by_broker[broker_name])
+        self._mark(granted)
+        return granted
+
+    def lock_all(self) -> Task[None]:
+        """Renew the locks of all queues; what is not granted any more is not ours.
+
+        Without an answer the locks age, until they are not trusted.
+        """
+        live = self._live()
+        by_broker = _by_broker(live)
+        outcomes = yield from together(
+            [asking(self._ask(each)) for each in by_broker.values()]
+        )
+        for queues, outcome in zip(by_broker.values(), outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                logger.info("locks are not renewed: %s", outcome)
+                continue
+            self._mark(outcome.intersection(queues))
+            for queue in set(queues) - outcome:
+                process_queue = self._member.process_queues.get(queue)
+                if process_queue is not None:
+                    logger.warning("the lock of %s is lost", queue)
+                    process_queue.locked = False
+
+    def unlock(self, queue: MessageQueue) -> None:
+        """Give one back, without waiting for an answer."""
+        member = self._member
+        member.network.unlock(member.group, member.client_id, [queue])
+
+    def unlock_all(self) -> Task[None]:
+        """Give all back, with an answer from each broker."""
+        member = self._member
+        by_broker = _by_broker(member.process_queues)
+        yield from together(
+            [asking(self._give_back(queues)) for queues in by_broker.values()]
+        )
+        for process_queue in member.process_queues.values():
+            process_queue.locked = False
+
+    def _ask(self, queues: list[MessageQueue]) -> Ask:
+        member = self._member
+        return lambda done: member.network.lock(
+            member.group, member.client_id, queues, done
+        )
+
+    def _give_back(self, queues: list[MessageQueue]) -> Ask:
+        member = self._member
+        return lambda done: member.network.unlock(
+            member.group, member.client_id, queues, done
+        )
+
+    def _live(self) -> list[MessageQueue]:
+        queues = self._member.process_queues
+        return [queue for queue, each in queues.items() if not each.dropped]
+
+    def _mark(self, granted: Iterable[MessageQueue]) -> None:
+        now_ms = self._member.now_ms()
+        for queue in granted:
+            process_queue = self._member.process_queues.get(queue)
+            if process_queue is not None and not process_queue.dropped:
+                process_queue.locked = True
+                process_queue.last_lock_ms = now_ms
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return dict(found)

@@ -1,0 +1,213 @@
+"""Which queues are ours, and what it takes to get and to give them up.
+
+Decisions, where this is not what Java does:
+- All queues that are new ask for their offsets side by side, and for their locks one
+  request a broker: a start with many queues takes two round trips, not two a queue.
+- The heartbeat that tells a changed subscription is answered before the first pull
+  goes out (T30); Java 5.x waits 500 ms instead.
+- A queue that was dropped, could not be given up yet and is ours again begins anew as
+  soon as its work has ended (T14).
+- A topic that is not subscribed any more is given up like any other queue, with its
+  offset stored and its lock returned (T13).
+
+Source: RebalanceImpl, RebalancePushImpl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.allocate import sort_client_ids, sort_queues
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.pull_from_where import compute_pull_from_where
+from rmqcli.engine.pull_message import PullRequest
+from rmqcli.engine.tasks import together
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.queue_locks import QueueLocks
+    from rmqcli.engine.tasks import Ask, Task
+    from rmqcli.model import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+LOCK_FAILED_DELAY_MS: Final = 500
+UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
+
+
+class Rebalance:
+    """The queues of one member. `is_busy` says whether a listener works on a queue."""
+
+    def __init__(
+        self,
+        member: Member,
+        locks: QueueLocks,
+        *,
+        is_busy: Callable[[MessageQueue], bool],
+        pull: Callable[[PullRequest], None],
+        heartbeat: Ask,
+    ) -> None:
+        self._member = member
+        self._locks = locks
+        self._is_busy = is_busy
+        self._pull = pull
+        self._heartbeat = heartbeat
+
+    def run(self) -> Task[bool]:
+        """Rebalance all topics; whether everything is as it should be."""
+        member = self._member
+        if member.is_paused:
+            return False
+        is_balanced = True
+        for topic in list(member.subscriptions):
+            try:
+                done = yield from self._topic(topic)
+            except RmqError as error:
+                is_retry = topic == member.retry_topic
+                level = logging.DEBUG if is_retry else logging.WARNING
+                logger.log(level, "no rebalance of topic %s: %s", topic, error)
+                done = is_retry
+            is_balanced = is_balanced and done
+        for queue in list(member.process_queues):
+            if queue.topic not in member.subscriptions:
+                self.give_up(queue)
+        return is_balanced
+
+    def give_up(self, queue: MessageQueue) -> None:
+        """Drop a queue now, whatever its work is doing (removeProcessQueue)."""
+        process_queue = self._member.process_queues.pop(queue, None)
+        if process_queue is not None:
+            process_queue.dropped = True
+            self._release(queue, process_queue)
+
+    def _topic(self, topic: str) -> Task[bool]:
+        member = self._member
+        queues = member.topic_queues.get(topic)
+        if queues is None:
+            queues = yield lambda done: member.network.fetch_queues(topic, done)
+            member.topic_queues[topic] = queues
+        if member.is_broadcasting:
+            assigned = set(queues)
+        else:
+            cids: list[str] = yield lambda done: member.network.consumer_ids(
+                member.group, topic, done
+            )
+            assigned = set(
+                member.config.strategy.allocate(
+                    group=member.group,
+                    current_cid=member.client_id,
+                    queues=sort_queues(queues),
+                    cids=sort_client_ids(cids),
+                )
+            )
+        yield from self._update(topic, assigned)
+        working = {
+            queue
+            for queue, each in member.process_queues.items()
+            if queue.topic == topic and not each.dropped
+        }
+        return working == assigned
+
+    def _update(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
+        """updateProcessQueueTableInRebalance, then messageQueueChanged."""
+        member = self._member
+        is_changed = self._drop(topic, assigned)
+        missing = [q for q in assigned if q not in member.process_queues]
+        if missing and member.needs_lock:
+            granted = yield from self._locks.lock(missing)
+            if len(granted) < len(missing):
+                member.later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
+            missing = [queue for queue in missing if queue in granted]
+        requests = yield from self._begin(sorted(missing))
+        if is_changed or requests:
+            yield from self._changed(topic)
+        for request in requests:
+            self._pull(request)
+
+    def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
+        """Give up what is not ours, or was forgotten by its pull."""
+        member = self._member
+        is_changed = False
+        for queue, process_queue in list(member.process_queues.items()):
+            if queue.topic != topic:
+                continue
+            is_lost = queue not in assigned
+            if not is_lost and not process_queue.dropped:
+                if not process_queue.is_pull_expired(member.now_ms()):
+                    continue
+                logger.error("the pull of %s was lost: it begins anew", queue)
+            process_queue.dropped = True
+            if self._release(queue, process_queue):
+                del member.process_queues[queue]
+                is_changed = True
+        return is_changed
+
+    def _release(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
+    ) -> bool:
+        """removeUnnecessaryMessageQueue of 5.2; False while a listener holds it."""
+        member = self._member
+        member.offsets.persist([queue])
+        if member.needs_lock:
+            held_ms = member.now_ms() - process_queue.last_lock_ms
+            if self._is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
+                process_queue.try_unlock_times += 1
+                return False
+            process_queue.locked = False
+            self._locks.unlock(queue)
+        member.offsets.table.remove(queue)
+        return True
+
+    def _begin(self, queues: list[MessageQueue]) -> Task[list[PullRequest]]:
+        """Make the ProcessQueues of queues whose first offset can be known."""
+        member = self._member
+        offsets = yield from together([self._first_offset(queue) for queue in queues])
+        requests = []
+        for queue, offset in zip(queues, offsets, strict=True):
+            if isinstance(offset, RmqError):
+                logger.warning("no offset to begin %s at: %s", queue, offset)
+            elif queue not in member.process_queues and member.is_running:
+                process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
+                member.process_queues[queue] = process_queue
+                requests.append(PullRequest(queue, process_queue, offset))
+        return requests
+
+    def _first_offset(self, queue: MessageQueue) -> Task[int]:
+        self._member.offsets.table.remove(queue)
+        return (yield from compute_pull_from_where(self._member, queue))
+
+    def _changed(self, topic: str) -> Task[None]:
+        """messageQueueChanged: a new version of the subscription, and shared limits."""
+        member = self._member
+        subscription = member.subscriptions.get(topic)
+        if subscription is not None:
+            member.subscriptions[topic] = dataclasses.replace(
+                subscription, sub_version=member.clock.epoch_ms()
+            )
+        share_limits(member)
+        try:
+            yield self._heartbeat
+        except RmqError as error:
+            logger.warning("no broker knows of the new queues yet: %s", error)
+
+
+def share_limits(member: Member) -> None:
+    """Divide a topic's limits by all queues there are, as Java does (T4)."""
+    count = len(member.process_queues)
+    if not count:
+        return
+    config = member.config
+    if config.pull_threshold_for_topic is not None:
+        member.pull_threshold_for_queue = max(
+            1, config.pull_threshold_for_topic // count
+        )
+    if config.pull_threshold_size_for_topic_mib is not None:
+        member.pull_threshold_size_for_queue_mib = max(
+            1, config.pull_threshold_size_for_topic_mib // count
+        )

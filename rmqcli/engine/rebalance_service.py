@@ -1,0 +1,92 @@
+"""When a member rebalances: soon after something changed, else each 20 s.
+
+One run at a time; wishes during a run become one more. Two runs are a second apart, so
+that a storm of members coming and going costs little; while something is not as it
+should be the next run comes after that second (5.2).
+
+Source: RebalanceService.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.engine.tasks import spawn
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.rebalance import Rebalance
+
+logger = logging.getLogger(__name__)
+
+MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
+
+
+class RebalanceService:
+    """Runs `rebalance` from `start` until `stop`."""
+
+    def __init__(self, member: Member, rebalance: Rebalance) -> None:
+        self._member = member
+        self._rebalance = rebalance
+        self._is_running = False
+        self._is_wanted = False
+        self._is_stopped = True
+        self._started_ms: int | None = None
+        #: the plan that counts; older ones on the agenda do nothing
+        self._plan = 0
+        self.runs = 0
+
+    def start(self) -> None:
+        """Run now, and from now on."""
+        self._is_stopped = False
+        self.soon()
+
+    def stop(self) -> None:
+        """Begin no more runs."""
+        self._is_stopped = True
+
+    def soon(self) -> None:
+        """Run as soon as may be."""
+        if self._is_stopped:
+            return
+        if self._is_running:
+            self._is_wanted = True
+            return
+        started_ms, now_ms = self._started_ms, self._member.now_ms()
+        if started_ms is None or now_ms - started_ms >= MIN_INTERVAL_MS:
+            self._run()
+        else:
+            self._run_in(started_ms + MIN_INTERVAL_MS - now_ms)
+
+    def _run_in(self, delay_ms: int) -> None:
+        self._plan += 1
+        plan = self._plan
+
+        def run() -> None:
+            if plan == self._plan and not self._is_stopped and not self._is_running:
+                self._run()
+
+        self._member.later(delay_ms, run)
+
+    def _run(self) -> None:
+        self._plan += 1
+        self._is_running = True
+        self._is_wanted = False
+        self._started_ms = self._member.now_ms()
+        self.runs += 1
+        spawn(self._rebalance.run(), self._ran)
+
+    def _ran(self, is_balanced: bool | RmqError) -> None:
+        self._is_running = False
+        if self._is_stopped:
+            return
+        if isinstance(is_balanced, RmqError):
+            logger.warning("rebalance failed: %s", is_balanced)
+        if self._is_wanted:
+            self.soon()
+        elif is_balanced is True:
+            self._run_in(self._member.config.rebalance_interval_ms)
+        else:
+            self._run_in(MIN_INTERVAL_MS)

@@ -1,0 +1,98 @@
+"""Counts by topic, and rates over the last minute, as Java's clients report them.
+
+Source: ConsumerStatsManager, StatsItem (snapshots each 10 s, seven of them a minute).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from rmqcli.wire.bodies_consumer import ConsumeStatus
+
+SAMPLE_INTERVAL_MS: Final = 10_000
+_SAMPLES_A_MINUTE: Final = 7
+_SAMPLES_AN_HOUR: Final = 361
+
+
+class TopicStats:
+    """Running totals of one topic; `sample` makes them rates."""
+
+    __slots__ = (
+        "_samples",
+        "consume_failed",
+        "consume_ok",
+        "consume_rt_ms",
+        "pull_rt_ms",
+        "pulled",
+        "pulls",
+    )
+
+    def __init__(self) -> None:
+        self.pulls = 0
+        self.pull_rt_ms = 0
+        self.pulled = 0
+        self.consume_ok = 0
+        self.consume_failed = 0
+        self.consume_rt_ms = 0
+        self._samples: deque[tuple[int, ...]] = deque(maxlen=_SAMPLES_AN_HOUR)
+
+    def _totals(self, now_ms: int) -> tuple[int, ...]:
+        return (
+            now_ms,
+            self.pulls,
+            self.pull_rt_ms,
+            self.pulled,
+            self.consume_ok,
+            self.consume_failed,
+            self.consume_rt_ms,
+        )
+
+    def sample(self, now_ms: int) -> None:
+        """Remember the totals; to be called each SAMPLE_INTERVAL_MS."""
+        self._samples.append(self._totals(now_ms))
+
+    def status(self, now_ms: int) -> ConsumeStatus:
+        """Rates of the last minute; 0 where nothing happened."""
+        latest = self._totals(now_ms)
+        minute = self._since(_SAMPLES_A_MINUTE, latest)
+        seconds = max(minute[0], 1) / 1000
+        consumed = minute[4] + minute[5]
+        hour = self._since(_SAMPLES_AN_HOUR, latest)
+        return ConsumeStatus(
+            pull_rt=minute[2] / minute[1] if minute[1] else 0.0,
+            pull_tps=minute[3] / seconds,
+            consume_rt=minute[6] / consumed if consumed else 0.0,
+            consume_ok_tps=minute[4] / seconds,
+            consume_failed_tps=minute[5] / seconds,
+            consume_failed_msgs=hour[5],
+        )
+
+    def _since(self, count: int, latest: tuple[int, ...]) -> tuple[int, ...]:
+        samples = self._samples
+        if not samples:
+            return latest
+        first = samples[max(0, len(samples) - count)]
+        return tuple(new - old for new, old in zip(latest, first, strict=True))
+
+
+class ConsumerStats:
+    """The topics' counts, and how often flow control held a pull back."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicStats] = {}
+        self.flow_control_times = 0
+        self.span_flow_control_times = 0
+        self.retries = 0
+
+    def of(self, topic: str) -> TopicStats:
+        """The topic's, made when there is none."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicStats()
+        return found
+
+    def sample(self, now_ms: int) -> None:
+        """Sample all topics."""
+        for each in self.topics.values():
+            each.sample(now_ms)
