@@ -1,0 +1,361 @@
+"""A queue's messages between their pull and their end.
+
+Java keeps each message in a TreeMap. Here a pull's messages stay together as a run, and
+a SortedDict knows the runs by their first offsets: what is paid for once a message
+there is paid for once a pull. What can be observed is the same, operation by operation.
+
+Only the engine's thread calls it; consume threads read `dropped`, `locked` and
+`is_lock_expired`.
+
+Decisions:
+- `locked` from birth (4.9.5): it is made after the lock was granted (T7).
+- `commit` of nothing is None, not an exception (T24).
+- Sizes are of bodies as they are held in memory, which is as they were sent: Java
+  inflates them first.
+
+Source: ProcessQueue.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from sortedcontainers import SortedDict
+
+from rmqcli.wire.bodies_consumer import ProcessQueueInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.now import Now
+
+PULL_MAX_IDLE_MS: Final = 120_000  # PULL_MAX_IDLE_TIME
+LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
+_MIB: Final = 1024 * 1024
+
+
+class CachedMessage(Protocol):
+    """What a ProcessQueue has to know of a message."""
+
+    queue_offset: int
+    body_bytes: int
+
+
+M = TypeVar("M", bound=CachedMessage)
+
+
+class _Run(Generic[M]):
+    """Messages with ascending offsets; `gone` marks those taken out of the middle."""
+
+    __slots__ = ("gone", "head", "left", "messages", "tail")
+
+    def __init__(self, messages: Sequence[M]) -> None:
+        self.messages = messages
+        self.left = len(messages)
+        self.gone: bytearray | None = None
+        #: the first and the last that are there
+        self.head = 0
+        self.tail = len(messages) - 1
+
+    @property
+    def first(self) -> int:
+        return self.messages[self.head].queue_offset
+
+    @property
+    def last(self) -> int:
+        return self.messages[self.tail].queue_offset
+
+    def index_of(self, offset: int) -> int | None:
+        """Where the message with that offset is; None when it is not there."""
+        messages = self.messages
+        index = offset - messages[0].queue_offset
+        if not 0 <= index < len(messages) or messages[index].queue_offset != offset:
+            index = bisect_left(messages, offset, key=_offset_of)
+            if index == len(messages) or messages[index].queue_offset != offset:
+                return None
+        if index < self.head or index > self.tail:
+            return None
+        return None if self.gone is not None and self.gone[index] else index
+
+    def take_out(self, index: int) -> None:
+        """Take one out."""
+        self.left -= 1
+        if not self.left:
+            return
+        gone = self.gone
+        if gone is None:
+            gone = self.gone = bytearray(len(self.messages))
+        gone[index] = 1
+        while gone[self.head]:
+            self.head += 1
+        while gone[self.tail]:
+            self.tail -= 1
+
+    def all(self) -> list[M]:
+        """Those that are there, in order."""
+        found = self.messages[self.head : self.tail + 1]
+        if self.gone is None:
+            return list(found)
+        return [m for m, gone in zip(found, self.gone[self.head :]) if not gone]  # noqa: B905
+
+
+def _offset_of(message: CachedMessage) -> int:
+    return message.queue_offset
+
+
+class ProcessQueue(Generic[M]):
+    """The snapshot of one queue, from its assignment until it is dropped.
+
+    Counts and sizes include messages that are being consumed. Times are monotonic ms.
+    """
+
+    def __init__(self, now_ms: int) -> None:
+        self._runs: SortedDict[int, _Run[M]] = SortedDict()
+        #: orderly: taken and not committed, by offset
+        self._taken: dict[int, M] = {}
+        self.dropped = False
+        self.locked = True
+        self.consuming = False
+        self.msg_count = 0
+        self.msg_size_bytes = 0
+        self.msg_acc_cnt = 0
+        self.queue_offset_max = 0
+        self.try_unlock_times = 0
+        self.last_pull_ms = now_ms
+        self.last_consume_ms = now_ms
+        self.last_lock_ms = now_ms
+
+    def put_message(
+        self, messages: Sequence[M], *, max_offset: int | None = None
+    ) -> bool:
+        """Add what was pulled; whether an orderly queue is to be begun.
+
+        A message whose offset is there already replaces that one and counts nothing.
+        `max_offset` is the queue's, None when unknown.
+        """
+        if messages:
+            self._add(messages)
+        begins = bool(self._runs) and not self.consuming
+        if begins:
+            self.consuming = True
+        if messages and max_offset is not None:
+            behind = max_offset - messages[-1].queue_offset
+            if behind > 0:
+                self.msg_acc_cnt = behind
+        return begins
+
+    def _add(self, messages: Sequence[M]) -> None:
+        if self._is_beyond(messages):
+            self._runs[messages[0].queue_offset] = _Run(messages)
+            self.msg_count += len(messages)
+            self.msg_size_bytes += sum([m.body_bytes for m in messages])
+            self.queue_offset_max = messages[-1].queue_offset
+            return
+        for message in messages:
+            offset = message.queue_offset
+            if self._replace(message):
+                continue
+            self._insert([message])
+            self.msg_count += 1
+            self.msg_size_bytes += message.body_bytes
+            self.queue_offset_max = offset
+
+    def _replace(self, message: M) -> bool:
+        """Put it in the place of the one with its offset, if there is one."""
+        run, index = self._find(message.queue_offset)
+        if run is None or index is None:
+            return False
+        run.messages = [*run.messages[:index], message, *run.messages[index + 1 :]]
+        return True
+
+    def _is_beyond(self, messages: Sequence[M]) -> bool:
+        """Whether they ascend, and begin behind everything that is here."""
+        first, count = messages[0].queue_offset, len(messages)
+        runs = self._runs
+        if runs and first <= runs.peekitem(-1)[1].last:
+            return False
+        offsets = [m.queue_offset for m in messages]
+        return offsets == list(range(first, first + count)) or all(
+            before < after
+            for before, after in itertools.pairwise(offsets)
+        )
+
+    def _find(self, offset: int) -> tuple[_Run[M] | None, int | None]:
+        """The run around an offset, and the place in it of its message."""
+        runs = self._runs
+        at = runs.bisect_right(offset) - 1
+        if at < 0:
+            return None, None
+        run = runs.peekitem(at)[1]
+        return run, run.index_of(offset)
+
+    def _insert(self, messages: list[M]) -> None:
+        """Put ascending messages in, where none of them is; counts nothing."""
+        first, last = messages[0].queue_offset, messages[-1].queue_offset
+        runs = self._runs
+        at = max(0, runs.bisect_right(first) - 1)
+        crossing = []
+        while at < len(runs):
+            key, run = runs.peekitem(at)
+            if key > last:
+                break
+            if run.last > first:
+                crossing.append(key)
+            at += 1
+        for key in crossing:
+            messages = sorted([*messages, *runs.pop(key).all()], key=_offset_of)
+        runs[messages[0].queue_offset] = _Run(messages)
+
+    def remove_message(self, messages: Sequence[M], now_ms: int) -> int | None:
+        """Take out what was consumed; the next offset to commit.
+
+        That is the lowest that is left, or the one behind the highest there was. None
+        when there was nothing.
+        """
+        self.last_consume_ms = now_ms
+        runs = self._runs
+        if not runs:
+            return None
+        run = runs.get(messages[0].queue_offset) if messages else None
+        if run is not None and run.messages is messages and run.gone is None:
+            del runs[messages[0].queue_offset]
+            self.msg_count -= len(messages)
+            self.msg_size_bytes -= sum([m.body_bytes for m in messages])
+        else:
+            self._remove_each(messages)
+        if not self.msg_count:
+            self.msg_size_bytes = 0
+        if not runs:
+            return self.queue_offset_max + 1
+        lowest: int = runs.peekitem(0)[1].first
+        return lowest
+
+    def _remove_each(self, messages: Iterable[M]) -> None:
+        runs = self._runs
+        run: _Run[M] | None = None
+        key = 0
+        for message in messages:
+            offset = message.queue_offset
+            index = None if run is None else run.index_of(offset)
+            if index is None:
+                at = runs.bisect_right(offset) - 1
+                if at < 0:
+                    continue
+                key, run = runs.peekitem(at)
+                index = run.index_of(offset)
+                if index is None:
+                    run = None
+                    continue
+            assert run is not None  # noqa: S101  # found above
+            run.take_out(index)
+            if not run.left:
+                del runs[key]
+                run = None
+            self.msg_count -= 1
+            self.msg_size_bytes -= message.body_bytes
+
+    def max_span(self) -> int:
+        """From the lowest cached offset to the highest; taken ones do not count."""
+        runs = self._runs
+        if not runs:
+            return 0
+        span: int = runs.peekitem(-1)[1].last - runs.peekitem(0)[1].first
+        return span
+
+    def take_messages(self, count: int, now_ms: int) -> list[M]:
+        """Take up to `count` of the lowest, in order; none ends the consuming."""
+        self.last_consume_ms = now_ms
+        taken: list[M] = []
+        runs = self._runs
+        while runs and len(taken) < count:
+            messages = runs.popitem(0)[1].all()
+            room = count - len(taken)
+            taken += messages[:room]
+            if len(messages) > room:
+                rest = messages[room:]
+                runs[rest[0].queue_offset] = _Run(rest)
+        if taken:
+            self._taken.update((m.queue_offset, m) for m in taken)
+        else:
+            self.consuming = False
+        return taken
+
+    def commit(self) -> int | None:
+        """End what was taken; the offset behind the highest of it, None for nothing."""
+        taken = self._taken
+        if not taken:
+            return None
+        offset = max(taken) + 1
+        self.msg_count -= len(taken)
+        self.msg_size_bytes -= sum([m.body_bytes for m in taken.values()])
+        if not self.msg_count:
+            self.msg_size_bytes = 0
+        self._taken = {}
+        return offset
+
+    def rollback(self) -> None:
+        """Put everything that was taken back."""
+        self.make_message_to_consume_again(list(self._taken.values()))
+
+    def make_message_to_consume_again(self, messages: Sequence[M]) -> None:
+        """Put these back; they are consumed first, in their order."""
+        back = []
+        for message in messages:
+            self._taken.pop(message.queue_offset, None)
+            if not self._replace(message):
+                back.append(message)
+        if back:
+            self._insert(sorted(back, key=_offset_of))
+
+    def has_temp_message(self) -> bool:
+        """Whether anything waits to be consumed."""
+        return bool(self._runs)
+
+    def contains(self, message: M) -> bool:
+        """Whether the message's offset is cached and not taken."""
+        return self._find(message.queue_offset)[1] is not None
+
+    def first(self) -> M | None:
+        """The cached message with the lowest offset."""
+        if not self._runs:
+            return None
+        run = self._runs.peekitem(0)[1]
+        message: M = run.messages[run.head]
+        return message
+
+    def clear(self) -> None:
+        """Forget all messages; the flags stay."""
+        self._runs.clear()
+        self._taken = {}
+        self.msg_count = self.msg_size_bytes = self.queue_offset_max = 0
+
+    def is_pull_expired(self, now_ms: int) -> bool:
+        """Whether its pull was forgotten: not even tried for two minutes."""
+        return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
+
+    def is_lock_expired(self, now_ms: int) -> bool:
+        """Whether the broker's lock is too old to be trusted."""
+        return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
+
+    def fill_info(self, *, commit_offset: int, now: Now) -> ProcessQueueInfo:
+        """What is told of it to brokers; times in epoch ms."""
+        behind_ms = now.epoch_ms - now.monotonic_ms
+        runs, taken = self._runs, self._taken
+        return ProcessQueueInfo(
+            commit_offset=commit_offset,
+            cached_msg_min_offset=runs.peekitem(0)[1].first if runs else 0,
+            cached_msg_max_offset=runs.peekitem(-1)[1].last if runs else 0,
+            cached_msg_count=sum(run.left for run in runs.values()),
+            cached_msg_size_in_mib=self.msg_size_bytes // _MIB,
+            transaction_msg_min_offset=min(taken, default=0),
+            transaction_msg_max_offset=max(taken, default=0),
+            transaction_msg_count=len(taken),
+            locked=self.locked,
+            try_unlock_times=self.try_unlock_times,
+            last_lock_timestamp=self.last_lock_ms + behind_ms,
+            droped=self.dropped,
+            last_pull_timestamp=self.last_pull_ms + behind_ms,
+            last_consume_timestamp=self.last_consume_ms + behind_ms,
+        )
