@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume_request import ConcurrentOutcome, Failed
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
@@ -60,7 +60,7 @@ class ConsumeMessageConcurrentlyService:
         queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
         messages: list[Pulled],
-        dispatch: bool,  # noqa: FBT001  # as the orderly one is called
+        dispatch: bool,  # as the orderly one is called
     ) -> None:
         """Hand out what was put into the ProcessQueue; `dispatch` does not matter."""
         del dispatch
@@ -104,7 +104,7 @@ class ConsumeMessageConcurrentlyService:
         if self._member.is_broadcasting:
             logger.warning("%d messages of %s failed, for good", len(failed), queue)
             return done
-        unreadable = [
+        unreadable: list[Pulled] = [
             each.message
             for each in failed
             if isinstance(each.message, UndecodableMessage)
@@ -123,7 +123,7 @@ class ConsumeMessageConcurrentlyService:
         self,
         queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
-        message: Pulled,
+        message: Message | MessageItem,
         delay_level: int,
     ) -> None:
         def sent(error: RmqError | None) -> None:

@@ -46,7 +46,7 @@ _LOCK_REFUSED_DELAY_MS: Final = 3_000
 
 
 class ConsumeMessageOrderlyService:
-    """Hands out one queue's messages in their order, and settles what became of them."""
+    """Hands out a queue's messages in their order, and settles what became of them."""
 
     def __init__(self, member: Member, locks: QueueLocks) -> None:
         self._member = member
@@ -69,7 +69,7 @@ class ConsumeMessageOrderlyService:
         queue: MessageQueue,
         process_queue: ProcessQueue[Pulled],
         messages: list[Pulled],
-        dispatch: bool,  # noqa: FBT001  # what putMessage returned
+        dispatch: bool,  # what putMessage returned
     ) -> None:
         """Begin on a queue, unless that has begun: `dispatch` says so."""
         del messages

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqcli.engine.listener import ConsumeOrderlyStatus
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmqcli.engine.listener import ConsumeOrderlyStatus
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue

@@ -65,7 +65,7 @@ class Member:
         self.topic_queues: dict[str, list[MessageQueue]] = {}
         self.is_running = False
         self.is_paused = False
-        #: what a topic's limit made of the settings; they may change with each rebalance
+        #: what a topic's limit made of the settings; changed by rebalances
         self.pull_threshold_for_queue = config.pull_threshold_for_queue
         self.pull_threshold_size_for_queue_mib = (
             config.pull_threshold_size_for_queue_mib
@@ -92,7 +92,7 @@ class Member:
 
     @property
     def needs_lock(self) -> bool:
-        """Whether a queue is consumed only while a broker has it locked for us (V24)."""
+        """Whether queues are consumed under a broker's lock only (V24)."""
         return self.is_orderly and not self.is_broadcasting
 
     def now(self) -> Now:

@@ -178,8 +178,7 @@ class ProcessQueue(Generic[M]):
             return False
         offsets = [m.queue_offset for m in messages]
         return offsets == list(range(first, first + count)) or all(
-            before < after
-            for before, after in itertools.pairwise(offsets)
+            before < after for before, after in itertools.pairwise(offsets)
         )
 
     def _find(self, offset: int) -> tuple[_Run[M] | None, int | None]:

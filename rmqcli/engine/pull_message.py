@@ -301,7 +301,7 @@ class PullMessageService:
 
     def _refuse(self, request: PullRequest, answer: PullAnswer) -> None:
         logger.error(
-            "broker says what cannot be of %s at %d: %s, next %d, %d bytes; asked again",
+            "broker says what cannot be of %s at %d: %s, next %d, %d bytes; again",
             request.message_queue,
             request.next_offset,
             answer.status.name,

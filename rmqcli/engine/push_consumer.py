@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
     from rmqcli.now import Now
+    from rmqcli.wire.subscription import SubscriptionData
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +105,7 @@ class PushConsumer:
         yield from self._fetch_routes(member.subscriptions)
         for subscription in list(member.subscriptions.values()):
             if subscription.expression_type not in (None, TAG):
-                yield lambda done, each=subscription: member.network.check_subscription(
-                    member.client_id, member.group, each, done
-                )
+                yield self._check(subscription)
         yield from self._first_heartbeat()
         if self.is_closing:
             return
@@ -114,6 +113,12 @@ class PushConsumer:
         self.rebalances.start()
         if not member.is_broadcasting:
             spawn(self._find_retry_route(), _ignored)
+
+    def _check(self, subscription: SubscriptionData) -> Ask:
+        member = self.member
+        return lambda done: member.network.check_subscription(
+            member.client_id, member.group, subscription, done
+        )
 
     def _first_heartbeat(self) -> Task[None]:
         """Until one broker knows us."""

@@ -51,7 +51,7 @@ class Replay:
     """
 
     def __init__(self):
-        self.queue = ProcessQueue(0)
+        self.queue: ProcessQueue[Cached] = ProcessQueue(0)
         self.known = {}
 
     def put(self, op):
@@ -115,7 +115,7 @@ def offsets_of(messages):
 
 
 def filled(*offsets, body_bytes=1):
-    queue = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
     queue.put_message([Cached(each, body_bytes) for each in offsets])
     return queue
 
@@ -136,7 +136,7 @@ def test_nothing_removed_is_the_lowest():
 
 def test_only_the_first_put_begins():
     """S4-19: `consuming` stays until a take finds nothing."""
-    queue = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.put_message([]) is False
     assert queue.put_message([Cached(1)]) is True
     assert queue.put_message([Cached(2)]) is False
@@ -178,7 +178,7 @@ def test_span_does_not_count_what_was_taken():
 
 
 def test_limits_are_exceeded_and_not_reached():
-    queue = ProcessQueue(1_000)
+    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     assert not queue.is_pull_expired(121_000)
     assert queue.is_pull_expired(121_001)
     assert not queue.is_lock_expired(31_000)
@@ -196,7 +196,7 @@ def test_clear_leaves_the_flags():
 
 
 def test_times_are_told_as_epoch():
-    queue = ProcessQueue(1_000)
+    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.last_pull_ms = 3_000
     info = queue.fill_info(commit_offset=7, now=Now(5_000, 1_700_000_005_000))
     assert info.commit_offset == 7
@@ -208,7 +208,8 @@ def test_times_are_told_as_epoch():
 @given(st.data())
 def test_it_is_a_sorted_map_of_messages(data):
     """Any puts and removes, runs and overlaps: as one dict would."""
-    queue, model = ProcessQueue(0), {}
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    model: dict[int, Cached] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         if data.draw(st.booleans()):
             first = data.draw(st.integers(0, 30))
@@ -236,7 +237,10 @@ def test_it_is_a_sorted_map_of_messages(data):
 @given(st.data())
 def test_taking_returning_and_committing_keep_the_order(data):
     """Orderly: what is taken is always the lowest; nothing is lost or counted twice."""
-    queue, waiting, taken, at = ProcessQueue(0), [], [], 0
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    waiting: list[int] = []
+    taken: list[int] = []
+    at = 0
     for _ in range(data.draw(st.integers(1, 15))):
         match data.draw(st.integers(0, 4)):
             case 0:

@@ -1,0 +1,106 @@
+"""Checks a consumer's settings before anything is sent.
+
+Source: DefaultMQPushConsumerImpl#checkConfig, Validators, TopicValidator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.wire.subscription import SubscriptionData
+
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"  # MixAll.DEFAULT_CONSUMER_GROUP
+_GROUP_LENGTH_MAX: Final = 255
+_TOPIC_LENGTH_MAX: Final = 127
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_CLIENT_PART: Final = re.compile(r"[^\s@]+")
+
+#: Setting -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "consume_threads": (1, 1_000),
+    "consume_concurrently_max_span": (1, 65_535),
+    "pull_threshold_for_queue": (1, 65_535),
+    "pull_threshold_size_for_queue_mib": (1, 1_024),
+    "pull_threshold_for_topic": (1, 6_553_500),
+    "pull_threshold_size_for_topic_mib": (1, 102_400),
+    "pull_interval_ms": (0, 65_535),
+    "pull_batch_size": (1, 1_024),
+    "consume_message_batch_max_size": (1, 1_024),
+    # Java does not look at these.
+    "consume_timestamp_ms": (0, 253_402_300_799_999),  # the last ms of the year 9999
+    "max_reconsume_times": (0, 2**31 - 1),
+    "suspend_current_queue_time_ms": (10, 30_000),
+    "consume_timeout_ms": (1, 24 * 60 * 60 * 1_000),
+    "await_termination_ms": (0, 60 * 60 * 1_000),
+    "pull_time_delay_when_exception_ms": (10, 60_000),
+    "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
+    "heartbeat_broker_interval_ms": (100, 100_000),  # a broker forgets us after 120 s
+    "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
+    "rebalance_interval_ms": (100, 10 * 60 * 1_000),
+    "cached_bytes_max": (1, 2**63 - 1),
+}
+
+
+def check_config(
+    group: str,
+    subscriptions: Mapping[str, SubscriptionData],
+    config: ConsumerConfig,
+) -> None:
+    """Raise ConfigError for the first thing that cannot be."""
+    check_group(group)
+    for topic in subscriptions:
+        check_topic(topic)
+    for name, (low, high) in _RANGES.items():
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{name} is {value}; it must be {low} to {high}")
+    for name in ("client_ip", "instance_name", "unit_name"):
+        text = getattr(config, name)
+        if text is not None and not _CLIENT_PART.fullmatch(text):
+            raise ConfigError(
+                f"{name} is {text!r}; it must have no blanks and no '@', and not be"
+                " empty: it is part of the client id"
+            )
+
+
+def check_group(group: str) -> None:
+    """Raise ConfigError for a name that brokers do not take, or that nobody means."""
+    if not group.strip():
+        raise ConfigError("the consumer group's name is empty")
+    if len(group) > _GROUP_LENGTH_MAX:
+        raise ConfigError(
+            f"the consumer group's name has {len(group)} characters, more than"
+            f" {_GROUP_LENGTH_MAX}"
+        )
+    if not _NAME.fullmatch(group):
+        raise ConfigError(
+            f"consumer group {group!r} has characters that are not allowed",
+            hint="letters, digits and % | _ - are",
+        )
+    if group == DEFAULT_CONSUMER_GROUP:
+        raise ConfigError(
+            f"{DEFAULT_CONSUMER_GROUP} is the name of no group",
+            hint="choose a name of your own",
+        )
+
+
+def check_topic(topic: str) -> None:
+    """Raise ConfigError for a name that no topic has."""
+    if not topic.strip():
+        raise ConfigError("a topic's name is empty")
+    if len(topic) > _TOPIC_LENGTH_MAX:
+        raise ConfigError(
+            f"a topic's name has {len(topic)} characters, more than {_TOPIC_LENGTH_MAX}"
+        )
+    if not _NAME.fullmatch(topic):
+        raise ConfigError(
+            f"topic {topic!r} has characters that are not allowed",
+            hint="letters, digits and % | _ - are",
+        )

@@ -1,0 +1,77 @@
+"""A consumer's settings, as RocketMQ names them and with its defaults.
+
+Every change is a new value: `dataclasses.replace`. What may be set is checked by
+`checks.check_config`, before anything is sent.
+
+Source: DefaultMQPushConsumer and ClientConfig.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from rmqcli.engine.allocate import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueStrategy,
+)
+
+
+class MessageModel(enum.Enum):
+    """Who gets a message: one member of the group, or every one."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class ConsumeFromWhere(enum.Enum):
+    """Where a group begins in a queue that it never consumed."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Settings of one consumer. None: not limited, or chosen at the start.
+
+    `consume_timestamp_ms` is epoch ms (None: half an hour before the start).
+    `max_reconsume_times` None is 16, and without limit where messages are consumed in
+    order. `cached_bytes_max` bounds what all queues together hold, and
+    `await_termination_ms` how long `close` waits for listeners: both are ours.
+    `like_4_6_offset_illegal` leaves a queue alone for 10 s when a broker corrects its
+    offset, as clients before 5.2 do.
+    """
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    consume_timestamp_ms: int | None = None
+    strategy: AllocateMessageQueueStrategy = field(
+        default_factory=AllocateMessageQueueAveragely
+    )
+    consume_threads: int = 20
+    consume_concurrently_max_span: int = 2_000
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_size_for_queue_mib: int = 100
+    pull_threshold_for_topic: int | None = None
+    pull_threshold_size_for_topic_mib: int | None = None
+    pull_interval_ms: int = 0
+    pull_batch_size: int = 32
+    consume_message_batch_max_size: int = 1
+    post_subscription_when_pull: bool = False
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    suspend_current_queue_time_ms: int = 1_000
+    consume_timeout_ms: int = 15 * 60 * 1_000
+    await_termination_ms: int = 10_000
+    pull_time_delay_when_exception_ms: int = 1_000
+    poll_namesrv_interval_ms: int = 30_000
+    heartbeat_broker_interval_ms: int = 30_000
+    persist_consumer_offset_interval_ms: int = 5_000
+    rebalance_interval_ms: int = 20_000
+    client_ip: str | None = None
+    instance_name: str | None = None
+    unit_name: str | None = None
+    cached_bytes_max: int | None = None
+    like_4_6_offset_illegal: bool = False

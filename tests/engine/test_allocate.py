@@ -1,0 +1,199 @@
+"""Queues are shared out as Java's own strategies share them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.engine.allocate import (
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueByConfig,
+    sort_client_ids,
+    sort_queues,
+    strategy_named,
+)
+from rmqcli.engine.allocate_hash import (
+    AllocateMessageQueueConsistentHash,
+    md5_hash,
+    queue_key,
+)
+from rmqcli.engine.allocate_room import (
+    AllocateMachineRoomNearby,
+    AllocateMessageQueueByMachineRoom,
+)
+from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
+from tests import golden_vectors
+
+VECTORS = golden_vectors.load("allocation")
+STRANGER = "10.99.99.99@1#1"
+
+
+def queues_of(rows):
+    return [MessageQueue(*row) for row in rows or []]
+
+
+def room_of_queue(queue):
+    return queue.broker_name.partition("-")[0]
+
+
+def room_of_client(cid):
+    return cid.partition("-")[0]
+
+
+def strategy_of(vector):
+    name, settings = vector["strategy"], vector["settings"]
+    if name == "MACHINE_ROOM":
+        return AllocateMessageQueueByMachineRoom(
+            settings["rooms"], like_4_6=vector["rocketmq"] == "4.6.0"
+        )
+    if name == "CONFIG":
+        return AllocateMessageQueueByConfig(queues_of(settings["configured"]))
+    if name == "CONSISTENT_HASH":
+        count = settings.get("virtual_nodes", 10)
+        return AllocateMessageQueueConsistentHash(count)
+    if name.startswith("MACHINE_ROOM_NEARBY-"):
+        return AllocateMachineRoomNearby(
+            strategy_named(name.removeprefix("MACHINE_ROOM_NEARBY-")),
+            room_of_queue=room_of_queue,
+            room_of_client=room_of_client,
+        )
+    return strategy_named(name)
+
+
+def allocate(strategy, cid, queues, cids):
+    return strategy.allocate(group="g", current_cid=cid, queues=queues, cids=cids)
+
+
+def id_of(vector):
+    return f"{vector['strategy']}-{vector['rocketmq']}-{vector.get('case', '')}"
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if "expected" in v], ids=id_of)
+def test_every_member_gets_what_java_gives_it(vector):
+    strategy, queues = strategy_of(vector), queues_of(vector["queues"])
+    assert strategy.name == vector["strategy"]
+    for cid, expected in vector["expected"].items():
+        found = allocate(strategy, cid, queues, vector["clients"])
+        assert found == queues_of(expected), cid
+    stranger = allocate(strategy, STRANGER, queues, vector["clients"])
+    assert stranger == queues_of(vector["expected_for_a_stranger"])
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if "case" in v], ids=id_of)
+def test_odd_arguments_end_as_in_java(vector):
+    arguments = (
+        strategy_of(vector),
+        vector["client"] or "",
+        queues_of(vector["queues"]),
+        vector["clients"] or [],
+    )
+    if isinstance(vector["expected_one"], dict):
+        with pytest.raises(UsageError):
+            allocate(*arguments)
+    else:
+        assert allocate(*arguments) == queues_of(vector["expected_one"])
+
+
+def many(count, broker="b"):
+    return [MessageQueue("t", broker, n) for n in range(count)]
+
+
+def ids(found):
+    return [queue.queue_id for queue in found]
+
+
+def shares(strategy, queues, cids):
+    return {cid: allocate(strategy, cid, queues, cids) for cid in cids}
+
+
+def test_averagely_as_upstream():
+    """AllocateMessageQueueAveragelyTest: 10 queues, 4 ids."""
+    found = shares(AllocateMessageQueueAveragely(), many(10), ["a", "b", "c", "d"])
+    assert list(map(ids, found.values())) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
+
+
+def test_by_circle_as_upstream():
+    found = shares(
+        AllocateMessageQueueAveragelyByCircle(), many(10), ["a", "b", "c", "d"]
+    )
+    assert list(map(ids, found.values())) == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
+
+
+def test_hashes_are_java_s():
+    assert md5_hash("CID-0-0") == 1900518137
+    assert md5_hash("CID-0-1") == 2611424514
+    queue = MessageQueue("topic_test", "brokerName", 0)
+    assert md5_hash(queue_key(queue)) == 2171879703
+
+
+def test_fewer_virtual_nodes_than_none_are_refused():
+    with pytest.raises(UsageError, match="-1 virtual nodes"):
+        AllocateMessageQueueConsistentHash(-1)
+
+
+def test_machine_room_as_before_4_8():
+    """V3: the main share is taken from the list of all queues."""
+    queues = many(5, "room1@broker-a") + [
+        MessageQueue("t", "room2@broker-b", n) for n in range(5, 10)
+    ]
+    new = AllocateMessageQueueByMachineRoom(["room2"])
+    old = AllocateMessageQueueByMachineRoom(["room2"], like_4_6=True)
+    cids = ["a", "b"]
+    assert list(map(ids, shares(new, queues, cids).values())) == [[5, 6, 9], [7, 8]]
+    assert list(map(ids, shares(old, queues, cids).values())) == [[0, 1, 9], [2, 3]]
+
+
+def test_who_has_no_room_is_told():
+    nearby = AllocateMachineRoomNearby(
+        AllocateMessageQueueAveragely(),
+        room_of_queue=lambda _: "r",
+        room_of_client=lambda _: None,
+    )
+    with pytest.raises(UsageError, match="is in no machine room"):
+        allocate(nearby, "a", many(1), ["a"])
+
+
+def test_unknown_strategy_is_told():
+    with pytest.raises(UsageError, match="no allocation strategy 'best'"):
+        strategy_named("best")
+
+
+def test_order_is_that_of_utf_16_units():
+    """T26: Java compares chars, and U+10000 is two that come before U+FFFD."""
+    assert sort_client_ids(["\ufffd", "\U00010000", "a"]) == [
+        "a",
+        "\U00010000",
+        "\ufffd",
+    ]
+    first, last = MessageQueue("\U00010000", "b", 0), MessageQueue("\ufffd", "b", 0)
+    assert sort_queues([last, first]) == [first, last]
+
+
+STRATEGIES = st.sampled_from(
+    [
+        AllocateMessageQueueAveragely(),
+        AllocateMessageQueueAveragelyByCircle(),
+        AllocateMessageQueueConsistentHash(),
+    ]
+)
+
+
+@given(STRATEGIES, st.integers(1, 40), st.integers(1, 12))
+def test_every_queue_has_exactly_one_owner(strategy, queue_count, member_count):
+    queues, cids = many(queue_count), [f"cid-{n:02}" for n in range(member_count)]
+    owned = [q for share in shares(strategy, queues, cids).values() for q in share]
+    assert sorted(owned) == queues
+
+
+@given(st.integers(1, 40), st.integers(2, 10), st.data())
+def test_who_leaves_a_hash_ring_moves_only_its_own(queue_count, member_count, data):
+    strategy, queues = AllocateMessageQueueConsistentHash(3), many(queue_count)
+    cids = [f"cid-{n:02}" for n in range(member_count)]
+    gone = data.draw(st.sampled_from(cids))
+    before = shares(strategy, queues, cids)
+    after = shares(strategy, queues, [cid for cid in cids if cid != gone])
+    for cid, share in after.items():
+        assert set(before[cid]) <= set(share)

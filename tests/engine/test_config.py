@@ -1,0 +1,90 @@
+"""What a consumer may be set to."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.checks import check_config, check_group
+from rmqcli.engine.config import ConsumerConfig
+from rmqcli.errors import ConfigError
+from rmqcli.wire.subscription import parse_subscription
+
+TOPICS = {"orders": parse_subscription("orders", "*")}
+
+#: As checkConfig of 4.6.0 has them; Java's -1 is None here.
+RANGES = [
+    ("consume_threads", 1, 1_000),
+    ("consume_concurrently_max_span", 1, 65_535),
+    ("pull_threshold_for_queue", 1, 65_535),
+    ("pull_threshold_size_for_queue_mib", 1, 1_024),
+    ("pull_threshold_for_topic", 1, 6_553_500),
+    ("pull_threshold_size_for_topic_mib", 1, 102_400),
+    ("pull_interval_ms", 0, 65_535),
+    ("pull_batch_size", 1, 1_024),
+    ("consume_message_batch_max_size", 1, 1_024),
+    ("suspend_current_queue_time_ms", 10, 30_000),
+    ("heartbeat_broker_interval_ms", 100, 100_000),
+]
+
+
+def check(group="billing", topics=TOPICS, **settings):
+    check_config(group, topics, ConsumerConfig(**settings))
+
+
+def test_defaults_are_java_s_and_good():
+    config = ConsumerConfig()
+    check()
+    assert (config.consume_threads, config.pull_batch_size) == (20, 32)
+    assert config.consume_concurrently_max_span == 2_000
+    assert config.pull_threshold_for_queue == 1_000
+    assert config.pull_threshold_size_for_queue_mib == 100
+    assert config.consume_timeout_ms == 900_000
+    assert config.pull_time_delay_when_exception_ms == 1_000
+
+
+@pytest.mark.parametrize(("name", "low", "high"), RANGES)
+def test_both_ends_of_a_range_are_in_it_and_no_more(name, low, high):
+    check(**{name: low})
+    check(**{name: high})
+    for value in (low - 1, high + 1):
+        with pytest.raises(
+            ConfigError, match=f"{name} is {value}; it must be {low} to"
+        ):
+            check(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [
+        ("", "is empty"),
+        (" \t", "is empty"),
+        ("g" * 256, "256 characters"),
+        ("a b", "not allowed"),
+        ("\x1b[2J", "not allowed"),
+        ("../x", "not allowed"),
+        ("grüppe", "not allowed"),
+        ("g\n", "not allowed"),
+        ("DEFAULT_CONSUMER", "the name of no group"),
+    ],
+)
+def test_names_that_brokers_refuse_are_refused_here(group, why):
+    with pytest.raises(ConfigError, match=why):
+        check_group(group)
+
+
+def test_the_longest_names_are_good():
+    check("g" * 255)
+    check(topics={"t" * 127: parse_subscription("t", "*")})
+
+
+@pytest.mark.parametrize("topic", ["", "t" * 128, "a/b", "a b"])
+def test_topics_that_cannot_be_are_refused(topic):
+    with pytest.raises(ConfigError, match="topic"):
+        check(topics={topic: parse_subscription("t", "*")})
+
+
+@pytest.mark.parametrize("name", ["client_ip", "instance_name", "unit_name"])
+@pytest.mark.parametrize("text", ["", "a b", "a@b", "a\n"])
+def test_parts_of_the_client_id_cannot_break_it(name, text):
+    with pytest.raises(ConfigError, match=name):
+        check(**{name: text})

@@ -1,0 +1,29 @@
+"""Client ids, as Java clients since 4.9 make them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.identity import make_client_id
+
+
+@pytest.mark.parametrize(
+    ("instance", "unit", "is_broadcasting", "expected"),
+    [
+        (None, None, False, "10.0.0.1@42#77"),
+        ("DEFAULT", None, False, "10.0.0.1@42#77"),
+        (None, None, True, "10.0.0.1@DEFAULT"),
+        ("blue", None, False, "10.0.0.1@blue"),
+        ("blue", "u", True, "10.0.0.1@blue@u"),
+    ],
+)
+def test_client_id(instance, unit, is_broadcasting, expected):
+    found = make_client_id(
+        ip="10.0.0.1",
+        instance_name=instance,
+        unit_name=unit,
+        pid=42,
+        nanotime=77,
+        is_broadcasting=is_broadcasting,
+    )
+    assert found == expected

@@ -1,0 +1,81 @@
+"""The offsets file of broadcasting members, in Java's form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqcli.engine.local_offsets import (
+    LocalOffsetFile,
+    format_local_offsets,
+    local_offset_path,
+    parse_local_offsets,
+)
+from rmqcli.errors import ConfigError
+from rmqcli.model import MessageQueue
+
+#: As fastjson writes it: the keys of the table are objects.
+JAVA = (
+    '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":3,\n'
+    '\t\t\t"topic":"TopicTest"\n\t\t}:13,{\n\t\t\t"brokerName":"broker-b",\n'
+    '\t\t\t"queueId":0,\n\t\t\t"topic":"TopicTest"\n\t\t}:7\n\t}\n}'
+)
+A3, B0 = (
+    MessageQueue("TopicTest", "broker-a", 3),
+    MessageQueue("TopicTest", "broker-b", 0),
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return LocalOffsetFile(tmp_path / "deep" / "offsets.json")
+
+
+def test_java_s_text_is_read_and_written():
+    assert parse_local_offsets(JAVA) == {A3: 13, B0: 7}
+    assert format_local_offsets({B0: 7, A3: 13}) == JAVA
+    assert parse_local_offsets(format_local_offsets({})) == {}
+
+
+def test_the_file_is_where_java_keeps_it():
+    path = local_offset_path(Path("/home/me"), "10.0.0.1@DEFAULT", "billing")
+    assert str(path) == (
+        "/home/me/.rocketmq_offsets/10.0.0.1@DEFAULT/billing/offsets.json"
+    )
+
+
+@pytest.mark.parametrize("group", ["../up", "..", "a/b", "nul\0", "."])
+def test_no_name_leaves_its_folder(group):
+    path = local_offset_path(Path("/h"), "c", group)
+    assert path.parent.parent == Path("/h/.rocketmq_offsets/c")
+    assert ".." not in path.parts
+    assert "\0" not in str(path)
+
+
+def test_nothing_is_nothing(file):
+    assert file.read() == {}
+
+
+def test_what_is_written_is_merged(file):
+    file.write({A3: 1, B0: 2})
+    file.write({A3: 5})
+    assert file.read() == {A3: 5, B0: 2}
+
+
+@pytest.mark.parametrize("text", ["", "{", "\0\0\0", '{"offsetTable":3}'])
+def test_a_damaged_file_is_read_from_its_backup(file, text):
+    file.write({A3: 1})
+    file.write({A3: 2})
+    file.path.write_text(text)
+    assert file.read() == {A3: 1}
+
+
+def test_a_damaged_backup_is_told(file):
+    file.path.parent.mkdir()
+    file.path.write_text("{")
+    file.path.with_name("offsets.json.bak").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        file.read()
+    file.write({A3: 9})
+    assert file.read() == {A3: 9}
