@@ -88,8 +88,10 @@ class LocalOffsetFile:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeError) as error:
+        except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
+        except UnicodeError as error:
+            raise BodyError(f"{path} is not UTF-8: {error}") from error
         return parse_local_offsets(text) if text.strip() else None
 
     def write(self, offsets: dict[MessageQueue, int]) -> None:

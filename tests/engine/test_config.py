@@ -24,6 +24,16 @@ RANGES = [
     ("consume_message_batch_max_size", 1, 1_024),
     ("suspend_current_queue_time_ms", 10, 30_000),
     ("heartbeat_broker_interval_ms", 100, 100_000),
+    # These are ours.
+    ("consume_timestamp_ms", 0, 253_402_300_799_999),
+    ("max_reconsume_times", 0, 2_147_483_647),
+    ("consume_timeout_ms", 1, 86_400_000),
+    ("await_termination_ms", 0, 3_600_000),
+    ("pull_time_delay_when_exception_ms", 10, 60_000),
+    ("poll_namesrv_interval_ms", 100, 600_000),
+    ("persist_consumer_offset_interval_ms", 100, 600_000),
+    ("rebalance_interval_ms", 100, 600_000),
+    ("cached_bytes_max", 1, 9_223_372_036_854_775_807),
 ]
 
 

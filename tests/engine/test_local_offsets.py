@@ -63,11 +63,13 @@ def test_what_is_written_is_merged(file):
     assert file.read() == {A3: 5, B0: 2}
 
 
-@pytest.mark.parametrize("text", ["", "{", "\0\0\0", '{"offsetTable":3}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\0\0\0", b'{"offsetTable":3}', b"\xff\xfe"]
+)
 def test_a_damaged_file_is_read_from_its_backup(file, text):
     file.write({A3: 1})
     file.write({A3: 2})
-    file.path.write_text(text)
+    file.path.write_bytes(text)
     assert file.read() == {A3: 1}
 
 
