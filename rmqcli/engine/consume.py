@@ -29,6 +29,7 @@ from rmqcli.engine.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    LeaveRest,
 )
 from rmqcli.engine.message import UndecodableMessage
 
@@ -60,7 +61,7 @@ def consume_concurrently(
     share: Callable[[ConcurrentRequest], None],
 ) -> None:
     """Work on `request` until nothing of it is left, or it was dropped or cancelled."""
-    request.is_started = True
+    request.begun.append(None)
     process_queue, batches = request.process_queue, request.batches
     is_single = request.batch_size == 1
     done: list[Pulled] = []
@@ -79,6 +80,9 @@ def consume_concurrently(
             taken.consume_start_ms = before_ms  # type: ignore[union-attr]
             try:
                 result = call(taken)
+            except LeaveRest:
+                request.is_cancelled = True
+                break
             except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
                 result = _failure_of(error, taken.message_queue)  # type: ignore[union-attr]
             done.append(taken)  # type: ignore[arg-type]
@@ -86,8 +90,11 @@ def consume_concurrently(
                 failed.append(Failed(taken, 0))  # type: ignore[arg-type]
         else:
             batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
-            failed += _call_batch(batch, listener, request.message_queue, before_ms)
-            done += batch
+            called = _call_batch(batch, listener, request.message_queue, before_ms)
+            done += called[0]
+            failed += called[1]
+            if len(called[0]) < len(batch):
+                request.is_cancelled = True
         ended_ms = now_ms()
         if not is_shared and ended_ms - before_ms >= SHARE_MS:
             is_shared = True
@@ -95,11 +102,9 @@ def consume_concurrently(
         before_ms = ended_ms
         if ended_ms - started_ms >= REPORT_MS:
             spent_ms = ended_ms - started_ms
-            report(ConcurrentOutcome(request, done, failed, spent_ms))
+            report(ConcurrentOutcome(request, done, failed, spent_ms, is_end=False))
             done, failed, started_ms = [], [], ended_ms
-    if done:
-        spent_ms = before_ms - started_ms
-        report(ConcurrentOutcome(request, done, failed, spent_ms))
+    report(ConcurrentOutcome(request, done, failed, before_ms - started_ms))
 
 
 def consume_orderly(
@@ -122,7 +127,12 @@ def consume_orderly(
             break
         batch = messages[succeeded : succeeded + size]
         context = ConsumeOrderlyContext(request.message_queue)
-        status = _call_orderly(batch, listener, context, now_ms)
+        try:
+            status = _call_orderly(batch, listener, context, now_ms)
+        except LeaveRest as rest:
+            succeeded += _length_of(batch, rest.consumed)
+            request.is_cancelled = True
+            break
         now_ms = clock.monotonic_ms()
         if status is not ConsumeOrderlyStatus.SUCCESS or not context.auto_commit:
             return OrderlyOutcome(
@@ -160,28 +170,49 @@ def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> objec
 
 def _call_batch(
     batch: Sequence[Pulled], listener: Listener, queue: MessageQueue, now_ms: int
-) -> list[Failed]:
-    """Show a batch to the listener; which of it failed."""
+) -> tuple[list[Pulled], list[Failed]]:
+    """Show a batch to the listener; what of it is done, and which of that failed.
+
+    Less than the batch is done when the listener leaves the rest.
+    """
+    done: list[Pulled] = []
+    failed: list[Failed] = []
+    try:
+        for each in batch:
+            if isinstance(each, UndecodableMessage):
+                if not _surfaced(each, listener):
+                    failed.append(Failed(each, 0))
+                done.append(each)
+    except LeaveRest:
+        return done, failed
     readable = [each for each in batch if not isinstance(each, UndecodableMessage)]
-    failed = [
-        Failed(each, 0)
-        for each in batch
-        if isinstance(each, UndecodableMessage) and not _surfaced(each, listener)
-    ]
     if not readable:
-        return failed
+        return done, failed
     for each in readable:
         each.consume_start_ms = now_ms
     context = ConsumeConcurrentlyContext(queue)
     try:
         result = _call(listener, readable, context)
+    except LeaveRest as rest:
+        return done + readable[: rest.consumed], failed
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
         result = _failure_of(error, queue)
     succeeded = len(readable) if is_success(result, listener) else 0
     if succeeded and context.ack_index is not None:
         succeeded = min(max(context.ack_index + 1, 0), len(readable))  # T29
     level = context.delay_level_when_next_consume
-    return failed + [Failed(each, level) for each in readable[succeeded:]]
+    failed += [Failed(each, level) for each in readable[succeeded:]]
+    return done + readable, failed
+
+
+def _length_of(batch: Sequence[Pulled], readable: int) -> int:
+    """How long the part of `batch` is that ends with so many readable messages."""
+    length = 0
+    for index, each in enumerate(batch):
+        if readable and not isinstance(each, UndecodableMessage):
+            readable -= 1
+            length = index + 1
+    return length
 
 
 def _call_orderly(
@@ -201,6 +232,8 @@ def _call_orderly(
         each.consume_start_ms = now_ms
     try:
         result = _call(listener, readable, context)
+    except LeaveRest:
+        raise
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
         _failure_of(error, queue)
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -257,6 +290,8 @@ def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
         return True
     try:
         listener.on_undecodable(message)
+    except LeaveRest:
+        raise
     except BaseException as error:  # noqa: BLE001  # as a listener's
         return _failure_of(error, queue)
     return True

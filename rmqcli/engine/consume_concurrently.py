@@ -74,9 +74,12 @@ class ConsumeMessageConcurrentlyService:
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
         """Settle what one thread did."""
-        request, done, failed, spent_ms = outcome
+        request, done, failed, spent_ms, is_end = outcome
         request.left -= len(done)
-        if not request.left:
+        request.ended += is_end
+        if not request.left or (
+            request.is_cancelled and request.ended == len(request.begun)
+        ):
             self._open.pop(request, None)
         queue, process_queue = request.message_queue, request.process_queue
         stats = self._member.stats.of(queue.topic)
@@ -181,7 +184,7 @@ class ConsumeMessageConcurrentlyService:
             if key in begun:
                 continue
             request.is_cancelled = True
-            if request.is_started:
+            if request.begun:
                 begun.add(key)
             else:
                 del self._open[request]

@@ -137,7 +137,9 @@ class ConsumeMessageOrderlyService:
             process_queue.make_message_to_consume_again(rest)
         if outcome.succeeded:
             self._commit_first(outcome)
-        if outcome.status is None:
+        if request.is_cancelled and outcome.status is None:
+            self._let_go(queue, process_queue)
+        elif outcome.status is None:
             self._go_on(queue, process_queue, is_stopped=bool(rest))
         else:
             spawn(self._settle(outcome), lambda end: self._settled(outcome, end))

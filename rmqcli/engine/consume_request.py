@@ -29,8 +29,9 @@ class ConcurrentRequest:
     __slots__ = (
         "batch_size",
         "batches",
+        "begun",
+        "ended",
         "is_cancelled",
-        "is_started",
         "left",
         "message_queue",
         "messages",
@@ -50,8 +51,10 @@ class ConcurrentRequest:
         self.batch_size = batch_size
         #: set when the consumer closes: nothing more of it is begun
         self.is_cancelled = False
-        #: set by the first thread that works on it, before it looks at `is_cancelled`
-        self.is_started = False
+        #: one entry for each thread, made before it looks at `is_cancelled`
+        self.begun: list[None] = []
+        #: how many of them have told the engine that they ended
+        self.ended = 0
         #: messages whose outcome the engine has not got yet
         self.left = len(messages)
         if batch_size == 1:
@@ -76,12 +79,16 @@ class Failed(NamedTuple):
 
 
 class ConcurrentOutcome(NamedTuple):
-    """What one thread did of a request: `done` includes those that `failed`."""
+    """What one thread did of a request: `done` includes those that `failed`.
+
+    With `is_end` the thread has left the request; each thread says so once.
+    """
 
     request: ConcurrentRequest
     done: Sequence[Pulled]
     failed: Sequence[Failed]
     spent_ms: int
+    is_end: bool = True
 
 
 class OrderlyRequest:

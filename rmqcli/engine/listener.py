@@ -66,6 +66,19 @@ class ConsumeOrderlyContext:
         self.suspend_current_queue_time_ms: int | None = None
 
 
+class LeaveRest(Exception):  # noqa: N818  # no error: a listener's decision
+    """Raised by a listener that will do no more, for its consumer is about to close.
+
+    The first `consumed` messages of the batch are done; the others are neither
+    acknowledged nor sent back, so somebody else gets them as they are. Java has nothing
+    like it. Until the consumer is closed, what was pulled with them waits too.
+    """
+
+    def __init__(self, consumed: int = 0) -> None:
+        super().__init__(f"{consumed} of the batch consumed, the rest is left")
+        self.consumed = consumed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """A listener and how it is called.
