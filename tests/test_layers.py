@@ -47,7 +47,7 @@ MAY_IMPORT = {
         "store",
         "broker",
     },
-    "__init__": set(),
+    "__init__": {"consumer"},  # when it is asked for
     "__main__": {"cli"},
 }
 #: Values among themselves; `config` names what a client is made of.

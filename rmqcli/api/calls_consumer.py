@@ -91,7 +91,12 @@ def query_topics_by_consumer(group: str) -> Call[list[str]]:
 # looked at have nobody online, and the modules cost 10 ms of every start.
 
 
-def check_client_config(subscription: SubscriptionData) -> Call[None]:
+def check_client_config(
+    subscription: SubscriptionData,
+    *,
+    client_id: str = "rmqcli",
+    group: str = TOOLS_CONSUMER_GROUP,
+) -> Call[None]:
     """Ask whether the broker can serve a subscription's expression.
 
     Code 1 where it has SQL92 off, SUBSCRIPTION_PARSE_FAILED where it cannot read it. A
@@ -102,7 +107,7 @@ def check_client_config(subscription: SubscriptionData) -> Call[None]:
         nothing,
         what=f"check of {subscription.expression_type} for topic {subscription.topic}",
         body=encode_check_client(
-            client_id="rmqcli", group=TOOLS_CONSUMER_GROUP, subscription=subscription
+            client_id=client_id, group=group, subscription=subscription
         ),
     )
 

@@ -36,12 +36,19 @@ if TYPE_CHECKING:
 RESET_TO_MAX_TIMESTAMP = -1
 
 
-def query_consumer_offset(group: str, topic: str, queue_id: int) -> Call[int | None]:
+def query_consumer_offset(
+    group: str,
+    topic: str,
+    queue_id: int,
+    *,
+    set_zero_if_not_found: bool | None = False,
+) -> Call[int | None]:
     """The committed offset, None when the broker says that there is none.
 
     A broker before 5.0 does not know `setZeroIfNotFound` and may answer 0 for a queue
     without a committed offset: there 0 is ambiguous, and the table of
-    `get_all_consumer_offset` is the truth.
+    `get_all_consumer_offset` is the truth. A consumer leaves the choice to the broker,
+    with None: so that a new group begins at the beginning of a young queue.
     """
     return make_call(
         RequestCode.QUERY_CONSUMER_OFFSET,
@@ -51,7 +58,7 @@ def query_consumer_offset(group: str, topic: str, queue_id: int) -> Call[int | N
             consumer_group=group,
             topic=topic,
             queue_id=queue_id,
-            set_zero_if_not_found=False,
+            set_zero_if_not_found=set_zero_if_not_found,
         ),
         also_ok=(ResponseCode.QUERY_NOT_FOUND,),
     )

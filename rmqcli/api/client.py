@@ -52,10 +52,17 @@ T = TypeVar("T")
 class Client:
     """A cluster, as seen through its name servers."""
 
-    def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        remoting: RemotingClient | None = None,
+    ) -> None:
+        """`remoting`: what carries requests, for a network that is not of sockets."""
         self.config = config
         self.clock = clock
-        self.remoting = RemotingClient(
+        self.remoting = remoting or RemotingClient(
             TransportOptions(
                 tls=config.tls,
                 credentials=config.credentials,
@@ -113,6 +120,14 @@ class Client:
         )
         return pending
 
+    def send_oneway(self, address: str, call: Call[T]) -> None:
+        """Send a call that nobody answers; lost without a word when it cannot be sent.
+
+        Raises as `RemotingClient.send_oneway` does.
+        """
+        command = RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body)
+        self.remoting.send_oneway(address, command)
+
     def invoke(
         self, address: str, call: Call[T], *, timeout_ms: int | None = None
     ) -> T:
@@ -158,7 +173,7 @@ class Client:
         found = None if refresh else self._routes.get(topic)
         if found is None:
             found = self.namesrv(get_route_info_by_topic(topic))
-            self._remember(topic, found)
+            self.remember(topic, found)
         return found
 
     def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | RmqError]:
@@ -184,7 +199,7 @@ class Client:
             for topic, outcome in zip(open_topics, outcomes, strict=True):
                 result[topic] = outcome
                 if not isinstance(outcome, RmqError):
-                    self._remember(topic, outcome)
+                    self.remember(topic, outcome)
         return result
 
     def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
@@ -244,7 +259,8 @@ class Client:
     def _learn(self, address: str, answer: RemotingCommand) -> None:
         self._versions[address] = answer.version
 
-    def _remember(self, topic: str, route: TopicRoute) -> None:
+    def remember(self, topic: str, route: TopicRoute) -> None:
+        """Keep a route that was asked for by other means than `route`."""
         self._routes[topic] = route
         for broker in route.brokers:
             for address in broker.addresses.values():

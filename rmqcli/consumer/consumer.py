@@ -280,14 +280,17 @@ class Consumer:
 
     def offsets(self) -> dict[MessageQueue, int]:
         """How far our queues are consumed: the next offset of each."""
-        return self._ask(self._need_engine().member.offsets.table.all)
+        offsets: dict[MessageQueue, int] = self._ask(
+            self._need_engine().member.offsets.table.all
+        )
+        return offsets
 
     def running_info(self) -> ConsumerRunningInfo:
         """What brokers get when they ask (307): queues, spans, rates."""
         from rmqcli.engine.running_info import running_info
 
         member = self._need_engine().member
-        return self._ask(
+        info: ConsumerRunningInfo = self._ask(
             lambda: running_info(
                 member,
                 namesrv=";".join(self._client_config.namesrv),
@@ -295,6 +298,7 @@ class Consumer:
                 started_epoch_ms=0,
             )
         )
+        return info
 
     def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked
         """Let the engine's thread answer."""
@@ -341,7 +345,7 @@ def _subscriptions(topics: Topics, clock: Clock) -> dict[str, SubscriptionData]:
         topic: parse_subscription(topic, each, sub_version=version)
         if isinstance(each, str)
         else each
-        for topic, each in topics.items()  # type: ignore[union-attr]
+        for topic, each in topics.items()
     }
 
 

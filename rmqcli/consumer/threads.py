@@ -3,7 +3,7 @@
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
 | rmq-engine | EngineThread.start() | the sockets, a wake-up | stop() |
-| rmq-consume-N | ConsumeThreads.start() | the queue of requests, the listener | stop() |
+| rmq-consume-N | ConsumeThreads.start() | requests, the listener | stop() |
 
 Decision: the engine's thread does the I/O itself. Answers are decoded and decided on in
 one go; a thread of its own for the sockets would hand every answer over to the engine,
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -48,8 +47,8 @@ class EngineThread:
         self._engine: PushConsumer | None = None
         self._inbox: deque[Callable[[], None]] = deque()
         self._is_polling = False
-        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="rmq-engine")
+        self._stopped = threading.Event()
         client.remoting.let_wake()
 
     def start(self, engine: PushConsumer) -> None:
@@ -65,7 +64,7 @@ class EngineThread:
 
     def stop(self) -> None:
         """End the thread, from another one. Idempotent."""
-        self._is_stopped = True
+        self._stopped.set()
         self._client.remoting.wake()
         if self._thread.is_alive():
             self._thread.join(_JOIN_MS / 1000)
@@ -77,12 +76,12 @@ class EngineThread:
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
-        while not self._is_stopped:
+        while not self._stopped.is_set():
             try:
                 self._turn()
             except Exception:
                 logger.exception("the engine's thread goes on")
-                time.sleep(0.01)  # should it fail again at once
+                self._stopped.wait(0.01)  # should it fail again at once
 
     def _turn(self) -> None:
         engine, inbox = self._engine, self._inbox
@@ -104,7 +103,7 @@ class EngineThread:
 
 
 class ConsumeThreads:
-    """Satisfies the engine's `Workers`; outcomes go to `post` as calls of the engine."""
+    """Satisfies the engine's `Workers`; outcomes go to `post`, as calls."""
 
     def __init__(
         self,

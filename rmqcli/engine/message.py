@@ -72,7 +72,7 @@ class Message(_Pulled, StoredMessage):
     @property
     def stored_topic(self) -> str:
         """The topic it is stored under: the retry topic, for a retry."""
-        return super(_Pulled, self).topic  # type: ignore[misc,no-any-return]
+        return super(_Pulled, self).topic
 
 
 class MessageItem(_Pulled, InnerMessage):

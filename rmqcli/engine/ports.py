@@ -1,9 +1,9 @@
 """What the engine needs of the world: a network, and somebody who runs listeners.
 
-Nothing here blocks. A call that has an answer takes `done`, which is called once, later
-and never from inside the call, in the thread that drives the engine, with the answer or
-with the error as a value. `consumer.remoting_network` satisfies `Network` over
-remoting; a simulation does with a virtual clock.
+Nothing here blocks. A call that has an answer takes `done`, which is called once, in
+the thread that drives the engine, with the answer or with the error as a value: later,
+or at once when it is known that nothing can be asked. `consumer.remoting_network`
+satisfies `Network` over remoting; a simulation does with a virtual clock.
 
 Source: MQClientAPIImpl, PullAPIWrapper and OffsetStore in apache/rocketmq.
 """

@@ -1,0 +1,1 @@
+"""A consumer as a library: the engine, its threads and its network put together."""

@@ -1,0 +1,396 @@
+"""The engine's `Network` over remoting: one request each, and the answer as it comes.
+
+Runs in the thread that drives the client; nothing waits.
+
+Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqcli.api.calls_client import (
+    consumer_send_msg_back,
+    lock_batch_mq,
+    send_heartbeat,
+    unlock_batch_mq,
+    unregister_client,
+)
+from rmqcli.api.calls_consumer import check_client_config, get_consumer_list_by_group
+from rmqcli.api.calls_group_pull import pull_for_group
+from rmqcli.api.calls_offset import (
+    get_max_offset,
+    query_consumer_offset,
+    search_offset_by_timestamp,
+    update_consumer_offset,
+)
+from rmqcli.api.calls_send import send_message
+from rmqcli.consumer.routes import Routes, no_broker, reading_address
+from rmqcli.errors import RmqError
+from rmqcli.model import MASTER_ID
+from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
+from rmqcli.wire.properties import encode_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from rmqcli.api.call import Call
+    from rmqcli.api.client import Client
+    from rmqcli.engine.ports import Done, PullAsk, RetryMessage, SendBack
+    from rmqcli.model import BrokerData, MessageQueue, TopicRoute
+    from rmqcli.wire.bodies_heartbeat import HeartbeatData
+    from rmqcli.wire.pull_answer import PullAnswer
+    from rmqcli.wire.subscription import SubscriptionData
+
+T = TypeVar("T")
+
+_API_TIMEOUT_MS = 3_000  # ClientConfig.mqClientApiTimeout
+_OFFSET_TIMEOUT_MS = 5_000
+_LOCK_TIMEOUT_MS = 1_000
+_SEND_BACK_TIMEOUT_MS = 5_000
+_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
+_DEFAULT_TOPIC = "TBW102"
+_DEFAULT_TOPIC_QUEUE_NUMS = 4
+
+
+class RemotingNetwork:
+    """Satisfies `engine.ports.Network`."""
+
+    def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
+        self.routes = Routes(client)
+        self._client = client
+        self._rng = rng or random.Random()  # noqa: S311  # spreads load, no secret
+        #: broker ids that answers suggested to pull from next
+        self._suggested: dict[MessageQueue, int] = {}
+
+    def fetch_queues(self, topic: str, done: Done[list[MessageQueue]]) -> None:
+        """See Network."""
+
+        def fetched(route: TopicRoute | RmqError) -> None:
+            done(route if isinstance(route, RmqError) else route.read_queues())
+
+        self.routes.fetch(topic, fetched)
+
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """See Network."""
+        self.routes.keep_topics(topics)
+        for queue in [q for q in self._suggested if q.topic not in topics]:
+            del self._suggested[queue]
+
+    def consumer_ids(self, group: str, topic: str, done: Done[list[str]]) -> None:
+        """See Network."""
+        brokers = [each for each in self.routes.brokers(topic) if each.addresses]
+        self._rng.shuffle(brokers)
+        addresses = [reading_address(each, MASTER_ID)[1] for each in brokers]
+        self._first_of(
+            addresses,
+            get_consumer_list_by_group(group),
+            _API_TIMEOUT_MS,
+            no_broker_of(topic),
+            done,
+        )
+
+    def _first_of(
+        self,
+        addresses: Sequence[str],
+        call: Call[T],
+        timeout_ms: int,
+        error: RmqError,
+        done: Done[T],
+    ) -> None:
+        """Ask one after the other until one answers well; else the last error."""
+        if not addresses:
+            done(error)
+            return
+        first, *others = addresses
+
+        def answered(outcome: T | RmqError) -> None:
+            if isinstance(outcome, RmqError):
+                self._first_of(others, call, timeout_ms, outcome, done)
+            else:
+                done(outcome)
+
+        self._submit(first, call, timeout_ms, answered)
+
+    def query_offset(
+        self, group: str, queue: MessageQueue, done: Done[int | None]
+    ) -> None:
+        """See Network."""
+        call = query_consumer_offset(
+            group, queue.topic, queue.queue_id, set_zero_if_not_found=None
+        )
+        self._at_any(queue, call, done)
+
+    def update_offset(
+        self,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        done: Done[None] | None = None,
+    ) -> None:
+        """See Network."""
+        call = update_consumer_offset(
+            group, queue.topic, queue.queue_id, commit_offset=offset
+        )
+        if done is None:
+            self._oneway(queue, call)
+        else:
+            self._at_any(queue, call, lambda end: done(_no_more(end)))
+
+    def max_offset(self, queue: MessageQueue, done: Done[int]) -> None:
+        """See Network."""
+        self._at_any(queue, get_max_offset(queue.topic, queue.queue_id), done)
+
+    def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, done: Done[int]
+    ) -> None:
+        """See Network."""
+        call = search_offset_by_timestamp(queue.topic, queue.queue_id, timestamp_ms)
+        self._at_any(queue, call, done)
+
+    def lock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        done: Done[set[MessageQueue]],
+    ) -> None:
+        """See Network: at the master only."""
+        call = lock_batch_mq(group, client_id, queues)
+        self._at_master(queues[0], call, _LOCK_TIMEOUT_MS, done)
+
+    def unlock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        done: Done[None] | None = None,
+    ) -> None:
+        """See Network: at the master only."""
+        call = unlock_batch_mq(group, client_id, queues)
+        if done is None:
+            self._oneway(queues[0], call)
+        else:
+            self._at_master(queues[0], call, _LOCK_TIMEOUT_MS, done)
+
+    def heartbeat(self, heartbeat: HeartbeatData, done: Done[int]) -> None:
+        """See Network."""
+        self._to_all(send_heartbeat(heartbeat), done)
+
+    def unregister(self, client_id: str, group: str, done: Done[None]) -> None:
+        """See Network."""
+        call = unregister_client(client_id, group)
+        self._to_all(call, lambda end: done(_no_more(end)))
+
+    def _to_all(self, call: Call[None], done: Done[int]) -> None:
+        """Send it to every broker; how many took it, or why none did."""
+        addresses = self.routes.addresses()
+        outcomes: list[RmqError | None] = []
+
+        def answered(outcome: RmqError | None) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) < len(addresses):
+                return
+            errors = [each for each in outcomes if each is not None]
+            done(errors[-1] if len(errors) == len(outcomes) else outcomes.count(None))
+
+        if not addresses:
+            done(0)
+        for address in addresses:
+            self._submit(address, call, _API_TIMEOUT_MS, answered)
+
+    def check_subscription(
+        self,
+        client_id: str,
+        group: str,
+        subscription: SubscriptionData,
+        done: Done[None],
+    ) -> None:
+        """See Network."""
+        call = check_client_config(subscription, client_id=client_id, group=group)
+        brokers = self.routes.brokers(subscription.topic)
+        masters = [b.master_address for b in brokers if b.master_address is not None]
+        if not masters:
+            done(no_broker_of(subscription.topic))
+            return
+        self._submit(self._rng.choice(masters), call, _API_TIMEOUT_MS, done)
+
+    def send_back(self, message: SendBack, done: Done[None]) -> None:
+        """See Network."""
+        call = consumer_send_msg_back(
+            ConsumerSendMsgBackRequestHeader(
+                offset=message.commit_log_offset,
+                group=message.group,
+                delay_level=message.delay_level,
+                origin_msg_id=message.origin_msg_id,
+                origin_topic=message.origin_topic,
+                max_reconsume_times=message.max_reconsume_times,
+            )
+        )
+        broker = self.routes.broker(message.broker_name)
+        address = None if broker is None else broker.master_address
+        if address is None:
+            done(no_broker_of(message.origin_topic, message.broker_name))
+        else:
+            self._submit(address, call, _SEND_BACK_TIMEOUT_MS, done)
+
+    def send_retry(self, message: RetryMessage, done: Done[None]) -> None:
+        """See Network. An unknown route is asked for first."""
+
+        def send(route: TopicRoute | RmqError) -> None:
+            if isinstance(route, RmqError):
+                done(route)
+                return
+            queues = route.write_queues()
+            if not queues:
+                done(no_broker_of(message.topic))
+                return
+            queue = self._rng.choice(queues)
+            broker = route.broker(queue.broker_name)
+            address = None if broker is None else broker.master_address
+            if address is None:
+                done(no_broker(queue))
+            else:
+                self._send_retry(address, queue, message, done)
+
+        self.routes.fetch(message.topic, send)
+
+    def _send_retry(
+        self,
+        address: str,
+        queue: MessageQueue,
+        message: RetryMessage,
+        done: Done[None],
+    ) -> None:
+        properties = dict(message.properties)
+        # They travel in the header, as a Java producer's do.
+        for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES"):
+            properties.pop(name, None)
+        header = SendMessageRequestHeaderV2(
+            producer_group=_INNER_PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=_DEFAULT_TOPIC,
+            default_topic_queue_nums=_DEFAULT_TOPIC_QUEUE_NUMS,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self._client.clock.epoch_ms(),
+            flag=message.flag,
+            properties=encode_properties(properties),
+            reconsume_times=message.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=message.max_reconsume_times,
+            batch=False,
+            bname=queue.broker_name,
+        )
+        call = send_message(header, message.body)
+        self._submit(
+            address, call, _SEND_BACK_TIMEOUT_MS, lambda end: done(_no_more(end))
+        )
+
+    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
+        """See Network."""
+        broker = self.routes.broker(ask.queue.broker_name)
+        if broker is None:
+            self._with_broker(ask.queue, lambda found: self._pull(found, ask, done))
+        else:
+            self._pull(broker, ask, done)
+
+    def _pull(
+        self, broker: BrokerData | RmqError, ask: PullAsk, done: Done[PullAnswer]
+    ) -> None:
+        if isinstance(broker, RmqError):
+            done(broker)
+            return
+        queue = ask.queue
+        suggested = self._suggested.get(queue, MASTER_ID)
+        broker_id, address = reading_address(broker, suggested)
+        call = pull_for_group(
+            ask.group,
+            queue,
+            ask.queue_offset,
+            commit_offset=ask.commit_offset if broker_id == MASTER_ID else None,
+            max_msg_nums=ask.max_msg_nums,
+            suspend_ms=ask.suspend_ms,
+            sub_version=ask.sub_version,
+            expression=ask.expression,
+            expression_type=ask.expression_type,
+        )
+
+        def pulled(answer: PullAnswer | RmqError) -> None:
+            if not isinstance(answer, RmqError):
+                self._suggested[queue] = answer.suggest_which_broker_id
+            done(answer)
+
+        self._submit(address, call, ask.timeout_ms, pulled)
+
+    def _at_any(self, queue: MessageQueue, call: Call[T], done: Done[T]) -> None:
+        """Ask the queue's master, without one a slave (V10)."""
+
+        def ask(broker: BrokerData | RmqError) -> None:
+            if isinstance(broker, RmqError):
+                done(broker)
+            else:
+                address = reading_address(broker, MASTER_ID)[1]
+                self._submit(address, call, _OFFSET_TIMEOUT_MS, done)
+
+        self._with_broker(queue, ask)
+
+    def _at_master(
+        self, queue: MessageQueue, call: Call[T], timeout_ms: int, done: Done[T]
+    ) -> None:
+        broker = self.routes.broker(queue.broker_name)
+        if broker is None or broker.master_address is None:
+            done(no_broker(queue))
+        else:
+            self._submit(broker.master_address, call, timeout_ms, done)
+
+    def _with_broker(
+        self, queue: MessageQueue, then: Callable[[BrokerData | RmqError], None]
+    ) -> None:
+        """Find the queue's broker; where it is unknown the route is asked for once."""
+        known = self.routes.broker(queue.broker_name)
+        if known is not None:
+            then(known)
+            return
+
+        def fetched(route: TopicRoute | RmqError) -> None:
+            found = self.routes.broker(queue.broker_name)
+            then(no_broker(queue) if found is None else found)
+
+        self.routes.fetch(queue.topic, fetched)
+
+    def _submit(
+        self, address: str, call: Call[T], timeout_ms: int, done: Done[T]
+    ) -> None:
+        try:
+            self._client.submit(
+                address,
+                call,
+                timeout_ms=timeout_ms,
+                on_done=lambda pending: done(pending.outcome()),
+            )
+        except RmqError as error:
+            done(error)
+
+    def _oneway(self, queue: MessageQueue, call: Call[Any]) -> None:
+        broker = self.routes.broker(queue.broker_name)
+        if broker is None:
+            return  # as any one-way request it may be lost
+        try:
+            self._client.send_oneway(reading_address(broker, MASTER_ID)[1], call)
+        except RmqError:
+            return  # likewise
+
+
+def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
+    """Why nobody can be asked about a topic."""
+    from rmqcli.model import MessageQueue
+
+    return no_broker(MessageQueue(topic, broker_name or "(any)", 0))
+
+
+def _no_more(outcome: object) -> RmqError | None:
+    """An outcome of which only matters whether it is an error."""
+    return outcome if isinstance(outcome, RmqError) else None

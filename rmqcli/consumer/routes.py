@@ -1,0 +1,126 @@
+"""Where topics' queues and brokers are, asked for without waiting.
+
+A name server that knows less than it did is not believed at once: while it cannot
+tell, or tells of a topic without queues, the last good route stands.
+
+Source: MQClientInstance#updateTopicRouteInfoFromNameServer,
+#findBrokerAddressInSubscribe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.calls_namesrv import get_route_info_by_topic
+from rmqcli.errors import NotFoundError, RmqError, TransportError
+from rmqcli.model import MASTER_ID
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from rmqcli.api.client import Client
+    from rmqcli.model import BrokerData, MessageQueue, TopicRoute
+
+ROUTE_TIMEOUT_MS = 3_000  # ClientConfig.mqClientApiTimeout
+
+
+class Routes:
+    """The routes of a consumer's topics. All in the thread that drives the client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._namesrvs = list(client.config.namesrv)
+        self._routes: dict[str, TopicRoute] = {}
+
+    def fetch(self, topic: str, done: Callable[[TopicRoute | RmqError], None]) -> None:
+        """Ask the name servers, one after the other until one answers."""
+        self._ask(topic, list(self._namesrvs), done)
+
+    def _ask(
+        self,
+        topic: str,
+        namesrvs: list[str],
+        done: Callable[[TopicRoute | RmqError], None],
+    ) -> None:
+        address, *others = namesrvs
+
+        def answered(outcome: TopicRoute | RmqError) -> None:
+            if isinstance(outcome, TransportError) and others:
+                self._ask(topic, others, done)
+                return
+            if not isinstance(outcome, TransportError):
+                self._namesrvs.remove(address)
+                self._namesrvs.insert(0, address)
+            done(self._keep(topic, outcome))
+
+        try:
+            self._client.submit(
+                address,
+                get_route_info_by_topic(topic),
+                timeout_ms=ROUTE_TIMEOUT_MS,
+                on_done=lambda pending: answered(pending.outcome()),
+            )
+        except RmqError as error:
+            answered(error)
+
+    def _keep(
+        self, topic: str, outcome: TopicRoute | RmqError
+    ) -> TopicRoute | RmqError:
+        known = self._routes.get(topic)
+        if isinstance(outcome, RmqError):
+            return outcome if known is None else known
+        if not outcome.read_queues() and known is not None:
+            return known
+        self._routes[topic] = outcome
+        self._client.remember(topic, outcome)
+        return outcome
+
+    def keep_topics(self, topics: Collection[str]) -> None:
+        """Forget all others."""
+        for topic in set(self._routes) - set(topics):
+            del self._routes[topic]
+
+    def brokers(self, topic: str) -> list[BrokerData]:
+        """The topic's brokers, as far as they are known."""
+        route = self._routes.get(topic)
+        return [] if route is None else list(route.brokers)
+
+    def broker(self, broker_name: str) -> BrokerData | None:
+        """A broker by its name, from any route."""
+        for route in self._routes.values():
+            found = route.broker(broker_name)
+            if found is not None and found.addresses:
+                return found
+        return None
+
+    def addresses(self) -> list[str]:
+        """Every broker of every route, slaves too; each once, sorted."""
+        return sorted(
+            {
+                address
+                for route in self._routes.values()
+                for broker in route.brokers
+                for address in broker.addresses.values()
+            }
+        )
+
+
+def reading_address(broker: BrokerData, broker_id: int) -> tuple[int, str]:
+    """Id and address to read from: that id, else the next (V5), else any."""
+    addresses = broker.addresses
+    for each in (broker_id, broker_id + 1):
+        if each in addresses and (each == broker_id or broker_id != MASTER_ID):
+            return each, addresses[each]
+    first = min(addresses)
+    return first, addresses[first]
+
+
+def no_broker(queue: MessageQueue) -> NotFoundError:
+    """Why nothing can be asked of a queue."""
+    return NotFoundError(
+        f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
+        code=int(ResponseCode.BROKER_NOT_EXIST),
+        name=ResponseCode.BROKER_NOT_EXIST.name,
+        hint="see which brokers are there with: rmq brokers",
+    )
