@@ -3,7 +3,7 @@
     python -m tests.bench.consume [--version 5.5.0] [--messages 2000000] [--queues 8]
         [--mode concurrent|batch32|orderly] [--namesrv HOST:PORT --topic T]
 
-Java's defaults, bodies of 128 bytes. The broker is warmed by one read of everything, not
+Defaults, bodies of 128 bytes. The broker is warmed by one read of everything, not
 measured; then Java, ours, ours, Java, each in a new group from the first offset, one
 line each; at last the medians, ours to Java's, and what is to be reached. On a busy
 machine messages per CPU second is the figure to watch.
