@@ -57,6 +57,14 @@ class Batcher(Generic[T]):
         self._render = render
         self.counts = counts
 
+    def items(
+        self,
+        queue: MessageQueue,
+        messages: Sequence[StoredMessage | DecodeFailure],
+    ) -> list[T]:
+        """The items of messages that were decoded and chosen elsewhere."""
+        return self._render(queue, messages)
+
     def batch(self, chunk: Chunk) -> Batch[T]:
         """The items of `chunk`; empty ones too have its end."""
         decoded = decode_messages(chunk.body) if chunk.body else []

@@ -31,6 +31,12 @@ COMMANDS = (
         "Read messages of topics without touching any group.",
     ),
     CommandEntry(
+        "consume",
+        "rmqcli.cli.consume",
+        "consume",
+        "Consume in a group: print messages, or run a command for each.",
+    ),
+    CommandEntry(
         "lag",
         "rmqcli.cli.lag",
         "lag",

@@ -103,7 +103,7 @@ def run_tail(common: Common, request: TailRequest) -> None:
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
-        raise _explained(next(iter(abandoned.values())))
+        raise explain_sql(next(iter(abandoned.values())))
     _summarise(common, tail)
     if abandoned:
         raise typer.Exit(ExitCode.PARTIAL)
@@ -218,10 +218,10 @@ def _check_sql(client: Client, request: TailRequest) -> None:
         if isinstance(outcome, BrokerError) and (
             outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         ):
-            raise _explained(outcome)
+            raise explain_sql(outcome)
 
 
-def _explained(error: RmqError) -> RmqError:
+def explain_sql(error: RmqError) -> RmqError:
     """An error about SQL from a broker that has it off says how to switch it on."""
     if "SQL92" in getattr(error, "remark", "") and not error.hint:
         error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
@@ -253,7 +253,7 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
     for queue, error in sorted(abandoned.items()):
         reached = tail.positions.get(queue)
         where = "" if reached is None else f" at offset {reached}"
-        messages.warn(f"{queue}: abandoned{where}: {_explained(error).message}")
+        messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
     messages.info("; ".join(words))
 
 

@@ -1,0 +1,255 @@
+"""Carrying `rmq consume` out: look whether it can be, join, wait, leave.
+
+The main thread only waits and tells; messages are consumed in the consumer's threads.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from rmqcli.api.client import Client
+from rmqcli.cli.consume_exec import CommandRunner
+from rmqcli.cli.consume_print import Printer
+from rmqcli.cli.consume_status import Status
+from rmqcli.cli.consume_tally import Tally
+from rmqcli.cli.messages import is_terminal
+from rmqcli.cli.tail_output import make_writer
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.consumer.consumer import Consumer, sql
+from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from rmqcli.errors import ConfigError, ExitCode, RmqError
+from rmqcli.units import format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.cli.options import Common
+    from rmqcli.config import ClientConfig
+    from rmqcli.wire.subscription import SubscriptionData
+
+#: How long what was begun may take to end once we leave.
+DRAIN_MS: Final = 30_000
+#: Between two looks at the consumer.
+_LOOK_MS: Final = 500
+#: Lines written together where nothing speaks against it.
+_LINES: Final = 32
+
+_WHERE: Final = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "time": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """`--from`: `where` is first, last or time; then one of the times is set."""
+
+    where: str
+    epoch_ms: int | None = None
+    ago_ms: int | None = None
+
+    def timestamp_ms(self) -> int | None:
+        """The time, counted from now where it is relative; None when there is none."""
+        if self.ago_ms is not None:
+            return max(0, SYSTEM_CLOCK.epoch_ms() - self.ago_ms)
+        return self.epoch_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """What the flags say, checked against each other."""
+
+    topics: tuple[str, ...]
+    group: str
+    orderly: bool
+    broadcast: bool
+    start: StartAt | None
+    tag: str | None
+    sql: str | None
+    threads: int
+    batch: int | None
+    pull_batch: int
+    max_reconsume: int | None
+    command: str | None
+    exec_input: str
+    shell: bool
+    template: str | None
+    count: int | None
+    timeout_ms: int | None
+
+    def subscriptions(self) -> Mapping[str, str | SubscriptionData]:
+        """What is asked of each topic."""
+        if self.sql is not None:
+            return {topic: sql(topic, self.sql) for topic in self.topics}
+        return dict.fromkeys(self.topics, "*" if self.tag is None else self.tag)
+
+    def config(self) -> ConsumerConfig:
+        """The engine's settings."""
+        start = self.start or StartAt("last")
+        model = MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
+        return ConsumerConfig(
+            message_model=model,
+            consume_from_where=_WHERE[start.where],
+            consume_timestamp_ms=start.timestamp_ms(),
+            consume_threads=self.threads,
+            consume_message_batch_max_size=self._batch_size(),
+            pull_batch_size=self.pull_batch,
+            max_reconsume_times=self.max_reconsume,
+            await_termination_ms=DRAIN_MS,
+        )
+
+    def _batch_size(self) -> int:
+        if self.batch is not None:
+            return self.batch
+        is_free = self.command is None and self.count is None and not self.orderly
+        return _LINES if is_free else 1
+
+
+def run_consume(common: Common, request: ConsumeRequest) -> None:
+    """Consume until there is a reason to end.
+
+    Raises KeyboardInterrupt when that was a signal, after everything was committed.
+    """
+    run = _Run(common, request)
+    run.check()
+    try:
+        run.consume()
+    except BaseException as error:
+        run.leave(error)
+        raise
+    run.leave()
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, common: Common, request: ConsumeRequest) -> None:
+        self._common = common
+        self._request = request
+        self._tally = tally = Tally(request.count)
+        config = request.config()
+        # A command's own output would be torn by a line that is drawn again and again.
+        in_place = request.command is None or not is_terminal(sys.stdout)
+        self.status = Status(
+            common.messages,
+            tally,
+            pull_threshold_for_queue=config.pull_threshold_for_queue,
+            in_place=in_place,
+        )
+        self._listener = self._make_listener()
+        self._client_config = common.client_config()
+        self._consumer = Consumer(
+            request.group,
+            request.subscriptions(),
+            on_batch=self._listener.on_batch,
+            orderly=request.orderly,
+            config=config,
+            client=self._client_config,
+            on_undecodable=self._listener.on_undecodable,
+        )
+
+    def _make_listener(self) -> Printer | CommandRunner:
+        request = self._request
+        if request.command is None:
+            writer = make_writer(
+                self._common.output,
+                template=request.template,
+                color=self._common.use_color,
+            )
+            return Printer(writer, self._tally, self.status.clear)
+        if not request.shell:
+            program = shlex.split(request.command)[0]
+            if shutil.which(program) is None:
+                raise ConfigError(
+                    f"--exec: no program {program}",
+                    hint="see its path and mode, or add --shell for a shell's words",
+                )
+        return CommandRunner(
+            request.command,
+            shell=request.shell,
+            raw=request.exec_input == "raw",
+            tally=self._tally,
+            say=self.status.say,
+        )
+
+    def check(self) -> None:
+        """Look for the topics, before anybody hears of us."""
+        _check_topics(self._client_config, self._request.topics)
+
+    def consume(self) -> None:
+        """Join and stay until there is a reason to end."""
+        request, tally, status = self._request, self._tally, self.status
+        started_ms = SYSTEM_CLOCK.monotonic_ms()
+        start = request.start
+        if start is not None and start.where == "time":
+            at = format_rfc3339(self._consumer.config.consume_timestamp_ms or 0)
+            status.say(f"queues that are new to the group begin at {at}")
+        try:
+            self._consumer.start()
+        except RmqError as error:
+            if request.sql is not None:
+                from rmqcli.cli.tail_run import explain_sql
+
+                raise explain_sql(error) from None
+            raise
+        status.say(f"joined group {request.group} as {self._consumer.client_id}")
+        while not tally.ended.is_set():
+            wait_ms = _LOOK_MS
+            if request.timeout_ms is not None:
+                spent_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+                if spent_ms >= request.timeout_ms:
+                    return
+                wait_ms = min(wait_ms, request.timeout_ms - spent_ms)
+            status.look(self._consumer)
+            tally.ended.wait(wait_ms / 1000)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End what was begun, commit, say goodbye, sum up. Raises what went wrong.
+
+        `error` is why we leave, if it is no good reason.
+        """
+        tally, status = self._tally, self.status
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        try:
+            if is_interrupted:
+                status.say("ending what was begun; interrupt again to leave it")
+            tally.drain()
+            self._consumer.close(timeout_ms=DRAIN_MS)
+        except KeyboardInterrupt:
+            status.warn("left at once: what was begun will be consumed again")
+            self._leave_at_once(ExitCode.INTERRUPTED)
+        is_stuck = tally.at_work > 0 or not self._listener.close()
+        status.clear()
+        if self._consumer.client_id is not None:
+            status.say(status.summary())
+        if is_stuck:
+            status.warn(
+                f"left after {format_duration(DRAIN_MS)} with work that did not end:"
+                " it will be consumed again"
+            )
+            code = ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
+            self._leave_at_once(code)
+        if tally.error is not None:
+            raise tally.error
+
+    def _leave_at_once(self, code: ExitCode) -> NoReturn:
+        """Threads that do not end would hold Python's own end up, too."""
+        self._tally.end()
+        self._listener.kill()
+        os._exit(code)
+
+
+def _check_topics(config: ClientConfig, topics: tuple[str, ...]) -> None:
+    with Client(config) as client:
+        for topic in topics:
+            if not client.route(topic).read_queues():
+                raise RmqError(
+                    f"topic {topic} has no queue that may be read",
+                    hint=f"see its permissions with: rmq topic show {topic}",
+                )
