@@ -27,7 +27,7 @@ from sortedcontainers import SortedDict
 from rmqcli.wire.bodies_consumer import ProcessQueueInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from rmqcli.now import Now
 
@@ -47,17 +47,28 @@ M = TypeVar("M", bound=CachedMessage)
 
 
 class _Run(Generic[M]):
-    """Messages with ascending offsets; `gone` marks those taken out of the middle."""
+    """Messages with ascending offsets; `gone` marks those taken out of the middle.
 
-    __slots__ = ("gone", "head", "left", "messages", "tail")
+    The list is the caller's: neither changes it. `size_bytes` is that of all of it.
+    """
+
+    __slots__ = ("gone", "head", "key", "left", "messages", "size_bytes", "tail")
+
+    gone: bytearray | None
 
     def __init__(self, messages: Sequence[M]) -> None:
+        #: what it is found by; its first offset is never lower
+        self.key = messages[0].queue_offset
+        self._fill(messages)
+
+    def _fill(self, messages: Sequence[M]) -> None:
         self.messages = messages
+        self.size_bytes = sum([m.body_bytes for m in messages])
         self.left = len(messages)
-        self.gone: bytearray | None = None
+        self.gone = None
         #: the first and the last that are there
         self.head = 0
-        self.tail = len(messages) - 1
+        self.tail = self.left - 1
 
     @property
     def first(self) -> int:
@@ -79,19 +90,39 @@ class _Run(Generic[M]):
             return None
         return None if self.gone is not None and self.gone[index] else index
 
-    def take_out(self, index: int) -> None:
-        """Take one out."""
-        self.left -= 1
+    def has_all(self, index: int, messages: Sequence[M]) -> bool:
+        """Whether just these, in this order, are there from `index` on."""
+        end = index + len(messages)
+        if end > self.tail + 1 or self.messages[index:end] != messages:
+            return False
+        return self.gone is None or self.gone.find(1, index, end) < 0
+
+    def take_out(self, index: int, count: int) -> None:
+        """Take out what is there: `count` from `index` on."""
+        self.left -= count
         if not self.left:
             return
         gone = self.gone
         if gone is None:
+            if index == self.head:
+                self.head += count
+                return
+            if index + count > self.tail:
+                self.tail -= count
+                return
             gone = self.gone = bytearray(len(self.messages))
-        gone[index] = 1
-        while gone[self.head]:
-            self.head += 1
-        while gone[self.tail]:
-            self.tail -= 1
+        gone[index : index + count] = b"\1" * count
+        self.head = gone.find(0, self.head)
+        self.tail = gone.rfind(0, 0, self.tail + 1)
+
+    def take_first(self, count: int) -> list[M]:
+        """Take up to `count` of the lowest out."""
+        if self.gone is not None:
+            self._fill(self.all())
+        at = self.head
+        found = list(self.messages[at : min(at + count, self.tail + 1)])
+        self.take_out(at, len(found))
+        return found
 
     def all(self) -> list[M]:
         """Those that are there, in order."""
@@ -113,6 +144,8 @@ class ProcessQueue(Generic[M]):
 
     def __init__(self, now_ms: int) -> None:
         self._runs: SortedDict[int, _Run[M]] = SortedDict()
+        #: no cached offset is above it
+        self._highest = -1
         #: orderly: taken and not committed, by offset
         self._taken: dict[int, M] = {}
         self.dropped = False
@@ -148,10 +181,10 @@ class ProcessQueue(Generic[M]):
 
     def _add(self, messages: Sequence[M]) -> None:
         if self._is_beyond(messages):
-            self._runs[messages[0].queue_offset] = _Run(messages)
-            self.msg_count += len(messages)
-            self.msg_size_bytes += sum([m.body_bytes for m in messages])
-            self.queue_offset_max = messages[-1].queue_offset
+            run = self._runs[messages[0].queue_offset] = _Run(messages)
+            self.msg_count += run.left
+            self.msg_size_bytes += run.size_bytes
+            self.queue_offset_max = self._highest = messages[-1].queue_offset
             return
         for message in messages:
             offset = message.queue_offset
@@ -167,14 +200,15 @@ class ProcessQueue(Generic[M]):
         run, index = self._find(message.queue_offset)
         if run is None or index is None:
             return False
+        old = run.messages[index]
         run.messages = [*run.messages[:index], message, *run.messages[index + 1 :]]
+        run.size_bytes += message.body_bytes - old.body_bytes
         return True
 
     def _is_beyond(self, messages: Sequence[M]) -> bool:
-        """Whether they ascend, and begin behind everything that is here."""
+        """Whether they ascend, and begin behind what was here so far."""
         first, count = messages[0].queue_offset, len(messages)
-        runs = self._runs
-        if runs and first <= runs.peekitem(-1)[1].last:
+        if first <= self._highest and self._runs:
             return False
         offsets = [m.queue_offset for m in messages]
         return offsets == list(range(first, first + count)) or all(
@@ -206,6 +240,7 @@ class ProcessQueue(Generic[M]):
         for key in crossing:
             messages = sorted([*messages, *runs.pop(key).all()], key=_offset_of)
         runs[messages[0].queue_offset] = _Run(messages)
+        self._highest = max(self._highest, last)
 
     def remove_message(self, messages: Sequence[M], now_ms: int) -> int | None:
         """Take out what was consumed; the next offset to commit.
@@ -217,43 +252,56 @@ class ProcessQueue(Generic[M]):
         runs = self._runs
         if not runs:
             return None
-        run = runs.get(messages[0].queue_offset) if messages else None
-        if run is not None and run.messages is messages and run.gone is None:
-            del runs[messages[0].queue_offset]
-            self.msg_count -= len(messages)
-            self.msg_size_bytes -= sum([m.body_bytes for m in messages])
-        else:
-            self._remove_each(messages)
-        if not self.msg_count:
-            self.msg_size_bytes = 0
+        if messages:
+            self._remove(messages)
         if not runs:
             return self.queue_offset_max + 1
         lowest: int = runs.peekitem(0)[1].first
         return lowest
 
-    def _remove_each(self, messages: Iterable[M]) -> None:
+    def _remove(self, messages: Sequence[M]) -> None:
         runs = self._runs
-        run: _Run[M] | None = None
-        key = 0
-        for message in messages:
-            offset = message.queue_offset
-            index = None if run is None else run.index_of(offset)
-            if index is None:
-                at = runs.bisect_right(offset) - 1
-                if at < 0:
-                    continue
-                key, run = runs.peekitem(at)
-                index = run.index_of(offset)
-                if index is None:
-                    run = None
-                    continue
-            assert run is not None  # noqa: S101  # found above
-            run.take_out(index)
+        run = runs.get(messages[0].queue_offset)
+        if (
+            run is not None
+            and run.left == len(messages)
+            and (run.messages is messages or run.messages == messages)
+        ):
+            del runs[run.key]
+            self.msg_count -= run.left
+            self.msg_size_bytes -= run.size_bytes
+        elif len(messages) == 1:
+            self._remove_each(messages)
+        else:
+            self._remove_part(messages)
+        if not self.msg_count:
+            self.msg_size_bytes = 0
+
+    def _remove_part(self, messages: Sequence[M]) -> None:
+        run, index = self._find(messages[0].queue_offset)
+        if run is not None and index is not None and run.has_all(index, messages):
+            self.msg_count -= len(messages)
+            self.msg_size_bytes -= sum([m.body_bytes for m in messages])
+            run.take_out(index, len(messages))
             if not run.left:
-                del runs[key]
-                run = None
+                del self._runs[run.key]
+        else:
+            self._remove_each(messages)
+
+    def _remove_each(self, messages: Sequence[M]) -> None:
+        run: _Run[M] | None = None
+        for message in messages:
+            index = None if run is None else run.index_of(message.queue_offset)
+            if index is None:
+                run, index = self._find(message.queue_offset)
+            if run is None or index is None:
+                continue
             self.msg_count -= 1
             self.msg_size_bytes -= message.body_bytes
+            run.take_out(index, 1)
+            if not run.left:
+                del self._runs[run.key]
+                run = None
 
     def max_span(self) -> int:
         """From the lowest cached offset to the highest; taken ones do not count."""
@@ -269,12 +317,10 @@ class ProcessQueue(Generic[M]):
         taken: list[M] = []
         runs = self._runs
         while runs and len(taken) < count:
-            messages = runs.popitem(0)[1].all()
-            room = count - len(taken)
-            taken += messages[:room]
-            if len(messages) > room:
-                rest = messages[room:]
-                runs[rest[0].queue_offset] = _Run(rest)
+            run = runs.peekitem(0)[1]
+            taken += run.take_first(count - len(taken))
+            if not run.left:
+                del runs[run.key]
         if taken:
             self._taken.update((m.queue_offset, m) for m in taken)
         else:
@@ -300,13 +346,13 @@ class ProcessQueue(Generic[M]):
 
     def make_message_to_consume_again(self, messages: Sequence[M]) -> None:
         """Put these back; they are consumed first, in their order."""
-        back = []
+        back: dict[int, M] = {}
         for message in messages:
             self._taken.pop(message.queue_offset, None)
             if not self._replace(message):
-                back.append(message)
+                back[message.queue_offset] = message
         if back:
-            self._insert(sorted(back, key=_offset_of))
+            self._insert([back[offset] for offset in sorted(back)])
 
     def has_temp_message(self) -> bool:
         """Whether anything waits to be consumed."""
@@ -329,6 +375,7 @@ class ProcessQueue(Generic[M]):
         self._runs.clear()
         self._taken = {}
         self.msg_count = self.msg_size_bytes = self.queue_offset_max = 0
+        self._highest = -1
 
     def is_pull_expired(self, now_ms: int) -> bool:
         """Whether its pull was forgotten: not even tried for two minutes."""

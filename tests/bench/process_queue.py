@@ -108,12 +108,14 @@ def main() -> None:
     ones = make_runs(messages, 1)
     copies = [list(run) for run in runs]
     halves = [half for run in runs for half in (run[:16], run[16:])]
+    by_four = [run[n::4] for run in runs for n in range(4)]
     in_order = [[m] for run in runs for m in run]
     random_order = _shuffled(runs, together=10)
     works: dict[str, Callable[[], None]] = {
         "runs_of_32": lambda: _put_and_remove(runs, runs),
         "runs_of_32_removed_as_other_lists": lambda: _put_and_remove(runs, copies),
         "runs_of_32_removed_by_halves": lambda: _put_and_remove(runs, halves),
+        "runs_of_32_removed_as_four_threads_do": lambda: _put_and_remove(runs, by_four),
         "runs_of_32_removed_one_by_one": lambda: _put_and_remove(runs, in_order),
         "runs_of_32_removed_at_random": lambda: _put_and_remove(runs, random_order),
         "runs_of_1": lambda: _put_and_remove(ones, ones),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.now import Now
@@ -204,65 +202,107 @@ def test_times_are_told_as_epoch():
     assert info.last_lock_timestamp == 1_700_000_001_000
 
 
-@settings(max_examples=300)
-@given(st.data())
-def test_it_is_a_sorted_map_of_messages(data):
-    """Any puts and removes, runs and overlaps: as one dict would."""
-    queue: ProcessQueue[Cached] = ProcessQueue(0)
-    model: dict[int, Cached] = {}
-    for _ in range(data.draw(st.integers(1, 12))):
-        if data.draw(st.booleans()):
-            first = data.draw(st.integers(0, 30))
-            steps = data.draw(st.lists(st.integers(1, 3), max_size=8))
-            offsets = [first]
-            for step in steps:
-                offsets.append(offsets[-1] + step)
-            messages = [Cached(each) for each in offsets]
-            queue.put_message(messages)
-            model.update((each.queue_offset, each) for each in messages)
-        elif model:
-            gone = data.draw(st.lists(st.sampled_from(sorted(model)), unique=True))
-            queue.remove_message([model.pop(each) for each in gone], 0)
-        assert queue.msg_count == queue.msg_size_bytes == len(model)
-        assert queue.max_span() == (max(model) - min(model) if model else 0)
-        first = queue.first()
-        assert (first is None) == (not model)
-        assert first is None or first is model[min(model)]
-        for offset in range(60):
-            assert queue.contains(Cached(offset)) == (offset in model)
-    assert [model[o] for o in sorted(model)] == queue.take_messages(1_000, 0)
+def summary_of(queue):
+    """What the tables of the specification list of a state."""
+    return (
+        queue.msg_count,
+        queue.msg_size_bytes,
+        cached_of(queue),
+        queue.max_span(),
+        queue.msg_acc_cnt,
+    )
 
 
-@settings(max_examples=200)
-@given(st.data())
-def test_taking_returning_and_committing_keep_the_order(data):
-    """Orderly: what is taken is always the lowest; nothing is lost or counted twice."""
+def cached_of(queue):
+    return [offset for offset in range(20) if queue.contains(Cached(offset))]
+
+
+def test_concurrent_trace_of_4_6():
+    """13.1, first table."""
+    queue = ProcessQueue(0)
+    assert queue.remove_message([Cached(5)], 0) is None
+    assert summary_of(queue) == (0, 0, [], 0, 0)
+    twelve = Cached(12, 30)
+    put = [Cached(10, 10), Cached(11, 20), twelve]
+    assert queue.put_message(put, max_offset=112) is True
+    assert summary_of(queue) == (3, 60, [10, 11, 12], 2, 100)
+    assert queue.put_message([Cached(12, 99), Cached(13, 5)]) is False
+    assert summary_of(queue) == (4, 65, [10, 11, 12, 13], 3, 100)
+    assert queue.remove_message([put[1]], 0) == 10
+    assert summary_of(queue) == (3, 45, [10, 12, 13], 3, 100)
+    assert queue.remove_message([put[0]], 0) == 12
+    assert summary_of(queue) == (2, 35, [12, 13], 1, 100)
+    assert queue.remove_message([twelve], 0) == 13
+    assert summary_of(queue) == (1, 5, [13], 0, 100)
+    assert queue.remove_message([Cached(13, 5)], 0) == 14
+    assert summary_of(queue) == (0, 0, [], 0, 100)
+    assert queue.remove_message([Cached(13, 5)], 0) is None
+    assert queue.put_message([]) is False
+    assert queue.put_message([Cached(14)]) is False
+    assert queue.remove_message([], 0) == 14
+    assert summary_of(queue) == (1, 1, [14], 0, 100)
+
+
+def test_orderly_trace_of_4_6():
+    """13.1, second table."""
+    queue = ProcessQueue(0)
+
+    def state():
+        return queue.msg_count, cached_of(queue), info_of(queue).transaction_msg_count
+
+    def take(count):
+        return queue.take_messages(count, 0)
+
+    assert queue.put_message([Cached(each) for each in (1, 2, 3, 4, 5)]) is True
+    assert offsets_of(take(2)) == [1, 2]
+    assert (*state(), queue.max_span()) == (5, [3, 4, 5], 2, 2)
+    assert queue.put_message([Cached(6)]) is False
+    assert queue.commit() == 3
+    assert state() == (4, [3, 4, 5, 6], 0)
+    queue.make_message_to_consume_again(take(2))
+    assert state() == (4, [3, 4, 5, 6], 0)
+    take(2)
+    take(1)
+    queue.rollback()
+    assert state() == (4, [3, 4, 5, 6], 0)
+    assert offsets_of(take(10)) == [3, 4, 5, 6]
+    assert not queue.has_temp_message()
+    assert take(1) == []
+    assert state() == (4, [], 4)
+    assert queue.commit() == 7
+    assert queue.commit() is None
+    assert state() == (0, [], 0)
+    assert queue.put_message([Cached(7)]) is True
+
+
+def test_membership_as_upstream():
+    """ProcessQueueTest#testContainsMessage, #testHasTempMessage and #testRollback."""
+    queue = filled(0, 1, 2)
+    assert queue.contains(Cached(2))
+    assert not queue.contains(Cached(3))
+    taken = queue.take_messages(3, 0)
+    assert not queue.has_temp_message()
+    assert not queue.contains(taken[0])
+    queue.rollback()
+    assert queue.has_temp_message()
+    assert info_of(queue).transaction_msg_count == 0
+
+
+@pytest.mark.parametrize("removed", [[1, 2], [0, 1], [2, 3], [1, 3], [3, 0], [1, 1]])
+def test_parts_of_a_pull_go_as_whole_lists_and_as_others(removed):
+    messages = [Cached(each, 10 + each) for each in range(4)]
     queue: ProcessQueue[Cached] = ProcessQueue(0)
-    waiting: list[int] = []
-    taken: list[int] = []
-    at = 0
-    for _ in range(data.draw(st.integers(1, 15))):
-        match data.draw(st.integers(0, 4)):
-            case 0:
-                count = data.draw(st.integers(1, 5))
-                queue.put_message([Cached(at + n) for n in range(count)])
-                waiting += range(at, at + count)
-                at += count
-            case 1:
-                count = data.draw(st.integers(1, 6))
-                assert offsets_of(queue.take_messages(count, 0)) == waiting[:count]
-                taken += waiting[:count]
-                del waiting[:count]
-            case 2:
-                assert queue.commit() == (max(taken) + 1 if taken else None)
-                taken = []
-            case 3:
-                queue.rollback()
-                waiting, taken = sorted(waiting + taken), []
-            case 4 if taken:
-                back = data.draw(st.lists(st.sampled_from(taken), unique=True))
-                queue.make_message_to_consume_again([Cached(each) for each in back])
-                taken = [each for each in taken if each not in back]
-                waiting = sorted(waiting + back)
-        assert queue.msg_count == len(waiting) + len(taken)
-        assert queue.has_temp_message() == bool(waiting)
+    queue.put_message(messages)
+    left = [each for each in range(4) if each not in removed]
+    assert queue.remove_message([messages[each] for each in removed], 0) == left[0]
+    assert cached_of(queue) == left
+    assert queue.msg_size_bytes == sum(10 + each for each in left)
+    assert queue.remove_message(messages, 0) == 4
+    assert (queue.msg_count, queue.msg_size_bytes) == (0, 0)
+
+
+def test_a_message_returned_twice_is_there_once():
+    queue = filled(1, 2, 3)
+    taken = queue.take_messages(2, 0)
+    queue.make_message_to_consume_again([*taken, taken[0]])
+    assert offsets_of(queue.take_messages(9, 0)) == [1, 2, 3]
