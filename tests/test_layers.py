@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "testing": {"wire", "broker", "store", "consumer", "engine", "api", "transport"},
     "cli": {
         "consumer",
+        "engine",
         "wire",
         "transport",
         "api",
