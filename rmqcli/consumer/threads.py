@@ -139,6 +139,13 @@ class ConsumeThreads:
         """For whichever thread is free next."""
         self._requests.put(request)
 
+    def share(self, request: ConcurrentRequest) -> None:
+        """For as many more threads as there are batches left."""
+        request.is_shared = True
+        batches = -(-request.left // request.batch_size)
+        for _ in range(min(batches, len(self._threads)) - 1):
+            self._requests.put(request)
+
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """For whichever thread is free next."""
         self._requests.put(request)
@@ -184,7 +191,7 @@ class ConsumeThreads:
                 self._listener,
                 self._clock,
                 report=self._report,
-                share=self._requests.put,
+                share=self.share,
             )
         elif isinstance(request, OrderlyRequest):
             outcome = consume_orderly(

@@ -5,8 +5,9 @@ listener does (raises, BaseException and sys.exit included, or returns nonsense)
 ends as a status.
 
 Decisions:
-- A request is worked on in its order. When a listener is slow the request is shared, so
-  that other threads take the messages behind the one that takes long.
+- A request is worked on in its order. When a listener turns out slow the request is
+  shared, so that other threads take the messages behind the one that takes long; one
+  that does not even return is noticed by the engine, which shares it then.
 - What is done is told at the latest after REPORT_MS, so that the offset moves as the
   work does.
 
@@ -66,7 +67,6 @@ def consume_concurrently(
     is_single = request.batch_size == 1
     done: list[Pulled] = []
     failed: list[Failed] = []
-    is_shared = is_single and len(request.messages) == 1
     now_ms = clock.monotonic_ms
     started_ms = before_ms = now_ms()
     is_fast = listener.one_message and is_single and not listener.none_is_failure
@@ -96,8 +96,7 @@ def consume_concurrently(
             if len(called[0]) < len(batch):
                 request.is_cancelled = True
         ended_ms = now_ms()
-        if not is_shared and ended_ms - before_ms >= SHARE_MS:
-            is_shared = True
+        if ended_ms - before_ms >= SHARE_MS and not request.is_shared:
             share(request)
         before_ms = ended_ms
         if ended_ms - started_ms >= REPORT_MS:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESUBMIT_DELAY_MS: Final = 5_000
+_LOOK_INTERVAL_MS: Final = 20
 _SWEEP_MAX: Final = 16
 _EXPIRED_DELAY_LEVEL: Final = 3
 
@@ -44,6 +45,7 @@ class ConsumeMessageConcurrentlyService:
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
         self._sending = 0
+        self._is_looking = False
 
     @property
     def is_idle(self) -> bool:
@@ -71,6 +73,24 @@ class ConsumeMessageConcurrentlyService:
         request = ConcurrentRequest(queue, process_queue, messages, size)
         self._open[request] = None
         member.workers.consume_concurrently(request)
+        if not self._is_looking and not request.is_shared:
+            self._is_looking = True
+            member.later(_LOOK_INTERVAL_MS, self._look)
+
+    def _look(self) -> None:
+        """Let others help where a listener has not returned since the last look."""
+        is_any = False
+        for request in list(self._open):
+            if request.is_shared or request.is_cancelled:
+                continue
+            if request.looks and request.begun:
+                self._member.workers.share(request)
+            else:
+                request.looks += 1
+                is_any = True
+        self._is_looking = is_any
+        if is_any:
+            self._member.later(_LOOK_INTERVAL_MS, self._look)
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
         """Settle what one thread did."""

@@ -32,7 +32,9 @@ class ConcurrentRequest:
         "begun",
         "ended",
         "is_cancelled",
+        "is_shared",
         "left",
+        "looks",
         "message_queue",
         "messages",
         "process_queue",
@@ -51,6 +53,10 @@ class ConcurrentRequest:
         self.batch_size = batch_size
         #: set when the consumer closes: nothing more of it is begun
         self.is_cancelled = False
+        #: how often the engine looked whether it is done
+        self.looks = 0
+        #: whether other threads were asked to help
+        self.is_shared = len(messages) <= batch_size
         #: one entry for each thread, made before it looks at `is_cancelled`
         self.begun: list[None] = []
         #: how many of them have told the engine that they ended

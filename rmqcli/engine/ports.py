@@ -178,5 +178,8 @@ class Workers(Protocol):
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """Take a request; never blocks."""
 
+    def share(self, request: ConcurrentRequest) -> None:
+        """Let others take part in a request that takes long; mark it as shared."""
+
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """Take a request; never blocks."""

@@ -55,7 +55,11 @@ public final class Scenarios {
             try {
                 Json.print(dispatch(Json.parse(line)));
             } catch (Throwable error) {
-                Json.print(Json.object("error", String.valueOf(error)));
+                StringBuilder causes = new StringBuilder();
+                for (Throwable each = error; each != null; each = each.getCause()) {
+                    causes.append(each).append("; ");
+                }
+                Json.print(Json.object("error", causes.toString()));
             }
         }
         producer.shutdown();

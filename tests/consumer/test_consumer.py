@@ -1,0 +1,415 @@
+"""A consumer on the embedded cluster: what its user sees."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from rmqcli import Consumer
+from rmqcli.consumer.consumer import sql
+from rmqcli.engine.config import ConsumeFromWhere, MessageModel
+from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmqcli.errors import BrokerError, ConfigError, DeadlineError, UsageError
+from tests.consumer.collecting import Seen, committed, consumer, wait_until
+
+
+def names(count, prefix="m"):
+    return [f"{prefix}{n:04}" for n in range(count)]
+
+
+def test_every_message_is_consumed_once_and_committed(rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, names(500))
+    seen = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, seen):
+        assert seen.wait_for(500) == names(500)
+    assert len(seen.bodies) == 500
+    assert committed(rmq_cluster, "g", rmq_topic) == dict.fromkeys(range(4), 125)
+
+
+def test_nothing_is_left_behind_and_nothing_comes_twice(rmq_cluster, rmq_topic):
+    """A30: a stop commits all; the next start gets what came since."""
+    before = set(threading.enumerate())
+    seen = Seen()
+    for start in range(0, 300, 100):
+        rmq_cluster.send(rmq_topic, names(300)[start : start + 100])
+        with consumer(rmq_cluster, "g", rmq_topic, seen):
+            seen.wait_for(start + 100)
+    assert sorted(seen.bodies) == names(300)
+    assert set(threading.enumerate()) == before
+
+
+def test_live_messages_come_at_once(rmq_cluster, rmq_topic):
+    seen = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
+        wait_until(lambda: len(running.queues()) == 5)
+        for name in names(20):
+            rmq_cluster.send(rmq_topic, [name])
+            seen.wait_for(int(name[1:]) + 1, timeout_s=2)
+
+
+def test_a_message_tells_where_it_is_from(rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, ["x"], tags="A", queue_id=2)
+    seen = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, seen):
+        seen.wait_for(1)
+    message = seen.messages[0]
+    assert (message.topic, message.broker_name) == (rmq_topic, "broker-a")
+    assert (message.queue_id, message.queue_offset, message.tags) == (2, 0, "A")
+    assert message.reconsume_times == 0
+    assert message.origin.max_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "times"),
+    [
+        (lambda *_: None, 1),
+        (lambda *_: True, 1),
+        (lambda *_: ConsumeConcurrentlyStatus.CONSUME_SUCCESS, 1),
+        (lambda _, times: times > 1, 2),
+        (lambda _, times: None if times > 1 else 1 / 0, 2),
+        (lambda _, times: None if times > 1 else sys.exit(3), 2),
+        (
+            lambda _, times: (
+                None if times > 1 else ConsumeConcurrentlyStatus.RECONSUME_LATER
+            ),
+            2,
+        ),
+        (lambda _, times: None if times > 1 else "what?", 2),
+    ],
+    ids=["None", "True", "status", "False", "raises", "exits", "later", "nonsense"],
+)
+def test_what_a_listener_says_decides(rmq_cluster_factory, act, times):
+    """Failed ones come again by way of the retry topic, and name their own topic."""
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s 1s 1s"})
+    topic = cluster.create_topic("orders")
+    cluster.send(topic, ["x"])
+    seen = Seen(act)
+    with consumer(cluster, "g", topic, seen) as running:
+        wait_until(lambda: len(seen.bodies) == times)
+        wait_until(lambda: all(committed_now(running)))
+    assert [m.reconsume_times for m in seen.messages] == list(range(times))
+    assert {m.topic for m in seen.messages} == {topic}
+    assert len(seen.bodies) == times
+
+
+def committed_now(running):
+    return [
+        info.cached_msg_count == 0
+        for info in running.running_info().process_queues.values()
+    ]
+
+
+def test_none_is_a_failure_where_that_is_asked_for(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
+    topic = cluster.create_topic("orders")
+    cluster.send(topic, ["x"])
+    seen = Seen(lambda _, times: True if times > 1 else None)
+    with consumer(cluster, "g", topic, seen, none_is_failure=True):
+        wait_until(lambda: len(seen.bodies) == 2)
+
+
+def test_after_the_last_try_it_is_a_dead_letter(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
+    topic = cluster.create_topic("orders")
+    cluster.send(topic, ["bad"])
+    seen = Seen(lambda *_: False)
+    with consumer(cluster, "g", topic, seen, max_reconsume_times=1):
+        wait_until(lambda: stored(cluster, "%DLQ%g") == 1)
+    assert [m.reconsume_times for m in seen.messages] == [0, 1]
+
+
+def stored(cluster, topic):
+    store = cluster.brokers[0].store
+    bounds = cluster.call(lambda: store.queue_bounds(topic, 0))
+    return 0 if bounds is None else bounds[1]
+
+
+def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
+    """S3-20, S3-21: what is behind ack_index is consumed again."""
+    cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
+    topic = cluster.create_topic("orders", queues=1)
+    cluster.send(topic, names(8))
+    batches = []
+
+    def take(messages, context):
+        batches.append([m.body.decode() for m in messages])
+        if messages[0].reconsume_times == 0:
+            context.ack_index = 4
+
+    with consumer(
+        cluster,
+        "g",
+        topic,
+        take,
+        batch=True,
+        consume_message_batch_max_size=32,
+        consume_threads=1,
+    ):
+        wait_until(lambda: sum(map(len, batches)) >= 11)
+    assert batches[0] == names(8)
+    assert sorted(each for batch in batches[1:] for each in batch) == names(8)[5:]
+
+
+def test_orderly_keeps_the_order_and_waits_for_who_fails(rmq_cluster):
+    topic = rmq_cluster.create_topic("orders", queues=2)
+    for queue_id in range(2):
+        rmq_cluster.send(topic, names(60, f"q{queue_id}-"), queue_id=queue_id)
+    failed = []
+
+    def fail_once(message, times):
+        if message.queue_offset in (3, 40) and times == 1:
+            failed.append(message.queue_offset)
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return None
+
+    seen = Seen(fail_once)
+    settings = {"orderly": True, "suspend_current_queue_time_ms": 20}
+    with consumer(rmq_cluster, "g", topic, seen, **settings):
+        seen.wait_for(120)
+    assert len(failed) == 4
+    for queue_id in range(2):
+        offsets = [m.queue_offset for m in seen.messages if m.queue_id == queue_id]
+        expected = [*range(4), 3, *range(4, 41), 40, *range(41, 60)]
+        assert offsets == expected
+    assert committed(rmq_cluster, "g", topic) == {0: 60, 1: 60}
+
+
+def test_two_members_share_and_one_takes_over(rmq_cluster, rmq_topic):
+    first, second = Seen(), Seen()
+    one = consumer(rmq_cluster, "g", rmq_topic, first)
+    two = consumer(rmq_cluster, "g", rmq_topic, second)
+    one.start()
+    two.start()
+    wait_until(
+        lambda: (orders(one), orders(two)) in (([0, 1], [2, 3]), ([2, 3], [0, 1]))
+    )
+    rmq_cluster.send(rmq_topic, names(40))
+    wait_until(lambda: len(first.bodies) == len(second.bodies) == 20)
+    one.close()
+    wait_until(lambda: orders(two) == [0, 1, 2, 3])
+    rmq_cluster.send(rmq_topic, names(40, "n"))
+    second.wait_for(60)
+    two.close()
+    assert sorted(first.bodies + second.bodies) == names(40) + names(40, "n")
+
+
+def orders(running):
+    return [q.queue_id for q in running.queues() if not q.topic.startswith("%")]
+
+
+def test_everybody_gets_everything_when_broadcasting(
+    rmq_cluster, rmq_topic, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rmq_cluster.send(rmq_topic, names(40))
+    for instance in ("a", "b", "a"):
+        seen = Seen()
+        with consumer(
+            rmq_cluster,
+            "g",
+            rmq_topic,
+            seen,
+            message_model=MessageModel.BROADCASTING,
+            instance_name=instance,
+        ) as running:
+            wait_until(lambda: len(running.queues()) == 4)
+            if (tmp_path / ".rocketmq_offsets" / running.client_id).exists():
+                rmq_cluster.send(rmq_topic, ["new"])
+                assert seen.wait_for(1) == ["new"]
+            else:
+                assert seen.wait_for(40) == names(40)
+    assert committed(rmq_cluster, "g", rmq_topic) == {}
+
+
+def test_tags_are_chosen_and_compared_as_text(rmq_cluster, rmq_topic):
+    """A40: "Aa" and "BB" have one hash; S3-10."""
+    for tag in ("Aa", "BB", "C"):
+        rmq_cluster.send(rmq_topic, [tag], tags=tag, queue_id=0)
+    seen = Seen()
+    with consumer(rmq_cluster, "g", {rmq_topic: "Aa || C"}, seen):
+        assert seen.wait_for(2) == ["Aa", "C"]
+        wait_until(lambda: len(seen.bodies) >= 2)
+    assert committed(rmq_cluster, "g", rmq_topic)[0] == 3
+
+
+def test_sql_chooses(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(settings={"enable_property_filter": True})
+    topic = cluster.create_topic("orders")
+    from rmqcli.testing import Seed
+
+    cluster.send(
+        topic, [Seed(body=str(n).encode(), properties={"n": str(n)}) for n in range(9)]
+    )
+    seen = Seen()
+    with consumer(cluster, "g", {topic: sql(topic, "n BETWEEN 3 AND 5")}, seen):
+        assert seen.wait_for(3) == ["3", "4", "5"]
+
+
+def test_sql_that_a_broker_refuses_ends_the_start(rmq_cluster, rmq_topic):
+    running = consumer(rmq_cluster, "g", {rmq_topic: sql(rmq_topic, "n > 1")}, Seen())
+    with pytest.raises(BrokerError, match="does not support"):
+        running.start()
+    assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]
+
+
+def test_latest_is_the_end_of_a_queue_that_was_read_before(rmq_cluster, rmq_topic):
+    rmq_cluster.send(rmq_topic, names(40))
+    store = rmq_cluster.brokers[0]
+    store.trim(rmq_topic, 5)  # not young any more: 0 is not there
+    seen = Seen()
+    last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    with consumer(
+        rmq_cluster, "g", rmq_topic, seen, consume_from_where=last
+    ) as running:
+        wait_until(lambda: len(running.queues()) == 5)
+        rmq_cluster.send(rmq_topic, ["new"])
+        assert seen.wait_for(1) == ["new"]
+
+
+def test_a_trimmed_queue_goes_on_at_what_is_there(rmq_cluster):
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send(topic, names(50))
+    rmq_cluster.brokers[0].trim(topic, 20)
+    seen = Seen()
+    with consumer(rmq_cluster, "g", topic, seen):
+        assert seen.wait_for(30) == names(50)[20:]
+
+
+def test_a_new_queue_is_consumed(rmq_cluster):
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    seen = Seen()
+    fast = {"poll_namesrv_interval_ms": 100}
+    with consumer(rmq_cluster, "g", topic, seen, **fast) as running:
+        wait_until(lambda: orders(running) == [0])
+        rmq_cluster.brokers[0].set_queues(topic, read=3, write=3)
+        rmq_cluster.send(topic, names(9))
+        assert seen.wait_for(9) == names(9)
+
+
+def test_pause_holds_pulls_and_resume_goes_on(rmq_cluster, rmq_topic):
+    seen = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
+        rmq_cluster.send(rmq_topic, ["a"])
+        seen.wait_for(1)
+        running.pause()
+        rmq_cluster.send(rmq_topic, names(8))
+        # The pulls that were out when it was paused still answer.
+        wait_until(lambda: len(seen.bodies) > 4)
+        assert len(seen.bodies) <= 9
+        running.resume()
+        seen.wait_for(9)
+
+
+def test_seek_consumes_again_from_there(rmq_cluster):
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send(topic, names(30))
+    seen = Seen()
+    with consumer(rmq_cluster, "g", topic, seen) as running:
+        seen.wait_for(30)
+        queue = next(q for q in running.queues() if q.topic == topic)
+        running.seek(queue, 25)
+        wait_until(lambda: len(seen.bodies) == 35)
+        with pytest.raises(UsageError, match="negative"):
+            running.seek(queue, -1)
+    assert seen.bodies[30:] == names(30)[25:]
+    assert committed(rmq_cluster, "g", topic) == {0: 30}
+
+
+def test_a_listener_that_does_not_end_cannot_hold_close(rmq_cluster, rmq_topic):
+    """A31: it is not committed, and another member gets it."""
+    rmq_cluster.send(rmq_topic, ["stuck"], queue_id=0)
+    gate = threading.Event()
+    seen = Seen(lambda *_: gate.wait(60))
+    running = consumer(rmq_cluster, "g", rmq_topic, seen)
+    running.start()
+    seen.wait_for(1)
+    running.close(timeout_ms=100)
+    assert committed(rmq_cluster, "g", rmq_topic).get(0, 0) == 0
+    gate.set()
+    again = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, again):
+        assert again.wait_for(1) == ["stuck"]
+
+
+def test_close_waits_for_what_a_listener_has(rmq_cluster, rmq_topic):
+    """testGracefulShutdown: and it is committed."""
+    rmq_cluster.send(rmq_topic, ["slow"], queue_id=0)
+    gate = threading.Event()
+    seen = Seen(lambda *_: gate.wait(60))
+    running = consumer(rmq_cluster, "g", rmq_topic, seen)
+    running.start()
+    seen.wait_for(1)
+    closing = threading.Thread(target=running.close)
+    closing.start()
+    gate.set()
+    closing.join(10)
+    assert committed(rmq_cluster, "g", rmq_topic) == {0: 1}
+
+
+def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
+    rmq_cluster, rmq_topic
+):
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen())
+    running.start()
+    running.close()
+    running.close()
+    assert running.wait(0)
+    with pytest.raises(UsageError, match="started once"):
+        running.start()
+
+
+def test_no_broker_is_an_error_in_time():
+    running = Consumer("g", "orders", Seen(), namesrv="127.0.0.1:1")
+    with pytest.raises(DeadlineError, match="no broker took a heartbeat"):
+        running.start(timeout_ms=300)
+    assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("", "t", print), ConfigError),
+        (("DEFAULT_CONSUMER", "t", print), ConfigError),
+        (("g", "a/b", print), ConfigError),
+        (("g", "t"), UsageError),
+        (("g", {"t": "||"}, print), UsageError),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_is_sent(arguments, error):
+    with pytest.raises(error):
+        Consumer(*arguments)
+
+
+def test_a_broker_that_restarts_is_found_again(rmq_cluster, rmq_topic):
+    seen = Seen()
+    fast = {
+        "pull_time_delay_when_exception_ms": 50,
+        "heartbeat_broker_interval_ms": 200,
+        "rebalance_interval_ms": 200,
+    }
+    with consumer(rmq_cluster, "g", rmq_topic, seen, **fast):
+        rmq_cluster.send(rmq_topic, names(40))
+        seen.wait_for(40)
+        rmq_cluster.brokers[0].restart()
+        rmq_cluster.send(rmq_topic, names(40, "n"))
+        seen.wait_for(80)
+
+
+def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
+    """Threads share what one pull brought; the offset waits for the slow one."""
+    topic = rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.send(topic, names(30))
+    gate = threading.Event()
+    seen = Seen(lambda m, _: gate.wait(60) if m.queue_offset == 3 else None)
+    with consumer(rmq_cluster, "g", topic, seen, consume_threads=4) as running:
+        # Those that came with it wait only until it is known to be slow.
+        wait_until(lambda: len(set(seen.bodies)) == 30)
+        rmq_cluster.send(topic, names(30, "n"))
+        seen.wait_for(60)
+        queue = next(q for q in running.queues() if q.topic == topic)
+        assert running.offsets().get(queue, 0) <= 3
+        gate.set()
+        seen.wait_for(60)
+    assert committed(rmq_cluster, "g", topic) == {0: 60}
