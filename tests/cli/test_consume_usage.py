@@ -1,0 +1,95 @@
+"""What `rmq consume` refuses, and that nobody hears of it then."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
+from tests.test_startup import modules_after
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "--group"),
+        (["-g", ""], 2, "the consumer group's name is empty"),
+        (["-g", "a b"], 2, "characters that are not allowed"),
+        (["-g", "x" * 256], 2, "256 characters, more than 255"),
+        (["-g", "DEFAULT_CONSUMER"], 2, "the name of no group"),
+        (["-g", "g", "--tag", "||"], 2, "holds no tag"),
+        (["-g", "g", "--tag", "A", "--sql", "a > 5"], 2, "--tag and --sql contradict"),
+        (["-g", "g", "--from", "17"], 2, "not a start"),
+        (["-g", "g", "--from", "earliest"], 2, "write first, last"),
+        (["-g", "g", "--from", "@2026-13-01"], 2, "no such time"),
+        (["-g", "g", "--from", "-5"], 2, "not a start"),
+        (["-g", "g", "--count", "0"], 2, "--count"),
+        (["-g", "g", "--threads", "1001"], 2, "--threads"),
+        (["-g", "g", "--batch", "1025"], 2, "--batch"),
+        (["-g", "g", "--pull-batch", "0"], 2, "--pull-batch"),
+        (["-g", "g", "--max-reconsume", "-1"], 2, "--max-reconsume"),
+        (["-g", "g", "--broadcast", "--max-reconsume", "3"], 2, "contradict"),
+        (["-g", "g", "--exec", ""], 2, "no command in it"),
+        (["-g", "g", "--exec", "a 'b"], 2, "no closing quotation"),
+        (["-g", "g", "--exec", "/no/such/program x"], 2, "no program /no/such/program"),
+        (["-g", "g", "--exec", "cat", "-o", "csv"], 2, "contradict"),
+        (["-g", "g", "--exec", "cat", "--format", "%v"], 2, "contradict"),
+        (["-g", "g", "--shell"], 2, "--shell needs --exec"),
+        (["-g", "g", "--exec-input", "raw"], 2, "--exec-input needs --exec"),
+        (
+            ["-g", "g", "--exec", "cat", "--exec-input", "raw", "--batch", "2"],
+            2,
+            "contradict",
+        ),
+        (["-g", "g", "-o", "csv", "--format", "%v"], 2, "contradict"),
+        (["-g", "g", "--format", "%Z"], 2, "no field %Z"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_sent(
+    rmq_cluster, capsys, arguments, code, words
+):
+    sent = rmq_cluster.faults.observe()
+    topic = rmq_cluster.create_topic("T")
+    assert run(["consume", topic, "-n", rmq_cluster.namesrv, *arguments]) == code
+    out, err = capsys.readouterr()
+    assert words in err
+    assert len(err.splitlines()) <= 3
+    assert out == ""
+    assert sent.seen == 0
+
+
+def test_a_topic_that_is_not_there_ends_it_before_it_joins(rmq_cluster, capsys):
+    heartbeats = rmq_cluster.faults.observe(code=int(RequestCode.HEART_BEAT))
+    topic = rmq_cluster.create_topic("T")
+    arguments = [topic, "Nope", "-g", "g", "-n", rmq_cluster.namesrv]
+    assert run(["consume", *arguments]) == 3
+    err = capsys.readouterr().err
+    assert "Nope" in err
+    assert "hint: list topics with: rmq topics" in err
+    assert heartbeats.seen == 0
+
+
+def test_a_topic_that_nobody_may_read_ends_it(rmq_cluster, capsys):
+    topic = rmq_cluster.create_topic("WriteOnly", perm=2)
+    assert run(["consume", topic, "-g", "g", "-n", rmq_cluster.namesrv]) == 1
+    assert "has no queue that may be read" in capsys.readouterr().err
+
+
+def test_a_name_server_that_is_away_is_told_of(capsys):
+    assert run(["consume", "T", "-g", "g", "-n", "127.0.0.1:1"]) == 5
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_sql_that_the_broker_has_off_names_the_setting(rmq_cluster_factory, capsys):
+    cluster = rmq_cluster_factory(settings={"enable_property_filter": False})
+    topic = cluster.create_topic("T")
+    arguments = [topic, "-g", "g", "-n", cluster.namesrv, "--sql", "a > 5"]
+    assert run(["consume", *arguments]) == 1
+    assert "enablePropertyFilter=true" in capsys.readouterr().err
+
+
+def test_help_imports_no_engine():
+    code, modules = modules_after(["consume", "--help"])
+    assert code == 0
+    assert not {name for name in modules if name.startswith("rmqcli.engine")}
+    assert not {name for name in modules if name.startswith("rmqcli.consumer")}
