@@ -106,7 +106,7 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
     tally.fail(2)
     clock.advance(500)
     status.look(Queues(Q0, Q1, info=info))
-    assert drawn == [
+    assert "".join(drawn) == (
         "500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
         " · flow control on 1 · 2 to be consumed again"
-    ]
+    )
