@@ -12,6 +12,7 @@ import threading
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.cli import interrupts
 from rmqcli.cli.messages import is_terminal
 from rmqcli.clock import SYSTEM_CLOCK
 
@@ -92,7 +93,8 @@ class Status:
         if self._in_place:
             text = self._line(consumer.running_info())
             columns = shutil.get_terminal_size().columns
-            with self._lock:
+            # An interrupt in between would leave a line that nobody knows of.
+            with interrupts.deferred(), self._lock:
                 self._messages.progress(text[: max(1, columns - 1)])
 
     def summary(self) -> str:
