@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "api": {"wire", "transport", "proxy"},
     "engine": {"wire"},
     "consumer": {"wire", "transport", "api", "engine"},
-    "admin": {"wire", "api", "store", "engine"},
+    "admin": {"wire", "api", "store", "engine", "consumer"},
     "store": {"wire"},
     "broker": {"wire", "store"},
     "spark": {"wire", "transport", "api", "admin"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -55,6 +56,8 @@ def demo(
             tour.write(f"name server {cluster.namesrv}, broker with files in {store}")
             tour.write("orders are coming in; the group billing takes half of them")
             tour.command(f"export NAMESRV_ADDR={cluster.namesrv}")
+            # What the tour does to its own consumer is no news to who watches.
+            logging.getLogger("rmqcli.engine").setLevel(logging.ERROR)
             traffic = Traffic(ClientConfig(namesrv=(cluster.namesrv,)), seed=_SEED)
             try:
                 traffic.start()

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PERSIST_MS: Final = 10_000
 _HEARTBEAT_AGAIN_MS: Final = 1_000
 #: When to look for the retry topic's route, after the heartbeat that makes the topic.
 _RETRY_ROUTE_DELAYS_MS: Final = (0, 100, 200, 400, 800, 1_600, 3_200, 6_400)
@@ -192,7 +191,7 @@ class PushConsumer:
                 lambda: self.heartbeat(_ignored),
             ),
             (
-                _FIRST_PERSIST_MS,
+                2 * config.persist_consumer_offset_interval_ms,
                 config.persist_consumer_offset_interval_ms,
                 self.persist_all,
             ),
