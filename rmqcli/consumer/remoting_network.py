@@ -27,7 +27,7 @@ from rmqcli.api.calls_offset import (
 )
 from rmqcli.api.calls_send import send_message
 from rmqcli.consumer.routes import Routes, no_broker, reading_address
-from rmqcli.errors import RmqError
+from rmqcli.errors import RmqError, TransportError
 from rmqcli.model import MASTER_ID
 from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
@@ -50,6 +50,7 @@ _API_TIMEOUT_MS = 3_000  # ClientConfig.mqClientApiTimeout
 _OFFSET_TIMEOUT_MS = 5_000
 _LOCK_TIMEOUT_MS = 1_000
 _SEND_BACK_TIMEOUT_MS = 5_000
+_SEND_TRIES_MAX = 3  # DefaultMQProducer.retryTimesWhenSendFailed, and the first
 _INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 _DEFAULT_TOPIC = "TBW102"
 _DEFAULT_TOPIC_QUEUE_NUMS = 4
@@ -237,57 +238,43 @@ class RemotingNetwork:
             self._submit(address, call, _SEND_BACK_TIMEOUT_MS, done)
 
     def send_retry(self, message: RetryMessage, done: Done[None]) -> None:
-        """See Network. An unknown route is asked for first."""
+        """See Network. The route is asked for anew; then one broker after the other."""
 
         def send(route: TopicRoute | RmqError) -> None:
             if isinstance(route, RmqError):
                 done(route)
                 return
             queues = route.write_queues()
-            if not queues:
-                done(no_broker_of(message.topic))
-                return
-            queue = self._rng.choice(queues)
-            broker = route.broker(queue.broker_name)
-            address = None if broker is None else broker.master_address
-            if address is None:
-                done(no_broker(queue))
-            else:
-                self._send_retry(address, queue, message, done)
+            self._rng.shuffle(queues)
+            # One queue of each broker: another one of the same would fail likewise.
+            places = list({queue.broker_name: queue for queue in queues}.values())
+            error = no_broker_of(message.topic)
+            self._send_retry(places[:_SEND_TRIES_MAX], message, error, done)
 
         self.routes.fetch(message.topic, send)
 
     def _send_retry(
         self,
-        address: str,
-        queue: MessageQueue,
+        queues: Sequence[MessageQueue],
         message: RetryMessage,
+        error: RmqError,
         done: Done[None],
     ) -> None:
-        properties = dict(message.properties)
-        # They travel in the header, as a Java producer's do.
-        for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES"):
-            properties.pop(name, None)
-        header = SendMessageRequestHeaderV2(
-            producer_group=_INNER_PRODUCER_GROUP,
-            topic=queue.topic,
-            default_topic=_DEFAULT_TOPIC,
-            default_topic_queue_nums=_DEFAULT_TOPIC_QUEUE_NUMS,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=self._client.clock.epoch_ms(),
-            flag=message.flag,
-            properties=encode_properties(properties),
-            reconsume_times=message.reconsume_times,
-            unit_mode=False,
-            max_reconsume_times=message.max_reconsume_times,
-            batch=False,
-            bname=queue.broker_name,
-        )
-        call = send_message(header, message.body)
-        self._submit(
-            address, call, _SEND_BACK_TIMEOUT_MS, lambda end: done(_no_more(end))
-        )
+        """Send it to the first queue that takes it; else the last error."""
+        if not queues:
+            done(error)
+            return
+        first, *others = queues
+
+        def sent(outcome: object) -> None:
+            if isinstance(outcome, RmqError):
+                self._send_retry(others, message, outcome, done)
+            else:
+                done(None)
+
+        born_ms = self._client.clock.epoch_ms()
+        call = send_message(_retry_header(message, first, born_ms), message.body)
+        self._at_master(first, call, _SEND_BACK_TIMEOUT_MS, sent)
 
     def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
         """See Network."""
@@ -321,6 +308,9 @@ class RemotingNetwork:
         def pulled(answer: PullAnswer | RmqError) -> None:
             if not isinstance(answer, RmqError):
                 self._suggested[queue] = answer.suggest_which_broker_id
+            elif isinstance(answer, TransportError):
+                # A slave that died must not be asked until its route is gone.
+                self._suggested.pop(queue, None)
             done(answer)
 
         self._submit(address, call, ask.timeout_ms, pulled)
@@ -394,3 +384,28 @@ def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
 def _no_more(outcome: object) -> RmqError | None:
     """An outcome of which only matters whether it is an error."""
     return outcome if isinstance(outcome, RmqError) else None
+
+
+def _retry_header(
+    message: RetryMessage, queue: MessageQueue, born_ms: int
+) -> SendMessageRequestHeaderV2:
+    properties = dict(message.properties)
+    # They travel in the header, as a Java producer's do.
+    for name in ("RECONSUME_TIME", "MAX_RECONSUME_TIMES"):
+        properties.pop(name, None)
+    return SendMessageRequestHeaderV2(
+        producer_group=_INNER_PRODUCER_GROUP,
+        topic=queue.topic,
+        default_topic=_DEFAULT_TOPIC,
+        default_topic_queue_nums=_DEFAULT_TOPIC_QUEUE_NUMS,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp=born_ms,
+        flag=message.flag,
+        properties=encode_properties(properties),
+        reconsume_times=message.reconsume_times,
+        unit_mode=False,
+        max_reconsume_times=message.max_reconsume_times,
+        batch=False,
+        bname=queue.broker_name,
+    )

@@ -72,6 +72,8 @@ class Routes:
             return outcome if known is None else known
         if not outcome.read_queues() and known is not None:
             return known
+        # Back to the end: where routes differ on a broker, the newest is believed.
+        self._routes.pop(topic, None)
         self._routes[topic] = outcome
         self._client.remember(topic, outcome)
         return outcome
@@ -87,8 +89,8 @@ class Routes:
         return [] if route is None else list(route.brokers)
 
     def broker(self, broker_name: str) -> BrokerData | None:
-        """A broker by its name, from any route."""
-        for route in self._routes.values():
+        """A broker by its name, as the newest route that has it says."""
+        for route in reversed(self._routes.values()):
             found = route.broker(broker_name)
             if found is not None and found.addresses:
                 return found

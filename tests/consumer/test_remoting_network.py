@@ -1,0 +1,417 @@
+"""The engine's network asks the right broker, and survives those that do not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.consumer.routes import reading_address
+from rmqcli.engine.ports import RetryMessage, SendBack
+from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
+from rmqcli.model import BrokerData, MessageQueue
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.subscription import SubscriptionData
+from tests.consumer.asking import Asking, heartbeat_of, pull_of
+from tests.transport.peer import free_port
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+PULL = RequestCode.PULL_MESSAGE
+BUSY = faults.answer(ResponseCode.SYSTEM_ERROR, "busy")
+NO_ROUTE = faults.answer(ResponseCode.TOPIC_NOT_EXIST, "no route")
+EMPTY_ROUTE = faults.answer(
+    ResponseCode.SUCCESS, body=b'{"brokerDatas":[],"queueDatas":[]}'
+)
+#: a master's suggestion to pull from its slave next
+GO_TO_SLAVE = faults.answer(
+    ResponseCode.PULL_NOT_FOUND,
+    ext_fields={
+        "suggestWhichBrokerId": "1",
+        "nextBeginOffset": "0",
+        "minOffset": "0",
+        "maxOffset": "0",
+    },
+)
+
+
+@pytest.fixture
+def asking(rmq_cluster):
+    with Asking(rmq_cluster.namesrv) as network:
+        yield network
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory):
+    """Two masters with topic T of one queue each, and who asks them."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("T", queues=1)
+    with Asking(cluster.namesrv) as network:
+        assert network.fetch_queues("T") == [
+            MessageQueue("T", "broker-a", 0),
+            MessageQueue("T", "broker-b", 0),
+        ]
+        yield cluster, network
+
+
+@pytest.fixture
+def with_slave(rmq_cluster):
+    """A master and a slave with topic T, and who asks them."""
+    rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.send("T", ["x"])
+    rmq_cluster.add_slave()
+    with Asking(rmq_cluster.namesrv) as network:
+        network.fetch_queues("T")
+        yield rmq_cluster, network
+
+
+A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+
+
+def flags(rule):
+    """What each pull said of committing: sysFlag and commitOffset."""
+    fields = [observed.command.ext_fields for observed in rule.requests]
+    return [(each["sysFlag"], each["commitOffset"]) for each in fields]
+
+
+# --- routes ---
+
+
+def test_a_dead_name_server_is_passed_over(rmq_cluster, rmq_topic):
+    dead = f"127.0.0.1:{free_port()}"
+    with Asking(dead, rmq_cluster.namesrv) as network:
+        assert len(network.fetch_queues(rmq_topic)) == 4
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [NO_ROUTE, BUSY, EMPTY_ROUTE, faults.disconnect(), faults.corrupt("body")],
+    ids=["no topic", "error", "empty", "disconnect", "damaged"],
+)
+def test_queues_are_kept_while_the_name_server_cannot_tell(
+    rmq_cluster, rmq_topic, asking, fault
+):
+    before = asking.fetch_queues(rmq_topic)
+    rule = rmq_cluster.faults.add(fault, code=ROUTE, broker="namesrv")
+    assert asking.fetch_queues(rmq_topic) == before
+    assert rule.hits > 0
+    assert len(before) == 4
+
+
+def test_an_unknown_topic_is_an_error(asking):
+    assert isinstance(asking.fetch_queues("nobody_made_it"), NotFoundError)
+
+
+def test_no_name_server_is_an_error():
+    with Asking(f"127.0.0.1:{free_port()}") as network:
+        assert isinstance(network.fetch_queues("T"), TransportError)
+
+
+def test_the_newest_route_says_where_a_broker_is(rmq_cluster, asking):
+    """A route that is kept for want of a better one must not hide a new address."""
+    for topic in ("old", "new"):
+        rmq_cluster.create_topic(topic)
+        asking.fetch_queues(topic)
+    rmq_cluster.faults.add(NO_ROUTE, code=ROUTE, topic="old")
+    moved = (
+        '{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:9"},"brokerName":"broker-a",'
+        '"cluster":"C"}],"queueDatas":[{"brokerName":"broker-a","perm":6,'
+        '"readQueueNums":1,"topicSysFlag":0,"writeQueueNums":1}]}'
+    )
+    answer = faults.answer(ResponseCode.SUCCESS, body=moved.encode())
+    rmq_cluster.faults.add(answer, code=ROUTE, topic="new")
+    asking.fetch_queues("new")
+    asking.fetch_queues("old")
+    broker = asking.network.routes.broker("broker-a")
+    assert broker.addresses == {0: "127.0.0.1:9"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "wanted", "chosen"),
+    [
+        ((0, 1), 0, 0),
+        ((0, 1), 1, 1),
+        ((0, 2), 1, 2),
+        ((0, 3), 1, 0),
+        ((1, 2), 0, 1),
+        ((2, 3), 0, 2),
+    ],
+)
+def test_the_wanted_broker_or_the_next_or_any_is_read(ids, wanted, chosen):
+    """V5: a master that is away has no next one; any other stands in for it."""
+    addresses = {each: f"host:{each}" for each in ids}
+    broker = BrokerData(cluster="C", broker_name="b", addresses=addresses)
+    assert reading_address(broker, wanted) == (chosen, f"host:{chosen}")
+
+
+# --- membership ---
+
+
+def test_heartbeats_reach_every_broker_and_slave(pair):
+    cluster, network = pair
+    cluster.add_slave()
+    network.fetch_queues("T")
+    assert network.heartbeat(heartbeat_of("T")) == 3
+
+
+def test_heartbeats_count_who_took_them(pair):
+    cluster, network = pair
+    code = RequestCode.HEART_BEAT
+    cluster.faults.add(BUSY, code=code, broker="broker-a")
+    assert network.heartbeat(heartbeat_of("T")) == 1
+    cluster.faults.add(BUSY, code=code, broker="broker-b")
+    assert isinstance(network.heartbeat(heartbeat_of("T")), BrokerError)
+
+
+def test_before_any_route_nobody_is_told(asking):
+    assert asking.heartbeat(heartbeat_of("T")) == 0
+
+
+def test_brokers_of_forgotten_topics_hear_no_more(pair):
+    cluster, network = pair
+    cluster.send("only_a", ["x"], broker="broker-a")
+    network.fetch_queues("only_a")
+    assert network.heartbeat(heartbeat_of("T")) == 2
+    network.network.keep_topics(["only_a"])
+    assert network.heartbeat(heartbeat_of("T")) == 1
+    network.network.keep_topics([])
+    assert network.heartbeat(heartbeat_of("T")) == 0
+
+
+def test_members_are_known_by_any_broker(pair):
+    cluster, network = pair
+    for name in ("c1", "c2"):
+        with Asking(cluster.namesrv) as other:
+            other.fetch_queues("T")
+            other.heartbeat(heartbeat_of("T", client_id=name))
+            assert name in other.consumer_ids("g", "T")
+    network.heartbeat(heartbeat_of("T", client_id="c3"))
+    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    asked = cluster.faults.add(BUSY, code=code, times=1)
+    assert network.consumer_ids("g", "T") == ["c3"]
+    assert asked.hits == 1
+    assert network.unregister("c3", "g") is None
+    assert isinstance(network.consumer_ids("g", "T"), BrokerError)
+
+
+def test_members_of_an_unknown_topic_are_an_error(asking):
+    assert isinstance(asking.consumer_ids("g", "T"), NotFoundError)
+
+
+@pytest.mark.parametrize(("text", "is_good"), [("a > 1", True), ("a >", False)])
+def test_expressions_are_read_by_a_broker(rmq_cluster_factory, text, is_good):
+    cluster = rmq_cluster_factory(settings={"enable_property_filter": True})
+    cluster.create_topic("T")
+    wanted = SubscriptionData(topic="T", sub_string=text, expression_type="SQL92")
+    with Asking(cluster.namesrv) as network:
+        network.fetch_queues("T")
+        outcome = network.check_subscription("c1", "g", wanted)
+    assert outcome is None if is_good else isinstance(outcome, BrokerError)
+
+
+# --- offsets ---
+
+
+def test_offsets_come_and_go(asking, rmq_cluster, rmq_topic):
+    rmq_cluster.create_group("g")
+    rmq_cluster.send(rmq_topic, ["x", "y", "z"], queue_id=0)
+    queue = asking.fetch_queues(rmq_topic)[0]
+    assert asking.update_offset("g", queue, 2) is None
+    assert asking.query_offset("g", queue) == 2
+    asking.network.update_offset("g", queue, 3)
+    assert asking.query_offset("g", queue) == 3
+    assert asking.max_offset(queue) == 3
+    assert asking.search_offset(queue, 0) == 0
+
+
+def test_a_broker_says_whether_there_is_no_offset(asking, rmq_cluster, rmq_topic):
+    """It says 0 of a queue that still has its first message: nothing is skipped."""
+    rmq_cluster.send(rmq_topic, ["x", "y", "z"], queue_id=0)
+    queue = asking.fetch_queues(rmq_topic)[0]
+    assert asking.query_offset("g", queue) == 0
+    rmq_cluster.broker().trim(rmq_topic, 2)
+    assert asking.query_offset("g", queue) is None
+
+
+def test_only_no_offset_is_no_offset(asking, rmq_cluster, rmq_topic):
+    """T6: any other failure must never make a consumer start anew."""
+    queue = asking.fetch_queues(rmq_topic)[0]
+    for fault in (BUSY, NO_ROUTE, faults.disconnect(), faults.corrupt("header")):
+        rmq_cluster.faults.next(fault, code=RequestCode.QUERY_CONSUMER_OFFSET)
+        assert isinstance(asking.query_offset("g", queue), RmqError)
+
+
+def test_offsets_are_asked_of_the_slave_when_the_master_died(with_slave):
+    """V10."""
+    cluster, network = with_slave
+    cluster.create_group("g")
+    assert network.update_offset("g", A, 1) is None
+    cluster.fail_over()
+    assert isinstance(network.query_offset("g", A), TransportError)
+    network.fetch_queues("T")
+    assert network.max_offset(A) == 1
+    assert not isinstance(network.query_offset("g", A), RmqError)
+
+
+def test_a_broker_in_no_route_is_looked_for_and_then_an_error(asking, rmq_cluster):
+    rmq_cluster.create_topic("T", queues=1)
+    assert asking.max_offset(A) == 0
+    assert isinstance(asking.max_offset(B), NotFoundError)
+
+
+# --- locks ---
+
+
+def test_locks_are_held_by_one_member(asking, rmq_topic):
+    queues = asking.fetch_queues(rmq_topic)
+    assert asking.lock("g", "c1", queues) == set(queues)
+    assert asking.lock("g", "c2", queues) == set()
+    assert asking.unlock("g", "c1", queues[:1]) is None
+    assert asking.lock("g", "c2", queues) == set(queues[:1])
+    asking.network.unlock("g", "c1", queues[1:])
+    asking.poll_until(lambda: asking.lock("g", "c2", queues) == set(queues))
+
+
+def test_no_slave_gives_locks(with_slave):
+    cluster, network = with_slave
+    seen = cluster.faults.observe(code=RequestCode.LOCK_BATCH_MQ)
+    cluster.fail_over()
+    network.fetch_queues("T")
+    assert isinstance(network.lock("g", "c1", [A]), NotFoundError)
+    assert seen.seen == 0
+
+
+# --- pulls ---
+
+
+def test_a_pull_brings_messages_and_commits(asking, rmq_cluster, rmq_topic):
+    rmq_cluster.create_group("g")
+    rmq_cluster.send(rmq_topic, ["x", "y"], queue_id=0)
+    queue = asking.fetch_queues(rmq_topic)[0]
+    answer = asking.pull(pull_of(queue, commit_offset=1))
+    assert answer.status is PullStatus.FOUND
+    assert (answer.next_begin_offset, answer.max_offset) == (2, 2)
+    assert asking.query_offset("g", queue) == 1
+
+
+def test_a_suggested_slave_is_asked_and_not_to_commit(with_slave):
+    cluster, network = with_slave
+    cluster.faults.next(GO_TO_SLAVE, code=PULL)
+    seen = cluster.faults.observe(code=PULL)
+    for _ in range(3):
+        network.pull(pull_of(A, commit_offset=1))
+    # The slave, that is not slow, suggests the master again.
+    assert flags(seen) == [("7", "1"), ("6", "0"), ("7", "1")]
+
+
+def test_a_slave_that_died_is_left_for_the_master(with_slave):
+    cluster, network = with_slave
+    cluster.faults.next(GO_TO_SLAVE, code=PULL)
+    network.pull(pull_of(A))
+    cluster.broker("broker-a", 1).kill()
+    assert isinstance(network.pull(pull_of(A)), TransportError)
+    assert network.pull(pull_of(A)).status is PullStatus.FOUND
+
+
+def test_a_slave_serves_when_the_master_died(with_slave):
+    cluster, network = with_slave
+    cluster.fail_over()
+    network.fetch_queues("T")
+    assert network.pull(pull_of(A)).status is PullStatus.FOUND
+
+
+# --- retries ---
+
+
+def offset_of(seeded):
+    return decode_offset_msg_id(seeded.offset_msg_id).commit_log_offset
+
+
+def back_of(seeded, *, broker_name="broker-a", delay_level=0):
+    return SendBack(
+        group="g",
+        origin_topic="T",
+        broker_name=broker_name,
+        commit_log_offset=offset_of(seeded),
+        origin_msg_id="id",
+        delay_level=delay_level,
+        max_reconsume_times=16,
+    )
+
+
+def test_a_message_sent_back_goes_to_the_dead_letters_when_told_so(asking, rmq_cluster):
+    rmq_cluster.create_topic("T", queues=1)
+    rmq_cluster.create_group("g")
+    (seeded,) = rmq_cluster.send("T", ["x"])
+    asking.fetch_queues("T")
+    assert asking.send_back(back_of(seeded, delay_level=-1)) is None
+    asking.fetch_queues("%DLQ%g")
+    assert asking.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
+
+
+def test_nobody_takes_back_what_no_broker_had(asking, rmq_cluster, rmq_topic):
+    (seeded,) = rmq_cluster.send(rmq_topic, ["x"])
+    back = back_of(seeded, broker_name="broker-x")
+    assert isinstance(asking.send_back(back), NotFoundError)
+
+
+RETRY = RetryMessage(
+    group="g",
+    topic="%RETRY%g",
+    body=b"again",
+    flag=0,
+    properties={
+        "RETRY_TOPIC": "T",
+        "RECONSUME_TIME": "3",
+        "MAX_RECONSUME_TIMES": "16",
+    },
+    reconsume_times=3,
+    max_reconsume_times=16,
+)
+
+
+def test_a_retry_is_sent_as_java_does(asking, rmq_cluster):
+    rmq_cluster.create_topic("%RETRY%g", queues=1)
+    sends = rmq_cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
+    assert asking.send_retry(RETRY) is None
+    (fields,) = [each.command.ext_fields for each in sends.requests]
+    assert fields.pop("g").isdecimal()  # born
+    assert fields == {
+        "a": "CLIENT_INNER_PRODUCER",
+        "b": "%RETRY%g",
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "0",
+        "h": "0",
+        "i": "RETRY_TOPIC\x01T\x02",
+        "j": "3",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+        "n": "broker-a",
+    }
+    assert asking.max_offset(MessageQueue("%RETRY%g", "broker-a", 0)) == 1
+
+
+def test_a_retry_goes_to_the_next_broker_when_one_refuses(pair):
+    cluster, network = pair
+    cluster.create_topic("%RETRY%g", queues=2)
+    code = RequestCode.SEND_MESSAGE_V2
+    refused = cluster.faults.next(BUSY, code=code)
+    sends = cluster.faults.observe(code=code)
+    assert network.send_retry(RETRY) is None
+    assert refused.hits == 1
+    assert sorted(each.broker for each in sends.requests) == ["broker-a", "broker-b"]
+
+
+def test_a_retry_that_nobody_takes_is_an_error(pair):
+    cluster, network = pair
+    cluster.create_topic("%RETRY%g", queues=2)
+    rule = cluster.faults.add(BUSY, code=RequestCode.SEND_MESSAGE_V2)
+    assert isinstance(network.send_retry(RETRY), BrokerError)
+    assert rule.hits == 2
+
+
+def test_a_retry_without_a_topic_is_an_error(asking):
+    assert isinstance(asking.send_retry(RETRY), NotFoundError)
