@@ -52,7 +52,7 @@ def pull_for_group(
         "suspendTimeoutMillis": str(suspend_ms),
         "subVersion": str(sub_version),
         "expressionType": expression_type,
-        "brokerName": queue.broker_name,
+        "bname": queue.broker_name,
         "maxMsgBytes": _MSG_BYTES_MAX,
     }
     if expression is not None:

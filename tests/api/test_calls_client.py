@@ -1,0 +1,102 @@
+"""Calls of a consumer say what Java's push consumer said, as it was recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.api.calls_client import (
+    consumer_send_msg_back,
+    lock_batch_mq,
+    unlock_batch_mq,
+    unregister_client,
+)
+from rmqcli.api.calls_group_pull import pull_for_group
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies_heartbeat import parse_lock_request
+from rmqcli.wire.command import decode_command
+from rmqcli.wire.frame import FrameBuffer
+from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
+from tests.golden_vectors import from_base64, load
+
+CONVERSATION = load("conversation")
+QUEUE = MessageQueue("g_orders", "broker-a", 1)
+
+
+def recorded(name, version="5.5.0"):
+    """The first request of that name of Java's client, as it went over the wire."""
+    request = next(
+        case["request_b64"]
+        for case in CONVERSATION
+        if (case["rocketmq"], case["name"]) == (version, name)
+    )
+    (frame,) = FrameBuffer().feed(from_base64(request))
+    return decode_command(frame)
+
+
+def pull(**fields):
+    options = {
+        "commit_offset": None,
+        "max_msg_nums": 32,
+        "suspend_ms": 15_000,
+        "sub_version": 1795232981302,
+        "expression": None,
+        "expression_type": "TAG",
+    }
+    return pull_for_group("g_push", QUEUE, 0, **(options | fields))
+
+
+def test_a_pull_of_a_group_is_as_javas():
+    java = recorded("push consumer 11 1")
+    ours = pull()
+    assert (ours.code, ours.ext_fields) == (java.code, java.ext_fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "flag", "commit", "expression"),
+    [
+        ({}, "2", "0", None),
+        ({"commit_offset": 7}, "3", "7", None),
+        ({"expression": "a > 1", "expression_type": "SQL92"}, "6", "0", "a > 1"),
+        ({"commit_offset": 7, "expression": "A"}, "7", "7", "A"),
+    ],
+    ids=["plain", "commit", "expression", "both"],
+)
+def test_the_flags_say_what_a_pull_carries(fields, flag, commit, expression):
+    sent = pull(**fields).ext_fields
+    assert (sent["sysFlag"], sent["commitOffset"]) == (flag, commit)
+    assert sent.get("subscription") == expression
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(lock_batch_mq, "push consumer 41 1"), (unlock_batch_mq, "push consumer 42 1")],
+    ids=["lock", "unlock"],
+)
+def test_locks_are_asked_for_as_java_does(make, name, version):
+    java = recorded(name, version)
+    group, client_id, queues = parse_lock_request(java.body)
+    ours = make(group, client_id, queues)
+    assert ours.code == java.code
+    assert parse_lock_request(ours.body) == (group, client_id, queues)
+
+
+def test_a_send_back_is_as_javas():
+    java = recorded("push consumer 36 1", "4.6.0")
+    ours = consumer_send_msg_back(
+        ConsumerSendMsgBackRequestHeader(
+            offset=7943,
+            group="g_push",
+            delay_level=1,
+            origin_msg_id="FD00000000000000000000000000000200005FFD2B2767D15A4D001A",
+            origin_topic="g_orders",
+            max_reconsume_times=1,
+        )
+    )
+    assert (ours.code, ours.ext_fields) == (java.code, java.ext_fields)
+
+
+def test_a_goodbye_names_client_and_group():
+    call = unregister_client("192.0.2.2@c", "g_push")
+    assert call.code == 35
+    assert call.ext_fields == {"clientID": "192.0.2.2@c", "consumerGroup": "g_push"}
