@@ -63,6 +63,8 @@ class Member:
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         #: the queues of each topic, as the name servers told last
         self.topic_queues: dict[str, list[MessageQueue]] = {}
+        #: corrected by a broker, and left alone for a while as 4.6 does
+        self.resting: set[ProcessQueue[Pulled]] = set()
         self.is_running = False
         self.is_paused = False
         #: what a topic's limit made of the settings; changed by rebalances

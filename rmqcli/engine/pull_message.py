@@ -277,6 +277,7 @@ class PullMessageService:
         request.next_offset = offset
         process_queue.dropped = True
         if self._member.config.like_4_6_offset_illegal:
+            self._member.resting.add(process_queue)
             self._member.later(
                 OFFSET_ILLEGAL_DELAY_MS,
                 lambda: self._correct(queue, process_queue, offset),
@@ -293,6 +294,7 @@ class PullMessageService:
         offset: int,
     ) -> None:
         member = self._member
+        member.resting.discard(process_queue)
         if member.process_queues.get(queue) is not process_queue:
             return
         member.offsets.table.put(queue, offset)

@@ -138,6 +138,8 @@ class Rebalance:
             if queue.topic != topic:
                 continue
             is_lost = queue not in assigned
+            if not is_lost and process_queue in member.resting:
+                continue
             if not is_lost and not process_queue.dropped:
                 if not process_queue.is_pull_expired(member.now_ms()):
                     continue

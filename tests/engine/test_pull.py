@@ -1,0 +1,336 @@
+"""When a queue is pulled, what is asked, and what an answer leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli.engine.ports import PullAsk
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.pull_message import PullRequest
+from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.subscription import parse_subscription
+from tests.engine.world import (
+    START_MS,
+    TOPIC,
+    queue_of,
+    started,
+    stored,
+)
+
+MIB = 1024 * 1024
+NO_NEW, NO_MATCHED = PullStatus.NO_NEW_MSG, PullStatus.NO_MATCHED_MSG
+ILLEGAL = PullStatus.OFFSET_ILLEGAL
+
+
+def test_each_queue_has_one_pull():
+    """S0-03, S0-04, S0-05, S0-07, S2-03: one PullRequest a queue, pulled at once."""
+    world = started(queues=3)
+    asked = [call.args["ask"].queue for call in world.pulls()]
+    assert sorted(asked) == [queue_of(0), queue_of(1), queue_of(2)]
+
+
+def test_queues_do_not_wait_for_each_other():
+    """S0-06: one thread asks, answers come in any order."""
+    world = started(queues=2)
+    world.found([0, 1], call=world.pull(1))
+    assert [ask.queue_offset for ask in world.asked(1)] == [0, 2]
+    assert [ask.queue_offset for ask in world.asked(0)] == [0]
+
+
+def test_what_a_pull_asks_for():
+    """S0-18, S0-19, S2-15, S2-33: 32 messages, held 15 s, waited for 30 s; the
+    expression stays out unless it is to be posted."""
+    world = started()
+    assert world.asked() == [
+        PullAsk(
+            group="g",
+            queue=queue_of(0),
+            queue_offset=0,
+            max_msg_nums=32,
+            commit_offset=None,
+            suspend_ms=15_000,
+            timeout_ms=30_000,
+            sub_version=START_MS,
+            expression=None,
+            expression_type="TAG",
+        )
+    ]
+
+
+def test_posted_subscription_travels_with_the_pull():
+    """S2-15: with postSubscriptionWhenPull."""
+    world = started(tags="A || B", post_subscription_when_pull=True)
+    (ask,) = world.asked()
+    assert (ask.expression, ask.expression_type) == ("A || B", "TAG")
+
+
+def test_a_client_waits_longer_than_a_broker_holds():
+    """T34: 30 s, against the broker's 15 s, 5 s between its looks and 1 s of ours."""
+    (ask,) = started().asked()
+    assert (ask.suspend_ms, ask.timeout_ms) == (15_000, 30_000)
+    assert ask.timeout_ms > ask.suspend_ms + 5_000 + 1_000
+
+
+def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
+    """S0-08, S0-16, S0-17, S1-02, S1-03, S1-04, S1-09, S1-23, S2-18, S2-19, S3-11,
+    S3-12, S3-13: the next pull goes out before the listener is done; testHook."""
+    world = started()
+    world.holds_work = True
+    world.found([0, 1, 2], next_offset=5)
+    assert world.process_queue().msg_count == 3
+    assert [ask.queue_offset for ask in world.asked()] == [0, 5]
+    assert world.elapsed_ms == 0
+    world.work()
+    assert world.offsets_seen() == [0, 1, 2]
+    assert world.process_queue().msg_count == 0
+    assert world.offset() == 3
+
+
+def test_pull_interval_is_waited_for_once():
+    """S0-17: with pullInterval."""
+    world = started(pull_interval_ms=200)
+    world.found([0])
+    assert world.next_pull_after_ms() == 200
+
+
+def test_messages_know_the_bounds_of_their_queue_then():
+    """S0-13, S0-15, PullAPIWrapperTest.testProcessPullResult."""
+    bounds = []
+
+    def act(messages, _):
+        origin = messages[0].origin
+        bounds.append((messages[0].broker_name, origin.min_offset, origin.max_offset))
+
+    world = started(act=act)
+    body = stored(queue_of(), 7)
+    world.answer(PullStatus.FOUND, 8, body=body, min_offset=3, max_offset=90)
+    assert bounds == [("broker-a", 3, 90)]
+    assert world.process_queue().msg_acc_cnt == 83
+
+
+def test_tags_are_compared_as_text_once_more():
+    """S0-13, S1-02, S3-10: "Aa" and "BB" have one hash; no tag is no tag."""
+    world = started(tags="Aa")
+    body = b"".join(
+        stored(queue_of(), offset, tags=tag)
+        for offset, tag in enumerate(["Aa", "BB", None, "Aa"])
+    )
+    world.answer(PullStatus.FOUND, 4, body=body, max_offset=4)
+    assert world.offsets_seen() == [0, 3]
+    assert world.offset() == 4
+
+
+def test_found_but_all_of_other_tags_is_pulled_on_at_once():
+    """S0-14, S3-14, T31: and the commit moves only with what comes next."""
+    world = started(tags="Aa")
+    world.found([0, 1, 2], tags="BB")
+    assert world.elapsed_ms == 0
+    assert world.asked()[-1].queue_offset == 3
+    assert world.offset() is None
+    assert world.process_queue().msg_count == 0
+    world.answer(NO_NEW, 3)
+    assert world.offset() == 3
+
+
+# Flow control
+
+
+def test_one_over_a_thousand_cached_messages_are_too_many():
+    """S0-09, S0-10, S2-08, S3-24, S4-03, testPullMessageWithMsgCountFlowControl: over
+    1000, strictly; looked at again each 50 ms, and pulled once."""
+    world = started()
+    world.holds_work = True
+    world.found(range(1_000))
+    world.found([1_000])
+    assert world.process_queue().msg_count == 1_001
+    assert world.member.stats.flow_control_times == 1
+    world.run(49)
+    assert world.member.stats.flow_control_times == 1
+    world.run(1)
+    assert world.member.stats.flow_control_times == 2
+    assert not world.pulls()
+    world.work()
+    assert world.next_pull_after_ms() == 50
+
+
+def test_the_check_is_before_the_pull_and_never_at_the_put():
+    """S0-30: what is too much by then is cached none the less."""
+    world = started(pull_threshold_for_queue=10)
+    world.holds_work = True
+    world.found(range(10))
+    world.found(range(10, 42))
+    assert world.process_queue().msg_count == 42
+    assert not world.pulls()
+
+
+def test_no_message_is_dropped_by_flow_control():
+    """S0-32: pulling goes as fast as consuming, and all arrive."""
+    world = started(pull_threshold_for_queue=10)
+    for start in range(0, 320, 32):
+        if not world.pulls():
+            world.next_pull_after_ms()
+        world.found(range(start, start + 32))
+    assert world.offsets_seen() == list(range(320))
+    assert world.offset() == 320
+
+
+@pytest.mark.parametrize(("last", "delay_ms"), [(MIB - 1, 0), (MIB, 50)])
+def test_bodies_of_more_whole_mib_than_set_are_too_many(last, delay_ms):
+    """S0-09, S0-11, S2-08, S3-25, S4-06, testPullMessageWithMsgSizeFlowControl: whole
+    MiB are compared, so 2 MiB without a byte is not over 1 MiB."""
+    world = started(pull_threshold_size_for_queue_mib=1)
+    world.holds_work = True
+    world.found([0], size=MIB)
+    world.found([1], size=last)
+    assert bool(world.pulls()) is (delay_ms == 0)
+    if delay_ms:
+        world.work()
+        assert world.next_pull_after_ms() == delay_ms
+
+
+@pytest.mark.parametrize(("second", "is_pulled"), [(2_000, True), (2_001, False)])
+def test_cached_offsets_further_apart_than_2000_are_too_far(second, is_pulled):
+    """S3-26, S4-07, S4-08, testPullMessageWithMaxSpanFlowControl: two are enough."""
+    world = started(pull_threshold_for_queue=65_535)
+    world.holds_work = True
+    world.found([0, second])
+    assert bool(world.pulls()) is is_pulled
+    assert world.member.stats.span_flow_control_times == (0 if is_pulled else 1)
+    assert world.member.stats.flow_control_times == 0
+    if not is_pulled:
+        world.run(50)
+        assert world.member.stats.span_flow_control_times == 2
+        world.work()
+        assert world.next_pull_after_ms() == 50
+
+
+def test_orderly_queues_have_no_span():
+    """S3-26, S4-07: concurrent consumers only."""
+    world = started(orderly=True)
+    world.holds_work = True
+    world.found([0, 1, 9_000])
+    assert world.pull().args["ask"].queue_offset == 9_001
+
+
+def test_settings_changed_by_a_rebalance_count_at_the_next_look():
+    """S0-12: thresholds and subscriptions are looked at each time."""
+    world = started()
+    world.holds_work = True
+    world.found(range(20))
+    world.member.pull_threshold_for_queue = 10
+    world.found(range(20, 30))
+    assert not world.pulls()
+    world.member.pull_threshold_for_queue = 1_000
+    assert world.next_pull_after_ms() == 50
+
+
+def test_one_limit_for_all_queues_together():
+    """A29: `cached_bytes_max`, besides RocketMQ's own limits for each queue."""
+    world = started(queues=2, cached_bytes_max=1_000)
+    world.holds_work = True
+    world.found([0], size=1_000, call=world.pull(0))
+    assert not world.pulls(queue_of(0))
+    world.found([0], size=10, call=world.pull(1))
+    assert not world.pulls()
+    world.work()
+    assert world.next_pull_after_ms() == 50
+
+
+# What is not pulled now
+
+
+def test_a_dropped_queue_is_not_pulled_any_more():
+    """S2-05, S4-20: a PullRequest ends with its queue."""
+    world = started()
+    world.holds_work = True
+    world.found(range(1_001))
+    world.process_queue().dropped = True
+    world.run(1_000)
+    assert not world.pulls()
+
+
+def test_an_answer_for_a_dropped_queue_is_nothing():
+    """S2-05, S4-20."""
+    world = started()
+    process_queue, call = world.process_queue(), world.pull()
+    process_queue.dropped = True
+    world.found([0], call=call)
+    assert process_queue.msg_count == 0
+    assert not world.seen
+    assert not world.pulls()
+
+
+def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
+    """S2-06: the time of the pull is set right behind that check."""
+    world = started()
+    process_queue: ProcessQueue[Any] = ProcessQueue(5)
+    request = PullRequest(queue_of(1), process_queue, 0)
+    process_queue.dropped = True
+    world.engine.pulls.pull(request)
+    assert process_queue.last_pull_ms == 5
+    process_queue.dropped = False
+    world.engine.pulls.pull(request)
+    assert process_queue.last_pull_ms == START_MS
+
+
+def test_a_member_that_does_not_run_looks_again_after_a_second():
+    """S2-07, testPullMessageWithStateNotOk: a state is not flow control."""
+    world = started()
+    world.member.is_running = False
+    world.found([0])
+    assert not world.pulls()
+    world.run(999)
+    assert not world.pulls()
+    world.member.is_running = True
+    assert world.next_pull_after_ms() == 1
+
+
+def test_a_pause_looks_again_after_a_second():
+    """S2-07, testPullMessageWithIsPause, testSuspend."""
+    world = started()
+    world.engine.pause()
+    world.found([0])
+    assert world.seen == [(queue_of(), [0])], "what was pulled is consumed"
+    world.run(200_000)
+    assert not world.pulls()
+    assert world.process_queue().last_pull_ms > world.clock.now_ms - 1_001
+    world.engine.resume()
+    assert world.next_pull_after_ms() <= 1_000
+
+
+def test_an_orderly_queue_without_its_lock_looks_again_after_a_second():
+    """S2-07, S3-27, testPullMessageWithNotLocked."""
+    world = started(orderly=True)
+    world.process_queue().locked = False
+    world.network.locked_by_others.add(queue_of())
+    world.found([0])
+    assert not world.pulls()
+    world.network.locked_by_others.clear()
+    world.run(999)
+    assert not world.pulls()
+    world.process_queue().locked = True
+    assert world.next_pull_after_ms() == 1
+
+
+def test_without_a_subscription_it_is_looked_again_after_a_second():
+    """S0-12, S2-07, S2-11, testPullMessageWithSubscriptionDataIsNull."""
+    world = started()
+    known = world.member.subscriptions.pop(TOPIC)
+    world.found([0])
+    assert not world.seen
+    assert not world.pulls()
+    world.member.subscriptions[TOPIC] = known
+    assert world.next_pull_after_ms() == 1_000
+
+
+def test_subscription_is_the_newest_one():
+    """S2-11: version and type as they are when the pull goes out."""
+    world = started()
+    world.member.subscriptions[TOPIC] = parse_subscription(
+        TOPIC, "a > 1", expression_type="SQL92", sub_version=77
+    )
+    world.found([0])
+    ask = world.asked()[-1]
+    assert (ask.sub_version, ask.expression_type) == (77, "SQL92")

@@ -1,0 +1,440 @@
+"""A scripted world around one engine: a clock that is set, a network that is told.
+
+The network records what is asked. Unless a test says otherwise (`fail`, `hold`) it has
+good answers at once; pulls always wait for `World.found` and its like. Listeners run
+when the world does; `hold_work` keeps their outcomes back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from rmqcli.engine.consume import consume_concurrently, consume_orderly
+from rmqcli.engine.listener import Listener
+from rmqcli.engine.member import Member
+from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
+from rmqcli.engine.push_consumer import PushConsumer
+from rmqcli.errors import BrokerError, DeadlineError
+from rmqcli.model import MessageQueue
+from rmqcli.testing import ManualClock
+from rmqcli.wire.message_encode import MessageFields, encode_message
+from rmqcli.wire.pull_answer import PullAnswer, PullStatus
+from rmqcli.wire.subscription import parse_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rmqcli.engine.message import Message
+
+GROUP, TOPIC, RETRY = "g", "orders", "%RETRY%g"
+ME, OTHER = "10.0.0.1@1", "10.0.0.2@1"
+BROKER = "broker-a"
+START_MS = 1_000_000
+FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+FROM_TIMESTAMP = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+BROADCASTING = MessageModel.BROADCASTING
+
+
+def queue_of(number=0, *, topic=TOPIC, broker=BROKER):
+    return MessageQueue(topic, broker, number)
+
+
+def refusal(code=1, remark="no"):
+    return BrokerError(remark, code=code, name=str(code), remark=remark)
+
+
+def no_answer():
+    return DeadlineError("no answer in 3000 ms", address="127.0.0.1:10911")
+
+
+def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **properties):
+    """A stored message's bytes. Its commit log offset is 1,000 times its offset."""
+    if tags is not None:
+        properties["TAGS"] = tags
+    fields = MessageFields(
+        topic=queue.topic,
+        body=b"x" * size if body is None else body,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        commit_log_offset=offset * 1_000,
+        reconsume_times=times,
+        properties=properties,
+    )
+    return encode_message(fields)
+
+
+@dataclass(eq=False)
+class Call:
+    """One request of the engine. `done` is None for one-way and answered ones."""
+
+    name: str
+    at_ms: int
+    args: dict[str, Any]
+    done: Callable[[Any], None] | None
+
+    def answer(self, value):
+        done, self.done = self.done, None
+        assert done is not None, "answered already"
+        done(value)
+
+
+@dataclass
+class ScriptedNetwork:
+    """Satisfies `Network`. What the brokers have are its plain fields."""
+
+    clock: ManualClock
+    calls: list[Call] = field(default_factory=list)
+    queues: dict[str, list[MessageQueue]] = field(default_factory=dict)
+    members: list[str] = field(default_factory=lambda: [ME])
+    committed: dict[MessageQueue, int] = field(default_factory=dict)
+    ends: defaultdict[MessageQueue, int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    at_times: dict[MessageQueue, int] = field(default_factory=dict)
+    locked_by_others: set[MessageQueue] = field(default_factory=set)
+    #: names of calls that fail, with the error
+    fail: dict[str, Exception] = field(default_factory=dict)
+    #: names of calls that wait for the test
+    hold: set[str] = field(default_factory=set)
+
+    def of(self, name):
+        return [call for call in self.calls if call.name == name]
+
+    def names(self):
+        return [call.name for call in self.calls]
+
+    def _ask(self, name, done, answer, **args):
+        call = Call(name, self.clock.now_ms, args, done)
+        self.calls.append(call)
+        if done is None or name in self.hold:
+            return
+        call.answer(self.fail[name] if name in self.fail else answer())
+
+    def fetch_queues(self, topic, done):
+        def answer():
+            return sorted(self.queues[topic]) if topic in self.queues else refusal(17)
+
+        self._ask("fetch_queues", done, answer, topic=topic)
+
+    def consumer_ids(self, group, topic, done):
+        self._ask("consumer_ids", done, lambda: list(self.members), topic=topic)
+
+    def query_offset(self, group, queue, done):
+        self._ask("query_offset", done, lambda: self.committed.get(queue), queue=queue)
+
+    def update_offset(self, group, queue, offset, done=None):
+        if "update_offset" not in self.fail:
+            self.committed[queue] = offset
+        self._ask("update_offset", done, lambda: None, queue=queue, offset=offset)
+
+    def max_offset(self, queue, done):
+        self._ask("max_offset", done, lambda: self.ends[queue], queue=queue)
+
+    def search_offset(self, queue, timestamp_ms, done):
+        self._ask(
+            "search_offset",
+            done,
+            lambda: self.at_times.get(queue, 0),
+            queue=queue,
+            timestamp_ms=timestamp_ms,
+        )
+
+    def lock(self, group, client_id, queues, done):
+        self._ask(
+            "lock",
+            done,
+            lambda: set(queues) - self.locked_by_others,
+            queues=list(queues),
+            client_id=client_id,
+        )
+
+    def unlock(self, group, client_id, queues, done=None):
+        self._ask("unlock", done, lambda: None, queues=list(queues))
+
+    def heartbeat(self, heartbeat, done):
+        self._ask("heartbeat", done, lambda: 1, heartbeat=heartbeat)
+
+    def unregister(self, client_id, group, done):
+        self._ask("unregister", done, lambda: None)
+
+    def check_subscription(self, client_id, group, subscription, done):
+        self._ask(
+            "check_subscription", done, lambda: None, text=subscription.sub_string
+        )
+
+    def send_back(self, message, done):
+        self._ask("send_back", done, lambda: None, message=message)
+
+    def send_retry(self, message, done):
+        self._ask("send_retry", done, lambda: None, message=message)
+
+    def pull(self, ask, done):
+        """Waits. What it commits is committed."""
+        if ask.commit_offset is not None:
+            self.committed[ask.queue] = ask.commit_offset
+        self.calls.append(Call("pull", self.clock.now_ms, {"ask": ask}, done))
+
+    def keep_topics(self, topics):
+        self.calls.append(
+            Call("keep_topics", self.clock.now_ms, {"topics": topics}, None)
+        )
+
+
+class ScriptedWorkers:
+    """Satisfies `Workers`: keeps requests until the world runs them."""
+
+    def __init__(self):
+        self.requests: list[Any] = []
+        self.shared: list[Any] = []
+
+    def consume_concurrently(self, request):
+        self.requests.append(request)
+
+    def share(self, request):
+        request.is_shared = True
+        self.shared.append(request)
+        self.requests.append(request)
+
+    def consume_orderly(self, request):
+        self.requests.append(request)
+
+
+class MemoryFile:
+    """Satisfies `OffsetFile`."""
+
+    def __init__(self):
+        self.offsets: dict[MessageQueue, int] = {}
+
+    def read(self):
+        return dict(self.offsets)
+
+    def write(self, offsets):
+        self.offsets.update(offsets)
+
+
+class World:
+    """One member of GROUP, subscribed to TOPIC with `queues` queues.
+
+    `act(messages, context)` is the listener. `seen` has the offsets of each call.
+    Settings of `ConsumerConfig` are keyword arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        queues: int = 1,
+        act: Callable[[Sequence[Message], Any], Any] = lambda *_: None,
+        orderly: bool = False,
+        none_is_failure: bool = False,
+        on_undecodable: Callable[[Any], None] | None = None,
+        tags: str = "*",
+        expression_type: str = "TAG",
+        has_retry_route: bool = False,
+        **settings: Any,  # ConsumerConfig's
+    ) -> None:
+        settings.setdefault("consume_from_where", FROM_FIRST)
+        config = ConsumerConfig(**settings)
+        self.clock = ManualClock(START_MS)
+        self.network = ScriptedNetwork(self.clock)
+        self.network.queues[TOPIC] = [queue_of(n) for n in range(queues)]
+        if has_retry_route:
+            self.network.queues[RETRY] = [queue_of(topic=RETRY)]
+        self.workers = ScriptedWorkers()
+        self.file = MemoryFile()
+        self.act = act
+        self.seen: list[tuple[MessageQueue, list[int]]] = []
+        self.outcomes: list[Any] = []
+        #: whether requests wait for `work`
+        self.holds_work = False
+        is_broadcasting = config.message_model is BROADCASTING
+        subscriptions = {
+            TOPIC: parse_subscription(
+                TOPIC, tags, expression_type=expression_type, sub_version=START_MS
+            )
+        }
+        if not is_broadcasting:
+            subscriptions[RETRY] = parse_subscription(RETRY, "*", sub_version=START_MS)
+        self.member = Member(
+            group=GROUP,
+            client_id=ME,
+            config=config,
+            listener=Listener(
+                call=self._listen,
+                is_orderly=orderly,
+                none_is_failure=none_is_failure,
+                on_undecodable=on_undecodable,
+            ),
+            subscriptions=subscriptions,
+            clock=self.clock,
+            network=self.network,
+            workers=self.workers,
+            offsets=LocalFileOffsetStore(self.file)
+            if is_broadcasting
+            else RemoteBrokerOffsetStore(GROUP, self.network),
+        )
+        self.engine = PushConsumer(self.member)
+        self.started: list[Any] = []
+        self.closed: list[Any] = []
+
+    def _listen(self, messages, context):
+        offsets = [each.queue_offset for each in messages]
+        self.seen.append((context.message_queue, offsets))
+        return self.act(messages, context)
+
+    # what a driver does
+
+    def start(self) -> World:
+        self.engine.start(self.started.append)
+        self.run(0)
+        return self
+
+    def close(self, timeout_ms=10_000):
+        self.engine.close(timeout_ms, self.closed.append)
+
+    def run(self, ms=0):
+        """Let that time pass; whatever becomes due happens when it is."""
+        end_ms = self.clock.now_ms + ms
+        self._turn()
+        while (due := self.engine.next_due_ms()) is not None and due <= end_ms:
+            self.clock.now_ms = max(due, self.clock.now_ms)
+            self._turn()
+        self.clock.now_ms = end_ms
+        self._turn()
+
+    def _turn(self):
+        self.engine.run_due(self.member.now())
+        if not self.holds_work:
+            self.work()
+
+    def consume(self):
+        """Run listeners; keep what became of it in `outcomes`."""
+        requests, self.workers.requests = self.workers.requests, []
+        for request in requests:
+            if hasattr(request, "batches"):
+                consume_concurrently(
+                    request,
+                    self.member.listener,
+                    self.clock,
+                    report=self.outcomes.append,
+                    share=self.workers.share,
+                )
+            else:
+                needs_lock = self.member.needs_lock
+                outcome = consume_orderly(
+                    request, self.member.listener, self.clock, needs_lock=needs_lock
+                )
+                self.outcomes.append(outcome)
+
+    def settle(self):
+        """Tell the engine what became of it."""
+        outcomes, self.outcomes = self.outcomes, []
+        for outcome in outcomes:
+            if hasattr(outcome.request, "batches"):
+                self.engine.consumed(outcome)
+            else:
+                self.engine.consumed_orderly(outcome)
+
+    def work(self):
+        while self.workers.requests or self.outcomes:
+            self.consume()
+            self.settle()
+
+    # what a broker does
+
+    def pulls(self, queue: MessageQueue | None = None) -> list[Call]:
+        """Pulls that wait for an answer."""
+        return [
+            call
+            for call in self.network.of("pull")
+            if call.done is not None
+            and (queue is None or call.args["ask"].queue == queue)
+        ]
+
+    def pull(self, number=0):
+        """The one pull of a queue that waits."""
+        queue = queue_of(number)
+        found = self.pulls(queue)
+        assert len(found) == 1, f"{len(found)} pulls of {queue} wait"
+        return found[0]
+
+    def asked(self, number=0):
+        """What all pulls of a queue asked for."""
+        queue = queue_of(number)
+        asks = [call.args["ask"] for call in self.network.of("pull")]
+        return [ask for ask in asks if ask.queue == queue]
+
+    def found(
+        self,
+        offsets: Iterable[int],
+        *,
+        call: Call | None = None,
+        next_offset: int | None = None,
+        max_offset: int | None = None,
+        **message: Any,  # of `stored`
+    ) -> None:
+        """Answer a pull with these messages, and let listeners run."""
+        call = call or self.pull()
+        queue, offsets = call.args["ask"].queue, list(offsets)
+        end = offsets[-1] + 1 if offsets else call.args["ask"].queue_offset
+        next_offset = end if next_offset is None else next_offset
+        body = b"".join(stored(queue, each, **message) for each in offsets)
+        end = max(end, next_offset) if max_offset is None else max_offset
+        self.answer(PullStatus.FOUND, next_offset, call=call, max_offset=end, body=body)
+
+    def answer(
+        self, status, next_offset, *, call=None, body=b"", min_offset=0, max_offset=0
+    ):
+        """Answer a pull with anything."""
+        call = call or self.pull()
+        call.answer(PullAnswer(status, next_offset, min_offset, max_offset, 0, body))
+        self.run()
+
+    def fail_pull(self, error=None, *, call=None):
+        (call or self.pull()).answer(error or refusal())
+        self.run()
+
+    # what a test looks at
+
+    @property
+    def elapsed_ms(self) -> int:
+        return self.clock.now_ms - START_MS
+
+    def offsets_seen(self) -> list[int]:
+        """All offsets that listeners got, in the order of the calls."""
+        return [offset for _, offsets in self.seen for offset in offsets]
+
+    def offset(self, number: int = 0) -> int | None:
+        """How far a queue is consumed, as the member knows it."""
+        return self.member.offsets.table.get(queue_of(number))
+
+    def committed(self, number: int = 0) -> int | None:
+        """The same as the broker has it."""
+        return self.network.committed.get(queue_of(number))
+
+    def process_queue(self, number: int = 0) -> Any:  # ProcessQueue
+        return self.member.process_queues[queue_of(number)]
+
+    def next_pull_after_ms(self, number: int = 0, *, within_ms: int = 60_000) -> int:
+        """Let time pass until the queue is pulled again; how long that took.
+
+        Exactly one pull: what was put back twice would be two.
+        """
+        queue = queue_of(number)
+        assert not self.pulls(queue)
+        began_ms = self.clock.now_ms
+        while not self.pulls(queue):
+            due_ms = self.engine.next_due_ms()
+            assert due_ms is not None
+            assert due_ms <= began_ms + within_ms, "it is not pulled again"
+            self.clock.now_ms = max(due_ms, self.clock.now_ms)
+            self._turn()
+        assert len(self.pulls(queue)) == 1
+        return self.clock.now_ms - began_ms
+
+
+def started(**options: Any) -> World:  # World's
+    """A world whose member has its queues and pulls them."""
+    return World(**options).start()
