@@ -33,11 +33,21 @@ def until(claim, what):
 
 
 class Member:
-    """A process that consumes T in group g; its output goes to files."""
+    """A process that consumes in a group; its output goes to files."""
 
-    def __init__(self, namesrv, folder, *flags):
+    def __init__(self, namesrv, folder, *flags, topic="T", group="g"):
         self.out_path, self.err_path = folder / "out", folder / "err"
-        words = ["consume", "T", "-g", "g", "--from", "first", "-n", namesrv, *flags]
+        words = [
+            "consume",
+            topic,
+            "-g",
+            group,
+            "-n",
+            namesrv,
+            "--from",
+            "first",
+            *flags,
+        ]
         with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rmqcli", *words],
