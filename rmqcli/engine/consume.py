@@ -191,7 +191,7 @@ def _call_batch(
         each.consume_start_ms = now_ms
     context = ConsumeConcurrentlyContext(queue)
     try:
-        result = _call(listener, readable, context)
+        result = _call(listener, list(readable), context)
     except LeaveRest as rest:
         return done + readable[: rest.consumed], failed
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread

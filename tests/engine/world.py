@@ -87,6 +87,7 @@ class ScriptedNetwork:
 
     clock: ManualClock
     calls: list[Call] = field(default_factory=list)
+    pulls: list[Call] = field(default_factory=list)
     queues: dict[str, list[MessageQueue]] = field(default_factory=dict)
     members: list[str] = field(default_factory=lambda: [ME])
     committed: dict[MessageQueue, int] = field(default_factory=dict)
@@ -175,7 +176,9 @@ class ScriptedNetwork:
         """Waits. What it commits is committed."""
         if ask.commit_offset is not None:
             self.committed[ask.queue] = ask.commit_offset
-        self.calls.append(Call("pull", self.clock.now_ms, {"ask": ask}, done))
+        call = Call("pull", self.clock.now_ms, {"ask": ask}, done)
+        self.calls.append(call)
+        self.pulls.append(call)
 
     def keep_topics(self, topics):
         self.calls.append(
@@ -249,6 +252,8 @@ class World:
         self.outcomes: list[Any] = []
         #: whether requests wait for `work`
         self.holds_work = False
+        #: how long pulls wait before they are told that nothing is new; None: for good
+        self.hold_ms: int | None = None
         is_broadcasting = config.message_model is BROADCASTING
         subscriptions = {
             TOPIC: parse_subscription(
@@ -298,13 +303,27 @@ class World:
         """Let that time pass; whatever becomes due happens when it is."""
         end_ms = self.clock.now_ms + ms
         self._turn()
-        while (due := self.engine.next_due_ms()) is not None and due <= end_ms:
+        while (due := self._due_ms()) is not None and due <= end_ms:
             self.clock.now_ms = max(due, self.clock.now_ms)
             self._turn()
         self.clock.now_ms = end_ms
         self._turn()
 
+    def _due_ms(self):
+        due_ms = self.engine.next_due_ms()
+        ends_ms = [each.at_ms + (self.hold_ms or 0) for each in self._held_pulls()]
+        return min([*ends_ms, *([] if due_ms is None else [due_ms])], default=None)
+
+    def _held_pulls(self):
+        return [] if self.hold_ms is None else self.pulls()
+
     def _turn(self):
+        for call in self._held_pulls():
+            if self.clock.now_ms - call.at_ms >= (self.hold_ms or 0):
+                offset = call.args["ask"].queue_offset
+                call.answer(
+                    PullAnswer(PullStatus.NO_NEW_MSG, offset, 0, offset, 0, b"")
+                )
         self.engine.run_due(self.member.now())
         if not self.holds_work:
             self.work()
@@ -346,11 +365,10 @@ class World:
 
     def pulls(self, queue: MessageQueue | None = None) -> list[Call]:
         """Pulls that wait for an answer."""
+        waiting = [call for call in self.network.pulls if call.done is not None]
+        self.network.pulls = waiting
         return [
-            call
-            for call in self.network.of("pull")
-            if call.done is not None
-            and (queue is None or call.args["ask"].queue == queue)
+            call for call in waiting if queue is None or call.args["ask"].queue == queue
         ]
 
     def pull(self, number=0):
