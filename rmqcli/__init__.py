@@ -7,7 +7,16 @@ typed method per request code; `admin` answers an operator's questions; `spark` 
 `cli` parses, calls one function below, and prints.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rmqcli.consumer.consumer import Consumer
+
+__all__ = ["Consumer", "__version__"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
@@ -21,11 +21,11 @@ class Seen:
     `times` counts how often a body came, this time included.
     """
 
-    def __init__(self, act: Callable[[object, int], object] | None = None) -> None:
+    def __init__(self, act: Callable[[Any, int], object] | None = None) -> None:
         self._act = act
         self._lock = threading.Lock()
         self.bodies: list[str] = []
-        self.messages: list[object] = []
+        self.messages: list[Any] = []
 
     def __call__(self, message):
         text = message.body.decode()

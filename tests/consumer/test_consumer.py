@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -384,7 +385,7 @@ def test_wrong_settings_are_told_before_anything_is_sent(arguments, error):
 
 def test_a_broker_that_restarts_is_found_again(rmq_cluster, rmq_topic):
     seen = Seen()
-    fast = {
+    fast: dict[str, Any] = {
         "pull_time_delay_when_exception_ms": 50,
         "heartbeat_broker_interval_ms": 200,
         "rebalance_interval_ms": 200,
