@@ -19,11 +19,11 @@ Source: ProcessQueue.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
 from sortedcontainers import SortedDict
 
+from rmqcli.engine.process_queue_run import M, Run, offset_of
 from rmqcli.wire.bodies_consumer import ProcessQueueInfo
 
 if TYPE_CHECKING:
@@ -36,106 +36,6 @@ LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
 _MIB: Final = 1024 * 1024
 
 
-class CachedMessage(Protocol):
-    """What a ProcessQueue has to know of a message."""
-
-    queue_offset: int
-    body_bytes: int
-
-
-M = TypeVar("M", bound=CachedMessage)
-
-
-class _Run(Generic[M]):
-    """Messages with ascending offsets; `gone` marks those taken out of the middle.
-
-    The list is the caller's: neither changes it. `size_bytes` is that of all of it.
-    """
-
-    __slots__ = ("gone", "head", "key", "left", "messages", "size_bytes", "tail")
-
-    gone: bytearray | None
-
-    def __init__(self, messages: Sequence[M]) -> None:
-        #: what it is found by; its first offset is never lower
-        self.key = messages[0].queue_offset
-        self._fill(messages)
-
-    def _fill(self, messages: Sequence[M]) -> None:
-        self.messages = messages
-        self.size_bytes = sum([m.body_bytes for m in messages])
-        self.left = len(messages)
-        self.gone = None
-        #: the first and the last that are there
-        self.head = 0
-        self.tail = self.left - 1
-
-    @property
-    def first(self) -> int:
-        return self.messages[self.head].queue_offset
-
-    @property
-    def last(self) -> int:
-        return self.messages[self.tail].queue_offset
-
-    def index_of(self, offset: int) -> int | None:
-        """Where the message with that offset is; None when it is not there."""
-        messages = self.messages
-        index = offset - messages[0].queue_offset
-        if not 0 <= index < len(messages) or messages[index].queue_offset != offset:
-            index = bisect_left(messages, offset, key=_offset_of)
-            if index == len(messages) or messages[index].queue_offset != offset:
-                return None
-        if index < self.head or index > self.tail:
-            return None
-        return None if self.gone is not None and self.gone[index] else index
-
-    def has_all(self, index: int, messages: Sequence[M]) -> bool:
-        """Whether just these, in this order, are there from `index` on."""
-        end = index + len(messages)
-        if end > self.tail + 1 or self.messages[index:end] != messages:
-            return False
-        return self.gone is None or self.gone.find(1, index, end) < 0
-
-    def take_out(self, index: int, count: int) -> None:
-        """Take out what is there: `count` from `index` on."""
-        self.left -= count
-        if not self.left:
-            return
-        gone = self.gone
-        if gone is None:
-            if index == self.head:
-                self.head += count
-                return
-            if index + count > self.tail:
-                self.tail -= count
-                return
-            gone = self.gone = bytearray(len(self.messages))
-        gone[index : index + count] = b"\1" * count
-        self.head = gone.find(0, self.head)
-        self.tail = gone.rfind(0, 0, self.tail + 1)
-
-    def take_first(self, count: int) -> list[M]:
-        """Take up to `count` of the lowest out."""
-        if self.gone is not None:
-            self._fill(self.all())
-        at = self.head
-        found = list(self.messages[at : min(at + count, self.tail + 1)])
-        self.take_out(at, len(found))
-        return found
-
-    def all(self) -> list[M]:
-        """Those that are there, in order."""
-        found = self.messages[self.head : self.tail + 1]
-        if self.gone is None:
-            return list(found)
-        return [m for m, gone in zip(found, self.gone[self.head :]) if not gone]  # noqa: B905
-
-
-def _offset_of(message: CachedMessage) -> int:
-    return message.queue_offset
-
-
 class ProcessQueue(Generic[M]):
     """The snapshot of one queue, from its assignment until it is dropped.
 
@@ -143,7 +43,7 @@ class ProcessQueue(Generic[M]):
     """
 
     def __init__(self, now_ms: int) -> None:
-        self._runs: SortedDict[int, _Run[M]] = SortedDict()
+        self._runs: SortedDict[int, Run[M]] = SortedDict()
         #: no cached offset is above it
         self._highest = -1
         #: orderly: taken and not committed, by offset
@@ -181,7 +81,7 @@ class ProcessQueue(Generic[M]):
 
     def _add(self, messages: Sequence[M]) -> None:
         if self._is_beyond(messages):
-            run = self._runs[messages[0].queue_offset] = _Run(messages)
+            run = self._runs[messages[0].queue_offset] = Run(messages)
             self.msg_count += run.left
             self.msg_size_bytes += run.size_bytes
             self.queue_offset_max = self._highest = messages[-1].queue_offset
@@ -215,7 +115,7 @@ class ProcessQueue(Generic[M]):
             before < after for before, after in itertools.pairwise(offsets)
         )
 
-    def _find(self, offset: int) -> tuple[_Run[M] | None, int | None]:
+    def _find(self, offset: int) -> tuple[Run[M] | None, int | None]:
         """The run around an offset, and the place in it of its message."""
         runs = self._runs
         at = runs.bisect_right(offset) - 1
@@ -238,8 +138,8 @@ class ProcessQueue(Generic[M]):
                 crossing.append(key)
             at += 1
         for key in crossing:
-            messages = sorted([*messages, *runs.pop(key).all()], key=_offset_of)
-        runs[messages[0].queue_offset] = _Run(messages)
+            messages = sorted([*messages, *runs.pop(key).all()], key=offset_of)
+        runs[messages[0].queue_offset] = Run(messages)
         self._highest = max(self._highest, last)
 
     def remove_message(self, messages: Sequence[M], now_ms: int) -> int | None:
@@ -289,7 +189,7 @@ class ProcessQueue(Generic[M]):
             self._remove_each(messages)
 
     def _remove_each(self, messages: Sequence[M]) -> None:
-        run: _Run[M] | None = None
+        run: Run[M] | None = None
         for message in messages:
             index = None if run is None else run.index_of(message.queue_offset)
             if index is None:

@@ -306,3 +306,13 @@ def test_a_message_returned_twice_is_there_once():
     taken = queue.take_messages(2, 0)
     queue.make_message_to_consume_again([*taken, taken[0]])
     assert offsets_of(queue.take_messages(9, 0)) == [1, 2, 3]
+
+
+def test_a_replaced_message_is_subtracted_as_it_was_given_back():
+    """Java counts the first put and subtracts the argument; equal in a real queue."""
+    queue, other = filled(1, body_bytes=10), Cached(1, 12)
+    queue.put_message([Cached(2, 100)])
+    queue.put_message([other])
+    assert queue.msg_size_bytes == 110
+    assert queue.remove_message([other], 0) == 2
+    assert queue.msg_size_bytes == 98
