@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.message_filter import is_tag_type
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.request_body import read_body
 from rmqcli.broker.sql92 import compile_sql92
@@ -26,7 +27,7 @@ from rmqcli.wire.headers_admin import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
-from rmqcli.wire.subscription import TAG, SubscriptionData
+from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
     from rmqcli.broker.client_group import Member
@@ -65,8 +66,10 @@ def get_producer_connections(broker: Broker, request: Request) -> Reply:
 
 def check_client_config(broker: Broker, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
+    if not request.command.body and broker.manners.has_bodies_of_5:
+        return Reply()  # 4.x fails to read it
     subscription = read_body(_checked_subscription, request)
-    if subscription is None or subscription.expression_type in (None, "", TAG):
+    if subscription is None or is_tag_type(subscription.expression_type):
         return Reply()
     kind = subscription.expression_type
     if not broker.settings.enable_property_filter:
@@ -74,16 +77,17 @@ def check_client_config(broker: Broker, request: Request) -> Reply:
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {kind}",
         )
-    fault = _expression_fault(subscription)
+    fault = _expression_fault(broker, subscription)
     if fault is not None:
         raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault)
     return Reply()
 
 
-def _expression_fault(subscription: SubscriptionData) -> str | None:
-    if subscription.expression_type != "SQL92":
+def _expression_fault(broker: Broker, subscription: SubscriptionData) -> str | None:
+    if subscription.expression_type != SQL92:
         return f"no filter of type {subscription.expression_type}"
-    if compile_sql92(subscription.sub_string) is None:
+    has_text_words = broker.manners.has_sql_text_words
+    if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
         return f"SQL92 expression cannot be read: {subscription.sub_string}"
     return None
 

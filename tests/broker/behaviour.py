@@ -7,8 +7,10 @@ the tags A, B, A, B, A in queue 0 and nothing in queue 1, E nothing at all.
 
 from __future__ import annotations
 
+from tests.broker.behaviour_sql92 import CHECKS, FILTERS
 from tests.broker.behaviour_stage import (
     ANY,
+    FOUND,
     V4_6,
     V4_9,
     V5,
@@ -16,6 +18,8 @@ from tests.broker.behaviour_stage import (
     Says,
     ends,
     forbidden,
+    nothing,
+    old_and_new,
     pull,
     queue,
     refused,
@@ -24,24 +28,13 @@ from tests.broker.behaviour_stage import (
 PULL, LITE_PULL, QUERY_OFFSET, COMMIT = 11, 361, 14, 15
 BY_TIME, MAX, MIN, EARLIEST, BY_ID, BY_KEY = 29, 30, 31, 32, 33, 12
 
-FOUND = Says(0, "FOUND", ends(5, 0, 5), 5)
 BOOT_FIRST = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 LATER = 1 << 60
-
-
-def nothing(code: int, remark: str, next_begin: int) -> Says:
-    """No messages, from queue 0 of T."""
-    return Says(code, remark, ends(next_begin, 0, 5))
 
 
 def empty(code: int) -> Says:
     """No messages, from a queue that never had any."""
     return Says(code, "NO_MESSAGE_IN_QUEUE", ends(0, 0, 0))
-
-
-def old_and_new(old: Says, new: Says) -> dict[str, Says]:
-    """4.x and 5.x."""
-    return {V4_6: old, V4_9: old, V5: new}
 
 
 OFFSETS = [
@@ -343,101 +336,6 @@ MESSAGES = [
     ),
 ]
 
-#: Expressions and how many of T's messages match; None: delivered as if there was none.
-SQL92 = {
-    "n > 2": 2,
-    "n >= 2 AND n < 4": 2,
-    "n BETWEEN 1 AND 3": 3,
-    "n NOT BETWEEN 1 AND 3": 2,
-    "n = 1 OR n = 4": 2,
-    "n <> 1": 4,
-    "NOT (n = 1)": 4,
-    "n > -1": 5,
-    "n > 1.5": 3,
-    "f > 1.5": 3,
-    "f > 1": 0,  # "1.5" is no Integer
-    "f > 1 OR n = 1": 0,  # nothing matches where a part cannot be evaluated
-    "n = 1 OR f > 1": 1,
-    "n = '3'": 1,
-    "n = 3.0": 1,
-    "n = 3L": 1,
-    "n < f": 5,
-    "text = 'item-2'": 1,
-    "text IN ('item-0', 'item-4', 'other')": 2,
-    "text NOT IN ('item-0')": 4,
-    "TAGS = 'B'": 2,
-    "some IS NULL": 3,
-    "some IS NOT NULL": 2,
-    "some = 'it''s'": 1,
-    "some <> 'x'": 1,  # unknown where it is missing
-    "some = 'x' OR n = 0": 2,
-    "NOT some = 'x'": 0,  # NOT takes the property alone
-    "some NOT IN ('x')": 1,
-    "nobody > 1": 0,
-    "n": 0,
-    "TRUE": 5,
-    "FALSE": 0,
-    "NULL": 0,
-    "n = TRUE": 0,
-    "n > 1 -- comment": 3,  # no end of line: what follows is ignored
-    "n > 1 and": None,
-    "n > 1 foo %%% bar": 3,
-    "n > 1 %%% bar": None,
-    "n > 1)": 3,
-    "n > 1 NOT foo": None,
-    "n > 1 -- comment\n": 3,
-    "n > 1 /* comment */ AND n < 3": 1,
-    "n between 1 and 2": 2,
-    "+n > 3": 1,
-    "-n > -2": 0,  # minus of a text is unknown
-    "n >": None,
-    "n > 'a'": None,
-    "n BETWEEN 3 AND 1": None,
-    "n IN (1)": None,
-    "'a' = 'a'": 5,
-    "1 = 1": 5,
-    "n = NULL": None,
-    "n > 0.0": None,
-    "n = 007": 1,  # is n = 0
-    "n > 9223372036854775808": None,
-    "n LIKE 'a'": 0,  # is n
-    "5": None,
-    "(n > 3": None,
-    "n % 2 = 0": None,
-}
-TEXT_SQL92 = {
-    "text CONTAINS 'tem-1'": 1,
-    "text NOT CONTAINS 'tem-1'": 4,
-    "text STARTSWITH 'item'": 5,
-    "text NOT STARTSWITH 'item'": 0,
-    "text ENDSWITH '-3'": 1,
-    "text NOT ENDSWITH '-3'": 4,
-    "text CONTAINS ''": 0,
-    "some NOT CONTAINS 'x'": 1,
-}
-
-
-def sql92(expression: str, count: int | None, *, since: str = V4_6) -> Row:
-    """Pulls by an expression; before `since` it is not of the grammar."""
-
-    def says(count: int | None) -> Says:
-        if count is None:
-            return FOUND
-        if count == 0:
-            return nothing(20, "NO_MATCHED_MESSAGE", 5)
-        return Says(0, "FOUND", ends(5, 0, 5), count)
-
-    # a word that is not known ends the expression, but not after NOT
-    old = says(count if since == V4_6 else None if " NOT " in expression else 0)
-    fields = pull(expressionType="SQL92", subscription=expression)
-    return Row(expression, PULL, fields, by=old_and_new(old, says(count)))
-
-
-FILTERS = [
-    *(sql92(expression, count) for expression, count in SQL92.items()),
-    *(sql92(expression, count, since=V5) for expression, count in TEXT_SQL92.items()),
-]
-
 TABLE = {
     f"{group}: {row.name}": row
     for group, rows in {
@@ -445,6 +343,7 @@ TABLE = {
         "limit": LIMITS,
         "filter": TAGS,
         "sql": FILTERS,
+        "check": CHECKS,
         "refused": REFUSED,
         "commit": COMMITS,
         "queue": QUEUES,

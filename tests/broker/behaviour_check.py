@@ -18,7 +18,7 @@ def check(stage: Stage, row: Row, version: str) -> None:
     for code, fields in row.before:
         stage.must(code, fields)
     expected = row.expected(version)
-    answer = stage.ask(row.code, row.fields)
+    answer = stage.ask(row.code, row.fields, body=row.body)
     found = {key: answer.ext_fields.get(key) for key in expected.fields}
     assert (answer.code, found) == (expected.code, expected.fields), answer
     if expected.remark is not ANY:

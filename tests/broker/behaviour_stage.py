@@ -47,6 +47,7 @@ class Row:
     says: Says | None = None
     by: dict[str, Says] = field(default_factory=dict)
     before: tuple[tuple[int, dict[str, Any]], ...] = ()
+    body: bytes = b""
 
     def expected(self, version: str) -> Says:
         """What a broker of that version says."""
@@ -236,3 +237,16 @@ def forbidden(text: str, kind: int) -> dict[str, Says]:
     """No permission; 5.x says of which kind."""
     old = Says(16, text, {"forbiddenType": None})
     return {V4_6: old, V4_9: old, V5: Says(16, text, {"forbiddenType": str(kind)})}
+
+
+FOUND = Says(0, "FOUND", ends(5, 0, 5), 5)
+
+
+def nothing(code: int, remark: str, next_begin: int) -> Says:
+    """No messages, from queue 0 of T."""
+    return Says(code, remark, ends(next_begin, 0, 5))
+
+
+def old_and_new(old: Says, new: Says) -> dict[str, Says]:
+    """4.x and 5.x."""
+    return {V4_6: old, V4_9: old, V5: new}

@@ -8,6 +8,7 @@ from rmqcli.broker.cluster import EmbeddedCluster
 from tests.broker.behaviour import TABLE
 from tests.broker.behaviour_check import check
 from tests.broker.behaviour_holds import ACTS
+from tests.broker.behaviour_sql92 import CHECKS_OFF
 from tests.broker.behaviour_stage import V4_6, V4_9, V5, Stage
 
 
@@ -32,6 +33,11 @@ def stage_of_5():
         stage = Stage(cluster.broker().address)
         yield stage
         stage.close()
+
+
+@pytest.mark.parametrize("row", CHECKS_OFF, ids=lambda row: row.name)
+def test_embedded_broker_without_sql92(stage_of_5, row):
+    check(stage_of_5, row, V5)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 from tests.broker.behaviour import TABLE
 from tests.broker.behaviour_check import check
 from tests.broker.behaviour_holds import ACTS
+from tests.broker.behaviour_sql92 import CHECKS_OFF
 from tests.broker.behaviour_stage import Stage
 
 pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
@@ -29,3 +30,11 @@ def test_real_broker(staged, name):
 def test_real_broker_holds(staged, act):
     stage, _ = staged
     act(stage)
+
+
+def test_real_broker_without_sql92(fresh_cluster, rmq_version):
+    cluster = fresh_cluster(conf={"enablePropertyFilter": "false"})
+    stage = Stage(cluster.broker_address())
+    for row in CHECKS_OFF:
+        check(stage, row, rmq_version)
+    stage.close()
