@@ -101,10 +101,10 @@ class EmbeddedBroker:
         except BaseException:
             self._storage.abandon()
             raise
-        core.on_topics_changed = lambda: self._announce(core)
+        core.on_topics_changed = lambda: self._topics_changed(core)
         self._core = core
         self._port.core = core
-        self._port.flush = core.store.flush if self.settings.flush_disk_sync else None
+        self._port.flush = self._before_answers
         if not self.settings.flush_disk_sync:
             core.agenda.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
         core.agenda.every(_EXPIRE_INTERVAL_MS, now, self._expire)
@@ -112,6 +112,15 @@ class EmbeddedBroker:
             self._replication.attach(core, now)
         self.is_running = True
         self._announce(core)
+
+    def _before_answers(self) -> None:
+        self._storage.save_changes()
+        if self.settings.flush_disk_sync:
+            self.store.flush()
+
+    def _topics_changed(self, core: Broker) -> None:
+        self._announce(core)
+        self._port.was_used = True  # also by a change that nobody asked for by wire
 
     def follow(self, master: EmbeddedBroker, *, behind: int) -> None:
         """Be a slave: copy what the master has, but for the last `behind` messages."""

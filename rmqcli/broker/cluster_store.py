@@ -69,6 +69,9 @@ class Storage(Protocol):
     def save(self, core: Broker) -> None:
         """Keep the tables of a core."""
 
+    def save_changes(self) -> None:
+        """Keep topics and groups that are new: before each answer that may tell so."""
+
     def expire(self, now_ms: int) -> None:
         """Delete messages that are too old, or too many."""
 
@@ -97,6 +100,9 @@ class MemoryStorage:
 
     def save(self, core: Broker) -> None:
         """Nothing to do: the core that is gone can still be asked."""
+
+    def save_changes(self) -> None:
+        """Nothing to do, see `save`."""
 
     def expire(self, now_ms: int) -> None:
         """Nothing is ever too old."""
@@ -135,6 +141,10 @@ class FolderStorage(MemoryStorage):
     def save(self, core: Broker) -> None:
         if self._persistence is not None:
             self._persistence.save()
+
+    def save_changes(self) -> None:
+        if self._persistence is not None:
+            self._persistence.save_changes()
 
     def expire(self, now_ms: int) -> None:
         if self._disk is not None:

@@ -1,8 +1,9 @@
 """A broker's tables in config files, as a real broker keeps them.
 
 topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json are read
-once, and written again when their table changed: each 5 s and at the end. So after a
-crash up to 5 s of offsets are forgotten, as with RocketMQ.
+once, and written again when their table changed: topics and groups before the change is
+answered, offsets each 5 s, all at the end. So after a crash up to 5 s of offsets are
+forgotten, as with RocketMQ.
 
 Source: `ConfigManager` and its subclasses in apache/rocketmq.
 """
@@ -64,6 +65,7 @@ class Persistence:
             DELAYS: delays_json,
         }
         self._written: dict[str, object] = {}
+        self._seen: tuple[DataVersion, DataVersion] | None = None
 
     def load(self) -> None:
         """Take what the files say, before the broker answers anything.
@@ -103,12 +105,25 @@ class Persistence:
         """Write what changed from now on; a failure is logged and tried again."""
         self._broker.agenda.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
 
-    def save(self) -> None:
+    def save_changes(self) -> None:
+        """Write topics and groups if they are new. Cheap if not; call it often.
+
+        A failure is logged; the next try is that of each 5 s, or the next change.
+        """
+        seen = self._broker.topics.data_version, self._broker.groups.data_version
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._try_to_save(TOPICS, GROUPS)
+
+    def save(self, *names: str) -> None:
         """Write the tables that changed since they were last written or read.
 
-        Raises StoreError; what was not written is written the next time.
+        All of them, or those named. Raises StoreError; what was not written is written
+        the next time.
         """
-        for name, table in self._tables.items():
+        for name in names or self._tables:
+            table = self._tables[name]
             state = self._state(name)
             if name in self._written and self._written[name] == state:
                 continue
@@ -116,9 +131,9 @@ class Persistence:
             self._files.write(name, java_json.dumps(data, pretty=True))
             self._written[name] = state
 
-    def _try_to_save(self) -> None:
+    def _try_to_save(self, *names: str) -> None:
         try:
-            self.save()
+            self.save(*names)
         except (StoreError, OSError) as error:
             _log.warning("tables are not stored, trying again: %s", error)
 

@@ -7,6 +7,7 @@ import pytest
 from rmqcli.broker.cluster import EmbeddedCluster
 from rmqcli.broker.cluster_store import broker_folder
 from rmqcli.errors import ConfigError
+from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.message_store import StoreError
 from tests.broker.wire_client import WireClient
 
@@ -50,6 +51,21 @@ def test_a_folder_keeps_messages_topics_and_offsets(tmp_path):
         assert config is not None
         assert config.write_queue_nums == 1
         assert committed(cluster) == "2"
+
+
+def test_topics_and_groups_are_in_their_files_once_it_is_answered(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        commit(cluster, 0)  # an answer by wire
+        config = ConfigFolder(tmp_path / "config")
+        topics, groups = (
+            config.read("topics.json"),
+            config.read("subscriptionGroup.json"),
+        )
+        assert isinstance(topics, dict)
+        assert isinstance(groups, dict)
+        assert "orders" in topics["topicConfigTable"]
+        assert "g" in groups["subscriptionGroupTable"]
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])

@@ -133,6 +133,28 @@ def test_only_what_changed_is_written_within_5_seconds() -> None:
     assert again.broker.schedule.offsets == {1: 3}
 
 
+def test_topics_and_groups_are_written_when_they_change() -> None:
+    files = TextFiles({})
+    driver, persistence = opened(files)
+    persistence.save_changes()
+    assert files.writes == []
+    driver.broker.offsets.commit("g", "T", 0, 5)
+    driver.broker.topics.put(TopicConfig(topic_name="T"))
+    persistence.save_changes()
+    driver.broker.groups.find_or_create("g")
+    persistence.save_changes()
+    persistence.save_changes()
+    assert files.writes == [TOPICS, GROUPS]
+    files.is_full = True
+    driver.broker.topics.put(TopicConfig(topic_name="U"))
+    persistence.save_changes()
+    files.is_full = False
+    persistence.save_changes()
+    assert files.writes == [TOPICS, GROUPS]
+    driver.wait(5_000)
+    assert files.writes == [TOPICS, GROUPS, TOPICS, OFFSETS]
+
+
 def test_a_full_disk_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     files = TextFiles({})
     driver, persistence = opened(files)

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from rmqcli.cli.main import run
 from tests.kit.java_program import fill
 from tests.store.folders import state_of
@@ -52,7 +50,6 @@ def place_of(record):
     return record["commit_log_offset"]
 
 
-@pytest.mark.real_only
 def test_topics_are_those_that_the_broker_tells(real_cluster, new_topic, capfd):
     topic = new_topic(queues=3)
     folder = real_cluster.store_directory()
