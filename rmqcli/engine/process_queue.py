@@ -154,6 +154,8 @@ class ProcessQueue(Generic[M]):
             return None
         if messages:
             self._remove(messages)
+        if not self.msg_count:
+            self.msg_size_bytes = 0
         if not runs:
             return self.queue_offset_max + 1
         lowest: int = runs.peekitem(0)[1].first
@@ -174,8 +176,6 @@ class ProcessQueue(Generic[M]):
             self._remove_each(messages)
         else:
             self._remove_part(messages)
-        if not self.msg_count:
-            self.msg_size_bytes = 0
 
     def _remove_part(self, messages: Sequence[M]) -> None:
         run, index = self._find(messages[0].queue_offset)

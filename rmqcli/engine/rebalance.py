@@ -107,24 +107,24 @@ class Rebalance:
                 )
             )
         yield from self._update(topic, assigned)
-        working = {
-            queue
+        held = {
+            queue: not each.dropped
             for queue, each in member.process_queues.items()
-            if queue.topic == topic and not each.dropped
+            if queue.topic == topic
         }
-        return working == assigned
+        return held.keys() == assigned and all(held.values())
 
     def _update(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
         """updateProcessQueueTableInRebalance, then messageQueueChanged."""
         member = self._member
         is_changed = self._drop(topic, assigned)
-        missing = [q for q in assigned if q not in member.process_queues]
+        missing = sorted(q for q in assigned if q not in member.process_queues)
         if missing and member.needs_lock:
             granted = yield from self._locks.lock(missing)
             if len(granted) < len(missing):
                 member.later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
             missing = [queue for queue in missing if queue in granted]
-        requests = yield from self._begin(sorted(missing))
+        requests = yield from self._begin(missing)
         if is_changed or requests:
             yield from self._changed(topic)
         for request in requests:

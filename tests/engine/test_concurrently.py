@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, LeaveRest
@@ -365,7 +367,7 @@ def test_the_way_round_a_broker_that_refuses(level, times, expected):
 
     world = started(act=act)
     world.network.fail["send_back"] = refusal()
-    properties = {"KEYS": "k", "TRAN_MSG": "true"}
+    properties: dict[str, Any] = {"KEYS": "k", "TRAN_MSG": "true"}
     world.found([3], times=times, body=b"hello", **properties)
     (call,) = world.network.of("send_retry")
     retry = call.args["message"]

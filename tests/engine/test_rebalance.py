@@ -1,0 +1,428 @@
+"""Which queues a member gets and gives up, when, and what that costs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.running_info import running_info
+from tests.engine.world import (
+    BROADCASTING,
+    ME,
+    OTHER,
+    RETRY,
+    START_MS,
+    TOPIC,
+    World,
+    no_answer,
+    queue_of,
+    refusal,
+    started,
+)
+
+
+def numbers_of(world):
+    return sorted(
+        queue.queue_id
+        for queue, each in world.member.process_queues.items()
+        if queue.topic == TOPIC and not each.dropped
+    )
+
+
+def rebalance(world):
+    """Let one happen now: a notification (code 40), after the second between two."""
+    world.engine.rebalances.soon()
+    world.run(1_000)
+
+
+def test_queues_are_shared_by_the_strategy():
+    """S0-02, S3-03, S3-04, S4-01: AVG over all queues that name servers tell of."""
+    world = World(queues=5)
+    world.network.members = [OTHER, ME]
+    world.start()
+    assert numbers_of(world) == [0, 1, 2]
+    world.network.members = [ME]
+    rebalance(world)
+    assert numbers_of(world) == [0, 1, 2, 3, 4]
+
+
+def test_only_new_queues_are_begun():
+    """S3-07, S3-09, S4-15: those that stay are left alone, with their pulls."""
+    world = World(queues=4)
+    world.network.members = [ME, OTHER]
+    world.start()
+    kept = world.process_queue(0)
+    world.network.members = [ME]
+    rebalance(world)
+    assert world.process_queue(0) is kept
+    assert [len(world.asked(n)) for n in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_queue_that_is_lost_is_dropped_stored_and_forgotten():
+    """S3-04: committed once more, then not known any more."""
+    world = started(queues=2)
+    world.found([0, 1, 2], call=world.pull(1))
+    lost = world.process_queue(1)
+    world.network.members = [ME, OTHER]
+    rebalance(world)
+    assert lost.dropped
+    assert numbers_of(world) == [0]
+    assert world.committed(1) == 3
+    assert world.offset(1) is None
+
+
+def test_everything_is_looked_at_again_each_20_s():
+    """S3-02: nobody tells of a member that vanished without a word."""
+    world = World(queues=2)
+    world.network.members = [ME, OTHER]
+    world.start()
+    world.network.members = [ME]
+    world.run(19_999)
+    assert numbers_of(world) == [0]
+    world.run(1)
+    assert numbers_of(world) == [0, 1]
+
+
+def test_a_storm_of_changes_is_one_rebalance_a_second():
+    """T28: one at a time; wishes while one runs, or within the second, become one."""
+    world = started()
+    assert world.engine.rebalances.runs == 1
+    for _ in range(100):
+        world.engine.rebalances.soon()
+        world.run(100)
+    assert world.engine.rebalances.runs == 11
+
+
+def test_one_rebalance_at_a_time():
+    """T28: resume, a notification and the timer cannot run into each other."""
+    world = World(queues=2)
+    world.network.hold.add("query_offset")
+    world.start()
+    world.engine.rebalances.soon()
+    world.engine.resume()
+    world.run(30_000)
+    assert world.engine.rebalances.runs == 1
+    world.network.hold.clear()
+    for call in world.network.of("query_offset"):
+        call.answer(None)
+    assert world.engine.rebalances.runs == 2
+    assert [len(world.asked(n)) for n in range(2)] == [1, 1]
+
+
+def test_a_forgotten_pull_begins_anew_after_two_minutes():
+    """S3-05, A16: over 120 s without so much as a look at it."""
+    world = started()
+    world.found([0, 1])
+    before = world.process_queue()
+    world.run(120_000)
+    assert world.process_queue() is before
+    world.run(20_000)
+    assert world.process_queue() is not before
+    assert before.dropped
+    assert world.asked()[-1].queue_offset == 2
+    assert world.committed() == 2
+
+
+@pytest.mark.parametrize("error", [refusal(1), refusal(2), no_answer()])
+def test_a_queue_whose_offset_is_not_known_is_left_alone_and_asked_for_again(error):
+    """S3-06, S3-08, T6, A03, testPullMessage_ExceptionOccursWhenComputePullFromWhere,
+    OffsetNotFoundIT: it waits, and never begins at 0 or at the end."""
+    world = World()
+    world.network.committed[queue_of()] = 400
+    world.network.fail["query_offset"] = error
+    world.start()
+    world.run(5_000)
+    assert not world.member.process_queues
+    assert not world.network.of("pull")
+    assert not world.network.of("update_offset")
+    assert not world.network.of("max_offset")
+    world.network.fail.clear()
+    world.run(1_000)
+    assert world.pull().args["ask"].queue_offset == 400
+
+
+def test_one_queue_without_an_offset_does_not_hold_the_others():
+    """A03: every second query fails."""
+    world = World(queues=4)
+    world.network.hold.add("query_offset")
+    world.start()
+    for number, call in enumerate(world.network.of("query_offset")):
+        call.answer(refusal() if number % 2 else 10)
+    assert numbers_of(world) == [0, 2]
+    world.network.hold.clear()
+    world.run(1_000)
+    assert numbers_of(world) == [0, 1, 2, 3]
+
+
+# What cannot be allocated
+
+
+@pytest.mark.parametrize("members", [[], [OTHER]])
+def test_not_being_among_the_members(members):
+    """T15, T16: an empty list changes nothing; a list without us takes all queues."""
+    world = started(queues=2)
+    world.network.members = members
+    rebalance(world)
+    assert numbers_of(world) == ([] if members else [0, 1])
+    world.network.members = [ME]
+    world.run(20_000)
+    assert numbers_of(world) == [0, 1]
+
+
+def test_no_queues_at_all_changes_nothing():
+    """T15: a topic without queues is a mistake of whoever says so."""
+    world = started(queues=2)
+    world.network.queues[TOPIC] = []
+    world.run(40_000)
+    assert numbers_of(world) == [0, 1]
+    assert not world.process_queue(0).dropped
+
+
+def test_brokers_that_do_not_answer_change_nothing():
+    """A14: the queues stay, and it is tried again each second."""
+    world = started(queues=2)
+    world.network.fail["consumer_ids"] = no_answer()
+    rebalance(world)
+    runs = world.engine.rebalances.runs
+    world.run(10_000)
+    assert world.engine.rebalances.runs == runs + 10
+    assert numbers_of(world) == [0, 1]
+    world.network.fail.clear()
+    world.network.members = [ME, OTHER]
+    world.run(1_000)
+    assert numbers_of(world) == [0]
+
+
+def test_name_servers_that_do_not_answer_change_nothing():
+    world = started(queues=2)
+    world.network.fail["fetch_queues"] = no_answer()
+    world.run(120_000)
+    assert numbers_of(world) == [0, 1]
+
+
+def test_new_queues_are_taken_with_the_route_that_shows_them():
+    """Not 20 s later, as Java's are."""
+    world = started(queues=2)
+    world.network.queues[TOPIC] = [queue_of(n) for n in range(4)]
+    world.run(30_000)
+    assert numbers_of(world) == [0, 1, 2, 3]
+
+
+def test_queues_that_are_gone_are_given_up():
+    world = started(queues=4)
+    world.network.queues[TOPIC] = [queue_of(0)]
+    world.run(30_000)
+    assert numbers_of(world) == [0]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order(orderly):
+    """T13: stored and unlocked; Java drops it as it is."""
+    world = started(orderly=orderly)
+    world.found([0, 1])
+    del world.member.subscriptions[TOPIC]
+    rebalance(world)
+    assert not world.member.process_queues
+    assert world.committed() == 2
+    unlocked = [call.args["queues"] for call in world.network.of("unlock")]
+    assert unlocked == ([[queue_of()]] if orderly else [])
+
+
+# What a change brings with it
+
+
+@pytest.mark.parametrize(
+    ("limit", "queues", "expected"),
+    [(1_024, 2, 512), (1_024, 3, 341), (2, 3, 1), (None, 3, 1_000)],
+)
+def test_a_topic_s_limit_is_shared_by_all_queues(limit, queues, expected):
+    """S4-04, S4-05, T4, testMessageQueueChanged_CountThreshold: at least 1; without a
+    limit the queue's own stays. The setting itself is never overwritten."""
+    world = started(queues=queues, pull_threshold_for_topic=limit)
+    assert world.member.pull_threshold_for_queue == expected
+    assert world.member.config.pull_threshold_for_queue == 1_000
+
+
+@pytest.mark.parametrize(
+    ("limit", "queues", "expected"), [(1_024, 2, 512), (1_024, 3, 341), (None, 3, 100)]
+)
+def test_a_topic_s_size_limit_is_shared_by_all_queues(limit, queues, expected):
+    """S4-06, T4, testMessageQueueChanged_SizeThreshold."""
+    world = started(queues=queues, pull_threshold_size_for_topic_mib=limit)
+    assert world.member.pull_threshold_size_for_queue_mib == expected
+
+
+def test_the_retry_queue_counts_too():
+    """S4-04, T4: all queues of the member, whatever their topic."""
+    world = started(queues=2, pull_threshold_for_topic=1_024, has_retry_route=True)
+    assert len(world.member.process_queues) == 3
+    assert world.member.pull_threshold_for_queue == 341
+
+
+@pytest.mark.parametrize(("queues", "expected"), [(1, "1024"), (2, "512"), (3, "341")])
+def test_running_info_tells_the_limit_that_counts(queues, expected):
+    """testMessageQueueChanged_ConsumerRuntimeInfo, testConsumerRunningInfo."""
+    world = started(queues=queues, pull_threshold_for_topic=1_024)
+    info = running_info(
+        world.member, namesrv="127.0.0.1:9876", version_name="V", started_epoch_ms=5
+    )
+    names = (
+        "pullThresholdForQueue",
+        "pullThresholdForTopic",
+        "pullThresholdSizeForQueue",
+        "pullThresholdSizeForTopic",
+    )
+    assert [info.properties[name] for name in names] == [expected, "1024", "100", "-1"]
+
+
+def test_the_broker_knows_of_a_change_before_the_first_pull():
+    """S0-04, T30: a new version, its heartbeat answered, then the pull, at once (5.x
+    waits for 500 ms)."""
+    world = World()
+    world.network.hold.add("heartbeat")
+    world.start()
+    world.clock.advance(5)
+    world.network.of("heartbeat")[0].answer(1)
+    assert not world.network.of("pull")
+    second = world.network.of("heartbeat")[1]
+    (consumer,) = second.args["heartbeat"].consumers
+    versions = {each.topic: each.sub_version for each in consumer.subscriptions}
+    assert versions == {TOPIC: START_MS + 5, RETRY: START_MS}
+    second.answer(1)
+    assert world.asked()[0].sub_version == START_MS + 5
+
+
+def test_every_change_is_a_newer_version_of_the_subscription():
+    """T30."""
+    world = started(queues=2)
+    world.network.members = [ME, OTHER]
+    rebalance(world)
+    assert world.member.subscriptions[TOPIC].sub_version == START_MS + 1_000
+    last = world.network.of("heartbeat")[-1].args["heartbeat"]
+    assert last.consumers[0].subscriptions[0].sub_version == START_MS + 1_000
+
+
+def test_a_heartbeat_that_nobody_takes_does_not_stop_the_pulls():
+    world = World()
+    world.network.hold.add("heartbeat")
+    world.start()
+    first = world.network.of("heartbeat")[0]
+    first.answer(1)
+    world.network.of("heartbeat")[1].answer(no_answer())
+    assert world.pulls()
+
+
+def test_the_retry_queue_is_owned_as_soon_as_it_is_there():
+    """The first heartbeat makes it; a Java member has it with its next rebalance."""
+    world = World()
+    world.start()
+    world.run(200)
+    world.network.queues[RETRY] = [queue_of(topic=RETRY)]
+    world.run(1_000)
+    assert queue_of(topic=RETRY) in world.member.process_queues
+
+
+def test_a_member_that_pauses_keeps_its_queues():
+    """testSuspend: no rebalance, until it resumes."""
+    world = started(queues=2)
+    world.engine.pause()
+    world.network.members = [ME, OTHER]
+    world.run(60_000)
+    assert numbers_of(world) == [0, 1]
+    world.engine.resume()
+    world.run(1_000)
+    assert numbers_of(world) == [0]
+
+
+def test_everybody_has_all_queues_when_broadcasting():
+    """S2-10: no member is asked for, nothing is locked."""
+    world = started(queues=3, message_model=BROADCASTING, orderly=True)
+    assert numbers_of(world) == [0, 1, 2]
+    assert not world.network.of("consumer_ids")
+    assert not world.network.of("lock")
+
+
+# Orderly
+
+
+def test_new_orderly_queues_are_locked_in_one_request_a_broker():
+    """S4-28, T7, A18: and consumed at once, for a ProcessQueue is born locked."""
+    world = World(orderly=True)
+    world.network.queues[TOPIC] = [
+        queue_of(0),
+        queue_of(1),
+        queue_of(0, broker="broker-b"),
+    ]
+    world.start()
+    locks = [call.args["queues"] for call in world.network.of("lock")]
+    assert locks == [[queue_of(0), queue_of(1)], [queue_of(0, broker="broker-b")]]
+    world.found([0], call=world.pull(0))
+    assert world.elapsed_ms == 0
+    assert world.offsets_seen() == [0]
+
+
+def test_a_queue_that_somebody_else_has_locked_is_asked_for_again():
+    """S4-28: after 500 ms, as far as the second between two rebalances lets it."""
+    world = World(orderly=True, queues=2)
+    world.network.locked_by_others.add(queue_of(1))
+    world.start()
+    assert numbers_of(world) == [0]
+    world.network.locked_by_others.clear()
+    world.run(1_000)
+    assert numbers_of(world) == [0, 1]
+
+
+def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
+    """S4-22, S4-23, T14: kept and not unlocked; the next owner waits."""
+    world = started(orderly=True)
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.network.members = [OTHER]
+    rebalance(world)
+    lost = world.process_queue()
+    assert lost.dropped
+    assert lost.try_unlock_times == 1
+    assert not world.network.of("unlock")
+    world.settle()
+    world.run(1_000)
+    assert not world.member.process_queues
+    assert [call.args["queues"] for call in world.network.of("unlock")] == [
+        [queue_of()]
+    ]
+
+
+def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal():
+    """S4-28: UNLOCK_DELAY_TIME_MILLS; what it has is void then."""
+    world = started(orderly=True)
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.network.members = [OTHER]
+    rebalance(world)
+    renewed_ms = world.process_queue().last_lock_ms
+    world.run(renewed_ms + 20_000 - world.clock.now_ms)
+    assert not world.network.of("unlock")
+    world.run(1_000)
+    assert len(world.network.of("unlock")) == 1
+    commits = len(world.network.of("update_offset"))
+    world.settle()
+    world.run(60_000)
+    assert len(world.network.of("update_offset")) == commits
+
+
+def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended():
+    """S4-22, S4-23, T14, A02: Java leaves it dead for 120 s; never two calls."""
+    world = started(orderly=True)
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.network.members = [OTHER]
+    rebalance(world)
+    world.network.members = [ME]
+    rebalance(world)
+    assert world.process_queue().dropped
+    assert len(world.asked()) == 2
+    world.settle()
+    world.run(1_000)
+    assert not world.process_queue().dropped
+    assert [ask.queue_offset for ask in world.asked()] == [0, 2, 0]
