@@ -104,10 +104,26 @@ class RemoteBrokerOffsetStore:
     def persist_last(
         self, queues: Iterable[MessageQueue], done: Done[None] | None
     ) -> None:
-        """With an answer for each."""
-        known = [(q, self.table.get(q)) for q in queues]
-        wanted = [(q, offset) for q, offset in known if offset is not None]
-        left = len(wanted)
+        """With an answer for each; one goes first for each broker and topic.
+
+        A broker that hears of a group and topic for the first time makes their map in
+        whichever thread comes: of several commits at once all but one may be forgotten
+        (ConsumerOffsetManager#commitOffset, seen with 4.6.0). Java risks that.
+        """
+        waves: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
+        left = 0
+        for queue in queues:
+            offset = self.table.get(queue)
+            if offset is not None:
+                left += 1
+                key = (queue.broker_name, queue.topic)
+                waves.setdefault(key, []).append((queue, offset))
+        if not left and done is not None:
+            done(None)
+
+        def send(wave: list[tuple[MessageQueue, int]], end: Done[None]) -> None:
+            for queue, offset in wave:
+                self._network.update_offset(self._group, queue, offset, end)
 
         def finish(_: object) -> None:
             nonlocal left
@@ -115,10 +131,15 @@ class RemoteBrokerOffsetStore:
             if not left and done is not None:
                 done(None)
 
-        for queue, offset in wanted:
-            self._network.update_offset(self._group, queue, offset, finish)
-        if not wanted and done is not None:
-            done(None)
+        def then(rest: list[tuple[MessageQueue, int]]) -> Done[None]:
+            def first_ended(outcome: object) -> None:
+                send(rest, finish)
+                finish(outcome)
+
+            return first_ended
+
+        for first, *rest in waves.values():
+            send([first], then(rest))
 
 
 class OffsetFile(Protocol):
