@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.topic_table import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqcli.store.message_store import StoreError
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message_sys_flag import TRANSACTION_PREPARED, transaction_type
 from rmqcli.wire.properties import TAGS, parse_properties
@@ -40,7 +41,11 @@ def put_messages(
     codes = [
         _code(broker, each, of) for each, of in zip(messages, properties, strict=True)
     ]
-    places = broker.store.append(messages, tags_codes=codes)
+    try:
+        places = broker.store.append(messages, tags_codes=codes)
+    except (StoreError, ValueError):
+        broker.stats.put_failed += 1
+        raise
     for topic in {each.topic for each in messages}:
         sizes = [
             place.size_bytes

@@ -75,6 +75,7 @@ class BrokerStats:
         self._started = started
         self.put_times = 0
         self.put_bytes = 0
+        #: puts that the store refused, once for each batch
         self.put_failed = 0
         self.got_messages = 0
         self._seconds: deque[list[int]] = deque(maxlen=_WINDOW_S)

@@ -10,6 +10,7 @@ from rmqcli.broker.manners import LIKE_4_6_0, LIKE_5_5_0, Manners
 from rmqcli.broker.put_message import put_messages
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
+from rmqcli.store.memory import MemoryStore
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies_config import (
     TopicConfig,
@@ -40,6 +41,7 @@ from rmqcli.wire.headers_pull import PullMessageRequestHeader
 from rmqcli.wire.headers_store import QueryConsumeQueueRequestHeader
 from rmqcli.wire.message_encode import MessageFields
 from tests.broker.driving import EPOCH_MS, Driver
+from tests.broker.sending import send
 
 
 def filled(manners: Manners = LIKE_5_5_0) -> Driver:
@@ -276,6 +278,17 @@ _EXPECTED = {
     "getFoundTps": "0.2 0.2 0.2",
     "getMissTps": "0.0 0.0 0.0",
 }
+
+
+def test_refused_puts_are_counted() -> None:
+    driver = Driver(store=MemoryStore(capacity_bytes=300))
+    codes = [send(driver, body=b"x" * 60).code for _ in range(4)]
+    answer = driver.ask(28)
+    assert answer is not None
+    table = parse_kv_table(bytes(answer.body))
+    failed = int(table["putMessageFailedTimes"])
+    assert failed == len([code for code in codes if code]) > 0
+    assert table["putMessageTimesTotal"] == str(len(codes) - failed)
 
 
 def test_rates_are_of_the_time_that_passed() -> None:
