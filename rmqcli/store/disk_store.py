@@ -28,7 +28,7 @@ from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
-from rmqcli.wire.message_placed import encode_placed
+from rmqcli.wire.message_encode import encode_placed
 from rmqcli.wire.properties import KEYS, UNIQ_KEY, parse_properties
 
 if TYPE_CHECKING:
