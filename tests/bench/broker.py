@@ -1,7 +1,7 @@
 """How fast the embedded broker is. Prints one JSON line for each figure.
 
-    python -m tests.bench.broker [--only start|sends|batches|pulls|latency|held]
-        [--store DIR] [--flush async|sync] [--seconds 3]
+    python -m tests.bench.broker [--only start|sends|batches|pulls|latency|held|folder]
+        [--store DIR] [--flush async|sync] [--seconds 3] [--messages 5000000]
 
 The broker is `rmq broker` as a process of its own, in memory unless --store is given;
 the client is this process, which writes prepared frames and only counts answers.
@@ -323,6 +323,32 @@ def bench_held(args, options):
             each.sock.close()
 
 
+def bench_folder(args, options):
+    """Opening a folder of many messages: after a clean stop, and after a kill."""
+    if "--store" not in options:
+        return report("folder", skipped="needs --store")
+    frames = [batch_send(queue, 200) for queue in range(QUEUES)]
+    with served(*options) as broker, Client(broker.address) as client:
+        cpu = broker.cpu_s()
+        client.pump(frames[n % QUEUES] for n in range(args.messages // 200))
+        fill_cpu_s = broker.cpu_s() - cpu
+    with served(*options) as broker, Client(broker.address) as client:
+        clean_ms, clean_cpu_s = broker.ready_ms, broker.cpu_s()
+        client.pump(frames)
+        broker.process.kill()
+        broker.process.wait()
+    with served(*options) as broker:
+        return report(
+            "folder",
+            messages=args.messages,
+            fill_cpu_s=round(fill_cpu_s, 1),
+            clean_ms=round(clean_ms),
+            clean_cpu_s=round(clean_cpu_s, 2),
+            killed_ms=round(broker.ready_ms),
+            killed_cpu_s=round(broker.cpu_s(), 2),
+        )
+
+
 def rest(seconds):
     select.select([], [], [], seconds)
 
@@ -334,6 +360,7 @@ BENCHES = {
     "pulls": bench_pulls,
     "latency": bench_latency,
     "held": bench_held,
+    "folder": bench_folder,
 }
 
 
@@ -342,6 +369,7 @@ def main():
     parser.add_argument("--only", choices=BENCHES, action="append")
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--store")
+    parser.add_argument("--messages", type=int, default=5_000_000)
     parser.add_argument("--flush", choices=("async", "sync"))
     args = parser.parse_args()
     options = ["--flush", args.flush] if args.flush else []
