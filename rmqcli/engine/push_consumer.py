@@ -37,7 +37,7 @@ from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
     from rmqcli.engine.member import Member
@@ -157,10 +157,11 @@ class PushConsumer:
             HeartbeatData(client_id=member.client_id, consumers=(consumer,)), done
         )
 
-    def _fetch_routes(self, topics: object) -> Task[None]:
+    def _fetch_routes(self, topics: Iterable[str]) -> Task[None]:
         """Look where the topics' queues are; what cannot be told stays as it was."""
         member = self.member
-        wanted = list(topics)  # type: ignore[call-overload]
+        member.network.keep_topics({*member.subscriptions, member.retry_topic})
+        wanted = list(topics)
         outcomes = yield from together([asking(self._fetch(topic)) for topic in wanted])
         is_changed = False
         for topic, queues in zip(wanted, outcomes, strict=True):

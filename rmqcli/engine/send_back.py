@@ -44,7 +44,7 @@ def send_message_back(
         origin_topic=message.topic,
         broker_name=message.broker_name,
         commit_log_offset=message.commit_log_offset,
-        origin_msg_id=message.offset_msg_id,
+        origin_msg_id=message.msg_id or message.offset_msg_id,
         delay_level=delay_level,
         max_reconsume_times=max_times,
     )
@@ -82,7 +82,9 @@ def retry_message(
 ) -> RetryMessage:
     """What is sent into the retry topic; `times` is what the broker counts."""
     properties = dict(message.properties)
-    origin_id = properties.get("ORIGIN_MESSAGE_ID") or message.offset_msg_id
+    origin_id = (
+        properties.get("ORIGIN_MESSAGE_ID") or message.msg_id or message.offset_msg_id
+    )
     properties.pop("TRAN_MSG", None)
     properties["ORIGIN_MESSAGE_ID"] = origin_id
     properties["RETRY_TOPIC"] = message.topic
