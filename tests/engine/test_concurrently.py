@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, LeaveRest
@@ -14,9 +12,10 @@ from tests.engine.world import (
     OTHER,
     RETRY,
     TOPIC,
-    no_answer,
+    failing,
+    offsets_of,
     queue_of,
-    refusal,
+    sent_back,
     started,
     stored,
 )
@@ -24,23 +23,6 @@ from tests.engine.world import (
 SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 MINUTE_MS = 60_000
-
-
-def sent_back(world):
-    return [call.args["message"] for call in world.network.of("send_back")]
-
-
-def offsets_of(requests):
-    return [each.commit_log_offset // 1_000 for each in requests]
-
-
-def failing(*offsets):
-    """A listener that fails for messages with these offsets."""
-
-    def act(messages, _):
-        return not any(each.queue_offset in offsets for each in messages)
-
-    return act
 
 
 # Handing out
@@ -296,193 +278,6 @@ def test_a_send_back_that_ends_after_a_drop_commits_nothing():
     world.network.of("send_back")[0].answer(None)
     world.run(30_000)
     assert not world.network.of("update_offset")
-
-
-# Sending back
-
-
-def test_what_no_broker_takes_back_is_tried_here_again_after_5_s():
-    """S1-08, S4-24, A04: it keeps the offset, and counts one try more."""
-    times = []
-
-    def act(messages, _):
-        if messages[0].queue_offset == 1:
-            times.append((world.elapsed_ms, messages[0].reconsume_times))
-            return len(times) > 2
-        return True
-
-    world = started(act=act)
-    world.network.fail |= {"send_back": refusal(), "send_retry": no_answer()}
-    world.found([0, 1, 2])
-    assert world.offset() == 1
-    assert world.process_queue().msg_count == 1
-    world.run(9_999)
-    assert world.offset() == 1
-    world.run(1)
-    assert times == [(0, 0), (5_000, 1), (10_000, 2)]
-    assert world.offset() == 3
-    assert world.committed() in (None, 1)
-
-
-def test_only_what_could_not_be_sent_back_is_tried_again():
-    """S4-24: exactly those, in slices."""
-    world = started(act=failing(1, 2), consume_message_batch_max_size=1)
-    world.network.hold.add("send_back")
-    world.network.fail["send_retry"] = refusal()
-    world.found(range(4))
-    first, second = world.network.of("send_back")
-    first.answer(refusal())
-    second.answer(None)
-    world.network.hold.clear()
-    assert world.offset() == 1
-    world.seen.clear()
-    world.run(5_000)
-    assert world.offsets_seen() == [1]
-    assert world.offset() == 4
-
-
-def test_a_retry_here_ends_with_its_queue():
-    """S4-20, T17: another member has it by then."""
-    world = started(act=failing(0))
-    world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
-    world.found([0])
-    world.network.members = [OTHER]
-    world.engine.rebalances.soon()
-    world.run(20_000)
-    assert world.offsets_seen() == [0]
-
-
-@pytest.mark.parametrize(
-    ("level", "times", "expected"), [(0, 0, 1), (3, 2, 3), (-1, 0, 17)]
-)
-def test_the_way_round_a_broker_that_refuses(level, times, expected):
-    """S1-08, T20: as a producer, on a copy; -1 still means the dead letters, and the
-    first id is not lost."""
-    kept = []
-
-    def act(messages, context):
-        context.delay_level_when_next_consume = level
-        kept.append(messages[0])
-        return LATER
-
-    world = started(act=act)
-    world.network.fail["send_back"] = refusal()
-    properties: dict[str, Any] = {"KEYS": "k", "TRAN_MSG": "true"}
-    world.found([3], times=times, body=b"hello", **properties)
-    (call,) = world.network.of("send_retry")
-    retry = call.args["message"]
-    assert (retry.group, retry.topic, retry.body) == ("g", RETRY, b"hello")
-    assert retry.properties == {
-        "KEYS": "k",
-        "ORIGIN_MESSAGE_ID": "7F00000100002A9F0000000000000BB8",
-        "RETRY_TOPIC": TOPIC,
-        "RECONSUME_TIME": str(expected),
-        "MAX_RECONSUME_TIMES": "16",
-        "DELAY": str(3 + times),
-    }
-    assert (retry.reconsume_times, retry.max_reconsume_times) == (expected, 16)
-    assert kept[0].properties == properties
-    assert world.offset() == 4
-
-
-def test_the_first_id_of_a_retry_stays():
-    """T20."""
-    world = started(act=failing(0))
-    world.network.fail["send_back"] = refusal()
-    world.found([0], ORIGIN_MESSAGE_ID="FIRST")
-    (call,) = world.network.of("send_retry")
-    assert call.args["message"].properties["ORIGIN_MESSAGE_ID"] == "FIRST"
-
-
-def test_sending_back_holds_up_no_thread_and_no_other_message():
-    """T21: Java's worker waits 5 s for it; here nobody does."""
-    world = started(act=failing(0))
-    world.network.hold.add("send_back")
-    world.found([0])
-    world.found([1, 2])
-    assert world.offsets_seen() == [0, 1, 2]
-    assert world.offset() == 0
-
-
-# The sweep of what a listener has for too long
-
-
-def with_a_stuck_listener(**options):
-    """20 messages that were shown and of which no outcome comes."""
-    world = started(consume_message_batch_max_size=32, **options)
-    world.holds_work, world.hold_ms = True, 15_000
-    world.found(range(20))
-    world.consume()
-    return world
-
-
-def test_after_15_minutes_messages_are_sent_back_with_level_3():
-    """S4-27: over 15 minutes, looked at each 15; at most 16 of a queue a sweep, and the
-    offset is not touched (13.1: 20 expired, 16 sent, 4 left)."""
-    world = with_a_stuck_listener()
-    world.run(15 * MINUTE_MS)
-    assert not sent_back(world)
-    world.run(15 * MINUTE_MS)
-    assert offsets_of(sent_back(world)) == list(range(16))
-    assert {each.delay_level for each in sent_back(world)} == {3}
-    assert world.process_queue().msg_count == 4
-    assert world.offset() is None
-    world.run(15 * MINUTE_MS)
-    assert offsets_of(sent_back(world)) == list(range(20))
-
-
-def test_what_was_swept_is_not_sent_back_again():
-    """T10: its listener fails at last."""
-    world = with_a_stuck_listener(act=lambda *_: LATER)
-    world.run(30 * MINUTE_MS)
-    assert len(sent_back(world)) == 16
-    world.settle()
-    assert offsets_of(sent_back(world)) == list(range(20))
-    assert world.offset() == 20
-
-
-def test_a_sweep_that_cannot_send_back_keeps_what_it_has():
-    """S4-27: 16 tries, all of the first (13.1: 20 left)."""
-    world = with_a_stuck_listener()
-    world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
-    world.run(30 * MINUTE_MS)
-    assert offsets_of(sent_back(world)) == [0] * 16
-    assert world.process_queue().msg_count == 20
-
-
-def test_a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes():
-    """T9: in 4.6 that was the end of all sweeps."""
-    world = started()
-    world.holds_work, world.hold_ms = True, 15_000
-    world.found([0, 1])
-    world.run(45 * MINUTE_MS)
-    assert not sent_back(world)
-    world.consume()
-    world.run(30 * MINUTE_MS)
-    assert offsets_of(sent_back(world)) == [0, 1]
-
-
-def test_a_fresh_head_ends_a_sweep():
-    """S4-27, testPopRequest: what is behind it stays, however old (13.1)."""
-    world = with_a_stuck_listener()
-    world.process_queue().first().consume_start_ms += 20 * MINUTE_MS
-    world.run(30 * MINUTE_MS)
-    assert not sent_back(world)
-    assert world.process_queue().msg_count == 20
-
-
-def test_a_queue_whose_work_is_slow_stays_ours():
-    """A17: work in hand for 150 s, and no pull is lost meanwhile."""
-    world = started(pull_threshold_for_queue=10)
-    before = world.process_queue()
-    world.holds_work = True
-    world.found(range(20))
-    world.run(150_000)
-    assert world.process_queue() is before
-    assert not before.dropped
-    world.work()
-    assert world.offsets_seen() == list(range(20))
-    assert world.offset() == 20
 
 
 # Threads that help, and a listener that leaves

@@ -96,6 +96,7 @@ class ScriptedNetwork:
     )
     at_times: dict[MessageQueue, int] = field(default_factory=dict)
     locked_by_others: set[MessageQueue] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
     #: names of calls that fail, with the error
     fail: dict[str, Exception] = field(default_factory=dict)
     #: names of calls that wait for the test
@@ -181,9 +182,7 @@ class ScriptedNetwork:
         self.pulls.append(call)
 
     def keep_topics(self, topics):
-        self.calls.append(
-            Call("keep_topics", self.clock.now_ms, {"topics": topics}, None)
-        )
+        self.kept = set(topics)
 
 
 class ScriptedWorkers:
@@ -456,3 +455,21 @@ class World:
 def started(**options: Any) -> World:  # World's
     """A world whose member has its queues and pulls them."""
     return World(**options).start()
+
+
+def sent_back(world):
+    """What was sent back by code 36."""
+    return [call.args["message"] for call in world.network.of("send_back")]
+
+
+def offsets_of(requests):
+    return [each.commit_log_offset // 1_000 for each in requests]
+
+
+def failing(*offsets):
+    """A listener that fails for messages with these offsets."""
+
+    def act(messages, _):
+        return not any(each.queue_offset in offsets for each in messages)
+
+    return act

@@ -1,0 +1,159 @@
+"""Where a queue begins that a member just got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli.engine.config import ConsumeFromWhere
+from tests.engine.world import (
+    BROADCASTING,
+    FROM_FIRST,
+    FROM_TIMESTAMP,
+    RETRY,
+    START_MS,
+    World,
+    no_answer,
+    queue_of,
+    refusal,
+)
+
+FROM_LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+POLICIES = [FROM_LAST, FROM_FIRST, FROM_TIMESTAMP]
+RETRY_QUEUE = queue_of(topic=RETRY)
+
+
+def first_pulls(world):
+    """Queue to the offset it was first pulled from."""
+    found: dict[Any, int] = {}
+    for call in world.network.of("pull"):
+        ask = call.args["ask"]
+        found.setdefault(ask.queue, ask.queue_offset)
+    return found
+
+
+@pytest.mark.parametrize("where", POLICIES)
+@pytest.mark.parametrize("stored", [0, 400])
+def test_what_was_committed_counts_whatever_the_policy(where, stored):
+    """S2-09, S2-10, S2-45, T5, testComputePullFromWhereWithException_ne_minus1: 0 too,
+    which brokers say of young topics."""
+    world = World(consume_from_where=where)
+    world.network.committed[queue_of()] = stored
+    world.network.ends[queue_of()] = 12_345
+    world.start()
+    assert first_pulls(world) == {queue_of(): stored}
+    assert world.offset() == stored
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [(FROM_LAST, 12_345), (FROM_FIRST, 0), (FROM_TIMESTAMP, 23_456)],
+)
+def test_without_an_offset_the_policy_decides(where, expected):
+    """S2-09, A05, testComputePullFromWhereWithException_eq_minus1_last, _first,
+    _timestamp: a first offset that is trimmed the broker corrects."""
+    world = World(consume_from_where=where)
+    world.network.ends[queue_of()] = 12_345
+    world.network.at_times[queue_of()] = 23_456
+    world.start()
+    assert first_pulls(world) == {queue_of(): expected}
+
+
+@pytest.mark.parametrize("where", POLICIES)
+def test_retries_begin_at_0_whatever_the_policy(where):
+    """A46: also from a time, where Java begins at the end and skips what waits."""
+    world = World(consume_from_where=where, has_retry_route=True)
+    world.network.ends[RETRY_QUEUE] = world.network.at_times[RETRY_QUEUE] = 9
+    world.start()
+    assert first_pulls(world)[RETRY_QUEUE] == 0
+
+
+@pytest.mark.parametrize("where", POLICIES)
+def test_a_queue_that_is_empty_begins_at_0(where):
+    """A05."""
+    world = World(consume_from_where=where)
+    world.start()
+    assert first_pulls(world) == {queue_of(): 0}
+
+
+@pytest.mark.parametrize(
+    ("stamp_ms", "expected"), [(None, START_MS - 30 * 60 * 1_000), (123_456, 123_456)]
+)
+def test_the_time_is_half_an_hour_before_the_start_unless_it_is_set(stamp_ms, expected):
+    world = World(consume_from_where=FROM_TIMESTAMP, consume_timestamp_ms=stamp_ms)
+    world.start()
+    (call,) = world.network.of("search_offset")
+    assert call.args["timestamp_ms"] == expected
+
+
+@pytest.mark.parametrize("where", POLICIES)
+@pytest.mark.parametrize("error", [refusal(1), refusal(17), no_answer()])
+def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, error):
+    """T6, A03, testReadOffset_WithException: the rule of 5.0."""
+    world = World(consume_from_where=where)
+    world.network.fail["query_offset"] = error
+    world.start()
+    assert not first_pulls(world)
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "search_offset")]
+)
+def test_a_policy_that_cannot_be_asked_about_decides_nothing(where, name):
+    """S3-06, S3-08: no offset, no queue, until it is known."""
+    world = World(consume_from_where=where)
+    world.network.fail[name] = no_answer()
+    world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 7
+    world.start()
+    assert not first_pulls(world)
+    world.network.fail.clear()
+    world.run(1_000)
+    assert first_pulls(world) == {queue_of(): 7}
+
+
+def test_a_broker_that_tells_of_a_negative_offset_is_not_believed():
+    """S3-08: nothing begins below 0."""
+    world = World()
+    world.network.committed[queue_of()] = -3
+    world.start()
+    assert not first_pulls(world)
+
+
+def test_broadcasting_begins_at_its_file():
+    """S2-10: no broker is asked for it."""
+    world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
+    world.network.ends[queue_of()] = 50
+    world.file.offsets[queue_of()] = 33
+    world.start()
+    assert first_pulls(world) == {queue_of(): 33}
+    assert not world.network.of("query_offset")
+
+
+def test_an_orderly_queue_is_asked_about_again_under_its_lock():
+    """S2-09: its last owner may have committed since, or not have been done."""
+    world = World(orderly=True)
+    world.network.hold.add("query_offset")
+    world.start()
+    (before,) = world.network.of("query_offset")
+    before.answer(40)
+    _, under_lock = world.network.of("query_offset")
+    assert not first_pulls(world)
+    under_lock.answer(25)
+    assert first_pulls(world) == {queue_of(): 25}
+    world.network.hold.clear()
+    world.found([25])
+    assert len(world.network.of("query_offset")) == 2
+
+
+def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
+    """S2-09: the exception delay."""
+    world = World(orderly=True)
+    world.network.hold.add("query_offset")
+    world.start()
+    world.network.of("query_offset")[0].answer(40)
+    world.network.hold.clear()
+    world.network.committed[queue_of()] = 40
+    world.network.of("query_offset")[1].answer(no_answer())
+    assert world.next_pull_after_ms() == 1_000
+    assert first_pulls(world) == {queue_of(): 40}

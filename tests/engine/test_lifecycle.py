@@ -1,0 +1,391 @@
+"""A member from its start to its end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rmqcli.engine.message import Message, Origin
+from rmqcli.engine.running_info import consume_directly, consumer_status
+from rmqcli.wire.message import decode_messages
+from tests.engine.world import (
+    BROADCASTING,
+    ME,
+    OTHER,
+    RETRY,
+    START_MS,
+    TOPIC,
+    World,
+    no_answer,
+    queue_of,
+    refusal,
+    started,
+    stored,
+)
+
+
+def test_a_start_asks_in_order():
+    """S0-05, S4-02, testStart_OffsetShouldNotNUllAfterStart: routes, a heartbeat with
+    its answer, then the first rebalance."""
+    world = World()
+    world.network.hold |= {"heartbeat", "fetch_queues"}
+    world.start()
+    assert world.network.names() == ["fetch_queues", "fetch_queues"]
+    for call in world.network.of("fetch_queues"):
+        call.answer([queue_of()] if call.args["topic"] == TOPIC else refusal(17))
+    assert world.network.names()[2:] == ["heartbeat"]
+    assert world.started == []
+    world.network.hold.clear()
+    world.network.of("heartbeat")[0].answer(1)
+    assert world.started == [None]
+    assert world.member.offsets is not None
+    assert world.pulls()
+
+
+def test_what_a_heartbeat_says():
+    """S4-02: the retry topic is subscribed too."""
+    world = started(tags="A || B")
+    heartbeat = world.network.of("heartbeat")[0].args["heartbeat"]
+    assert heartbeat.client_id == ME
+    (consumer,) = heartbeat.consumers
+    assert consumer.group_name == "g"
+    assert consumer.consume_type == "CONSUME_PASSIVELY"
+    assert consumer.message_model == "CLUSTERING"
+    assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    texts = {each.topic: each.sub_string for each in consumer.subscriptions}
+    assert texts == {TOPIC: "A || B", RETRY: "*"}
+
+
+def test_broadcasting_has_no_retry_topic():
+    """S3-18."""
+    world = started(message_model=BROADCASTING)
+    (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
+    assert [each.topic for each in consumer.subscriptions] == [TOPIC]
+    assert consumer.message_model == "BROADCASTING"
+
+
+@pytest.mark.parametrize("heartbeat", ["none is known", "none took it"])
+def test_a_start_waits_for_a_broker(heartbeat):
+    """A14: one try a second, each with the routes anew."""
+    world = World()
+    if heartbeat == "none is known":
+        world.network.hold.add("heartbeat")
+        world.start()
+        world.network.hold.clear()
+        world.network.of("heartbeat")[0].answer(0)
+    else:
+        world.network.fail["heartbeat"] = no_answer()
+        world.start()
+        world.run(3_000)
+        assert len(world.network.of("heartbeat")) == 4
+        world.network.fail.clear()
+    assert world.started == []
+    world.run(1_000)
+    assert world.started == [None]
+    assert world.pulls()
+
+
+@pytest.mark.parametrize("expression_type", ["SQL92", "TAG"])
+def test_a_broker_reads_what_is_not_of_tags_before_anything_else(expression_type):
+    """S2-13: code 46; what it refuses is the start's error, and nothing began."""
+    world = World(tags="a > 1", expression_type=expression_type)
+    world.network.fail["check_subscription"] = refusal(23, "no such syntax")
+    world.start()
+    if expression_type == "TAG":
+        assert world.started == [None]
+        return
+    (error,) = world.started
+    assert error.code == 23
+    assert not world.network.of("heartbeat")
+    assert not world.pulls()
+
+
+def test_what_is_done_again_and_again():
+    """T22: routes and heartbeats each 30 s, each by itself."""
+    world = started()
+    world.network.calls.clear()
+    world.run(60_000)
+
+    def times(name):
+        return [call.at_ms - START_MS for call in world.network.of(name)]
+
+    assert times("heartbeat") == [30_000, 60_000]
+    assert [
+        call.at_ms - START_MS
+        for call in world.network.of("fetch_queues")
+        if call.args["topic"] == TOPIC
+    ] == [30_000, 60_000]
+    assert times("consumer_ids") == [20_000, 40_000, 60_000]
+
+
+@pytest.mark.parametrize("name", ["fetch_queues", "consumer_ids", "lock"])
+def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
+    """T22, A15: in Java one thread serves them all."""
+    world = started(orderly=True)
+    world.found([0])
+    world.network.hold.add(name)
+    world.network.calls.clear()
+    world.run(120_000)
+    assert len(world.network.of("heartbeat")) == 4
+    assert len(world.network.of("update_offset")) == 23
+
+
+def test_a_periodic_task_that_fails_goes_on(monkeypatch, caplog):
+    """T9, A13: it is told, and its next turn comes."""
+    world = started()
+    turns = []
+
+    def persist(queues):
+        turns.append(world.elapsed_ms)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.member.offsets, "persist", persist)
+    world.run(20_000)
+    assert turns == [10_000, 15_000, 20_000]
+    assert "a periodic task failed, it goes on" in caplog.text
+    assert len(world.network.of("consumer_ids")) == 2
+
+
+def test_pulls_survive_whatever_a_broker_says():
+    """A13: any error is one of that pull."""
+    world = started()
+    for code in (1, 2, 13, 16, 17, 19, 24, 25, 26, 206, 215, 999):
+        world.fail_pull(refusal(code))
+        world.next_pull_after_ms()
+    world.found([0])
+    assert world.offsets_seen() == [0]
+
+
+# Close
+
+
+def test_a_close_ends_in_order():
+    """S0-29, A19, A30, testShutdown: consume, commit, unlock, goodbye."""
+    world = started(orderly=True, queues=2)
+    world.found([0, 1], call=world.pull(0))
+    world.network.calls.clear()
+    world.close()
+    world.run(100)
+    calls = [(call.name, *call.args.values()) for call in world.network.calls]
+    assert calls == [
+        ("update_offset", queue_of(0), 2),
+        ("unlock", [queue_of(0), queue_of(1)]),
+        ("unregister",),
+    ]
+    assert world.closed == [None]
+    assert not world.member.process_queues
+
+
+def test_a_close_waits_for_what_was_begun_and_commits_it():
+    """A30, A31, testGracefulShutdown."""
+    world = started(await_termination_ms=2_000)
+    world.holds_work = True
+    world.found([0, 1, 2])
+    world.consume()
+    world.close(2_000)
+    world.run(1_000)
+    assert world.closed == []
+    world.settle()
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 3
+
+
+def test_a_close_does_not_wait_for_what_was_not_begun():
+    """A30: nobody saw it; the next owner gets it."""
+    world = started()
+    world.holds_work = True
+    world.found(range(32))
+    world.close()
+    world.run(100)
+    assert world.closed == [None]
+    assert world.committed() is None
+    world.work()
+    assert not world.seen
+
+
+def test_a_close_waits_no_longer_than_it_may():
+    """T23, A31: Python cannot interrupt a listener; what it says later is void, and its
+    offset is not committed."""
+    world = started()
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.close(2_000)
+    world.run(1_999)
+    assert world.closed == []
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() is None
+    commits = len(world.network.of("update_offset"))
+    world.settle()
+    world.run(60_000)
+    assert len(world.network.of("update_offset")) == commits
+    assert world.committed() is None
+
+
+def test_a_close_waits_for_what_is_on_its_way_back():
+    """A04: a message that failed is in the retry topic before its offset moves."""
+    world = started(act=lambda *_: False)
+    world.network.hold.add("send_back")
+    world.found([0])
+    world.close()
+    world.run(1_000)
+    assert world.closed == []
+    world.network.of("send_back")[0].answer(None)
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 1
+
+
+def test_nothing_happens_after_a_close():
+    """A26: no ghost that pulls, commits or says that it is there."""
+    world = started(orderly=True)
+    held = world.pull()
+    world.close()
+    world.run(100)
+    world.network.calls.clear()
+    world.found([0, 1], call=held)
+    world.engine.rebalances.soon()
+    world.run(200_000)
+    assert world.network.names() == []
+    assert not world.seen
+
+
+def test_a_close_before_the_start_is_done_ends_it():
+    """A26."""
+    world = World()
+    world.network.fail["heartbeat"] = no_answer()
+    world.start()
+    world.close()
+    world.run(5_000)
+    assert world.closed == [None]
+    assert world.started == [None]
+    assert not world.pulls()
+
+
+def test_brokers_that_do_not_hear_a_goodbye_do_not_hold_a_close():
+    world = started()
+    world.network.fail |= {"unregister": no_answer(), "update_offset": no_answer()}
+    world.found([0])
+    world.close()
+    world.run(100)
+    assert world.closed == [None]
+
+
+def test_a_thousand_members_leave_no_thread():
+    """A26, A27: the core has none, and a closed one plans nothing more."""
+    before = threading.active_count()
+    for _ in range(1_000):
+        world = started()
+        world.close()
+        world.run(10)
+        assert world.closed == [None]
+    assert threading.active_count() == before
+
+
+def test_a_day_without_messages_keeps_the_plans_few():
+    """A27."""
+    world = started(orderly=True, queues=4)
+    world.hold_ms = 15_000
+    world.run(60 * 60 * 1_000)
+    plans = len(world.member.agenda._heap)
+    world.run(60 * 60 * 1_000)
+    assert len(world.member.agenda._heap) <= plans + 4 < 64
+
+
+# What a broker asks of a member
+
+
+def a_message():
+    body = stored(queue_of(), 3, body=b"hello")
+    (message,) = decode_messages(body, record_type=Message)
+    assert isinstance(message, Message)
+    message.origin = Origin(queue_of(), 0, 0)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (ConsumeOrderlyStatus.SUCCESS, "CR_SUCCESS"),
+        (ConsumeOrderlyStatus.ROLLBACK, "CR_ROLLBACK"),
+        (ConsumeOrderlyStatus.COMMIT, "CR_COMMIT"),
+        (ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, "CR_LATER"),
+        (None, "CR_RETURN_NULL"),
+    ],
+)
+def test_a_message_shown_directly_in_order(result, expected):
+    """ConsumeMessageOrderlyServiceTest.testConsumeMessageDirectly_WithNoException."""
+    world = World(orderly=True, none_is_failure=True, act=lambda *_: result)
+    answer = consume_directly(
+        a_message(), world.member.listener, queue_of(), world.clock
+    )
+    assert (answer.consume_result, answer.order) == (expected, True)
+    assert answer.auto_commit is True
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (ConsumeConcurrentlyStatus.CONSUME_SUCCESS, "CR_SUCCESS"),
+        (ConsumeConcurrentlyStatus.RECONSUME_LATER, "CR_LATER"),
+        (None, "CR_RETURN_NULL"),
+    ],
+)
+def test_a_message_shown_directly_in_any_order(result, expected):
+    world = World(none_is_failure=True, act=lambda *_: result)
+    answer = consume_directly(
+        a_message(), world.member.listener, queue_of(), world.clock
+    )
+    assert (answer.consume_result, answer.order) == (expected, False)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_message_shown_directly_whose_listener_raises(orderly):
+    """testConsumeMessageDirectly_WithException; offsets do not move."""
+
+    def act(*_):
+        raise ValueError("no")
+
+    world = World(orderly=orderly, act=act)
+    answer = consume_directly(
+        a_message(), world.member.listener, queue_of(), world.clock
+    )
+    assert answer.consume_result == "CR_THROW_EXCEPTION"
+    assert answer.remark == "ValueError: no"
+    assert world.offset() is None
+
+
+def test_status_is_of_one_topic():
+    """T25 is its bytes; here what is in them (221)."""
+    world = started(queues=2)
+    world.found([0, 1], call=world.pull(1))
+    world.member.offsets.table.put(queue_of(topic="other"), 9)
+    assert consumer_status(world.member, TOPIC) == {queue_of(1): 2}
+
+
+def test_rates_are_of_the_last_minute():
+    """ConsumeMessageConcurrentlyServiceTest.testPullMessage_ConsumeSuccess: OK TPS."""
+    world = started()
+    world.found([0])
+    world.run(10_000)
+    world.found(range(1, 31))
+    world.run(10_000)
+    status = world.member.stats.of(TOPIC).status(world.clock.now_ms)
+    assert (status.consume_ok_tps, status.consume_failed_tps) == (3.0, 0.0)
+    assert status.pull_tps == 3.0
+
+
+def test_two_members_share_and_one_that_leaves_gives_its_queues_back():
+    """S4-01, A14: what it has is free as soon as brokers tell the others."""
+    world = World(queues=4)
+    world.network.members = [ME, OTHER]
+    world.start()
+    assert len(world.member.process_queues) == 2
+    world.network.members = [ME]
+    world.engine.rebalances.soon()
+    world.run(1_000)
+    assert len(world.member.process_queues) == 4

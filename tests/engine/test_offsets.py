@@ -1,0 +1,227 @@
+"""How far queues are consumed: kept, stored, corrected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli.engine.offset_store import LocalFileOffsetStore, OffsetTable
+from rmqcli.wire.pull_answer import PullStatus
+from tests.engine.world import (
+    BROADCASTING,
+    ME,
+    OTHER,
+    TOPIC,
+    MemoryFile,
+    World,
+    no_answer,
+    queue_of,
+    started,
+)
+
+NO_NEW = PullStatus.NO_NEW_MSG
+
+
+def commits(world):
+    """Every commit by itself: when, of which queue, how far."""
+    return [
+        (call.at_ms - 1_000_000, call.args["queue"].queue_id, call.args["offset"])
+        for call in world.network.of("update_offset")
+    ]
+
+
+def test_an_offset_is_set_or_only_moved_forward():
+    """RemoteBrokerOffsetStoreTest.testUpdateOffset, LocalFileOffsetStoreTest
+    .testUpdateOffset: 1024, set to 1023, and 1022 does not move it forward."""
+    table = OffsetTable()
+    table.put(queue_of(), 1_024)
+    assert table.get(queue_of()) == 1_024
+    table.put(queue_of(), 1_023)
+    assert table.get(queue_of()) == 1_023
+    table.increase(queue_of(), 1_022)
+    assert table.get(queue_of()) == 1_023
+
+
+def test_what_is_removed_is_unknown():
+    """testRemoveOffset."""
+    table = OffsetTable()
+    table.put(queue_of(), 1_024)
+    table.remove(queue_of())
+    assert table.get(queue_of()) is None
+
+
+def test_a_frozen_offset_moves_no_more_until_it_is_removed():
+    """ControllableOffsetTest, testUpdateAndFreezeOffset, ...WithRemove."""
+    table = OffsetTable()
+    table.freeze(queue_of(), 1_024)
+    table.put(queue_of(), 1_023)
+    table.increase(queue_of(), 1_025)
+    assert table.get(queue_of()) == 1_024
+    table.remove(queue_of())
+    table.put(queue_of(), 1_023)
+    assert table.get(queue_of()) == 1_023
+
+
+def test_all_offsets_are_a_copy():
+    """testCloneOffset."""
+    table = OffsetTable()
+    table.put(queue_of(), 1)
+    table.all()[queue_of()] = 2
+    assert table.get(queue_of()) == 1
+
+
+def test_offsets_are_stored_after_10_s_and_then_each_5_s():
+    """S1-07, testPersist: also what did not change; one-way."""
+    world = started()
+    world.found([0, 1])
+    world.answer(NO_NEW, 2)
+    world.run(9_999)
+    assert commits(world) == []
+    world.run(10_001)
+    assert commits(world) == [(10_000, 0, 2), (15_000, 0, 2), (20_000, 0, 2)]
+
+
+def test_commits_that_are_lost_are_made_again():
+    """testReadOffset_Success: what is said each 5 s need not be answered."""
+    world = started()
+    world.network.fail["update_offset"] = no_answer()
+    world.found([0, 1])
+    world.run(10_000)
+    assert world.committed() is None
+    world.network.fail.clear()
+    world.run(5_000)
+    assert world.committed() == 2
+
+
+def test_offsets_of_others_are_forgotten_and_not_stored():
+    """testPersistAll."""
+    world = started()
+    world.member.offsets.table.put(queue_of(7), 5)
+    world.run(10_000)
+    assert commits(world) == []
+    assert world.offset(7) is None
+
+
+def test_a_member_only_moves_forward_where_order_does_not_matter():
+    """T33, property (c): the broker takes a smaller offset as well, so nothing else
+    guards it."""
+    world = started(consume_message_batch_max_size=1)
+    world.holds_work = True
+    world.found([0])
+    world.found([1])
+    world.consume()
+    late, early = world.outcomes
+    world.outcomes = [early]
+    world.settle()
+    assert world.offset() == 0
+    world.outcomes = [late]
+    world.settle()
+    assert world.offset() == 2
+    world.member.offsets.table.increase(queue_of(), 1)
+    assert world.offset() == 2
+
+
+# Broadcasting
+
+
+def test_a_file_is_read_and_written():
+    """testReadOffset_FromStore: not there before, 1024 after."""
+    found: list[Any] = []
+    file = MemoryFile()
+    store = LocalFileOffsetStore(file)
+    store.table.put(queue_of(), 1_024)
+    store.read(queue_of(), found.append)
+    store.persist([queue_of()])
+    store.read(queue_of(), found.append)
+    assert found == [None, 1_024]
+
+
+def test_a_file_is_merged_into():
+    """testPersistAll, testPersist: since 5.2; what we do not own stays."""
+    file = MemoryFile()
+    file.offsets[queue_of(1)] = 7
+    store = LocalFileOffsetStore(file)
+    store.load()
+    store.table.put(queue_of(0), 5)
+    store.persist([queue_of(0)])
+    assert file.offsets == {queue_of(0): 5, queue_of(1): 7}
+
+
+def test_broadcasting_stores_in_its_file():
+    """S2-10."""
+    world = started(message_model=BROADCASTING)
+    world.found([0, 1])
+    world.run(10_000)
+    assert world.file.offsets == {queue_of(): 2}
+    assert commits(world) == []
+
+
+def test_a_route_that_comes_and_goes_costs_broadcasting_no_offset():
+    """A07: what the file knows is where it goes on."""
+    world = started(message_model=BROADCASTING, queues=2)
+    world.found([0, 1], call=world.pull(1))
+    world.network.queues[TOPIC] = [queue_of(0)]
+    world.run(30_000)
+    assert world.file.offsets[queue_of(1)] == 2
+    world.network.queues[TOPIC] = [queue_of(0), queue_of(1)]
+    world.run(30_000)
+    assert world.asked(1)[-1].queue_offset == 2
+
+
+def test_broadcasting_stores_what_a_broker_corrects():
+    """A08: else it would be corrected for ever."""
+    world = World(message_model=BROADCASTING)
+    world.file.offsets[queue_of()] = 3
+    world.start()
+    world.answer(PullStatus.OFFSET_ILLEGAL, 70, min_offset=70, max_offset=90)
+    assert world.file.offsets == {queue_of(): 70}
+    world.next_pull_after_ms()
+    assert world.asked()[-1].queue_offset == 70
+
+
+# Offsets from outside
+
+
+@pytest.mark.parametrize("target", [0, 5, 900])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_reset_counts_whatever_is_being_done(target, orderly):
+    """A32, T24, testResetOffset, testResetOffsetByTimeStamp: what is in flight ends
+    without effect, back and forth, and nothing pauses for 10 s."""
+    world = started(orderly=orderly)
+    world.found(range(10))
+    world.holds_work = True
+    world.found(range(10, 20))
+    world.consume()
+    held = world.pulls()
+    world.engine.move({queue_of(): target})
+    world.settle()
+    for call in held:
+        world.found(range(20, 30), call=call)
+    world.work()
+    world.holds_work = False
+    world.run(2_000)
+    assert world.committed() == target
+    assert world.asked()[-1].queue_offset == target
+    world.run(30_000)
+    assert world.committed() == target
+
+
+def test_a_reset_of_another_s_queue_is_left_to_that_one():
+    world = World(queues=2)
+    world.network.members = [ME, OTHER]
+    world.start()
+    world.engine.move({queue_of(1): 50})
+    world.run(10_000)
+    assert world.committed(1) is None
+
+
+def test_a_hundred_resets_while_consuming_all_count():
+    """A32."""
+    world = started()
+    for target in range(100):
+        world.found(range(target, target + 32), call=world.pulls()[-1])
+        world.engine.move({queue_of(): 3 * target})
+        world.run(1_000)
+        assert world.committed() == 3 * target
+        assert world.asked()[-1].queue_offset == 3 * target

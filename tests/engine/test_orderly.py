@@ -1,0 +1,426 @@
+"""Messages consumed in the order of their queue, under its lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.listener import ConsumeOrderlyStatus, LeaveRest
+from rmqcli.wire.pull_answer import PullStatus
+from tests.engine.world import (
+    BROADCASTING,
+    ME,
+    OTHER,
+    RETRY,
+    TOPIC,
+    no_answer,
+    queue_of,
+    refusal,
+    started,
+    stored,
+)
+
+SUCCESS = ConsumeOrderlyStatus.SUCCESS
+COMMIT = ConsumeOrderlyStatus.COMMIT
+ROLLBACK = ConsumeOrderlyStatus.ROLLBACK
+SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+def orderly(act=lambda *_: SUCCESS, **options):
+    return started(orderly=True, act=act, **options)
+
+
+def script(*results, **context_settings):
+    """A listener that says these one after the other, then SUCCESS."""
+    left = list(results)
+
+    def act(_, context):
+        for name, value in context_settings.items():
+            setattr(context, name, value)
+        return left.pop(0) if left else SUCCESS
+
+    return act
+
+
+def test_messages_come_in_their_order_one_call_at_a_time():
+    """S0-01, S1-16, S1-17, S1-18, S1-20, S2-02, S4-13, S4-17, S4-21, S4-22,
+    testPullMessage_SuccessWithOrderlyService."""
+    world = orderly()
+    world.found(range(40))
+    world.found(range(40, 80))
+    assert world.offsets_seen() == list(range(80))
+    assert all(len(offsets) == 1 for _, offsets in world.seen)
+    assert world.offset() == 80
+    assert world.process_queue().msg_count == 0
+
+
+def test_a_queue_that_is_being_consumed_is_not_begun_again():
+    """S1-14, S1-15, S1-21, S4-19, S4-22: one request, which takes what came since."""
+    world = orderly()
+    world.holds_work = True
+    world.found([0, 1])
+    world.found([2, 3])
+    world.found([4])
+    assert len(world.workers.requests) == 1
+    world.work()
+    assert world.offsets_seen() == [0, 1, 2, 3, 4]
+
+
+def test_batches_are_as_large_as_set():
+    """S4-21."""
+    world = orderly(consume_message_batch_max_size=3)
+    world.found(range(7))
+    assert [offsets for _, offsets in world.seen] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_two_queues_are_consumed_side_by_side():
+    """S1-15, S4-17: the order is one queue's."""
+    world = orderly(queues=2)
+    world.holds_work = True
+    world.found([0, 1], call=world.pull(0))
+    world.found([0, 1], call=world.pull(1))
+    assert len(world.workers.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda *_: SUSPEND,
+        lambda *_: False,
+        lambda *_: 1 / 0,
+    ],
+    ids=["suspend", "false", "raises"],
+)
+def test_what_fails_waits_a_second_and_comes_again_before_what_follows(act):
+    """S1-19, S1-22, S1-24: 1000 ms, and its queue stands still."""
+    failures: list[int] = []
+
+    def first_two(messages, context):
+        if messages[0].queue_offset == 1 and len(failures) < 2:
+            failures.append(world.elapsed_ms)
+            return act(messages, context)
+        return SUCCESS
+
+    world = orderly()
+    world.act = first_two
+    world.found([0, 1, 2])
+    assert world.offset() == 1
+    assert world.process_queue().msg_count == 2
+    world.found([3])
+    world.run(999)
+    assert world.offsets_seen() == [0, 1]
+    world.run(1)
+    assert world.offsets_seen() == [0, 1, 1]
+    world.run(1_000)
+    assert world.offsets_seen() == [0, 1, 1, 1, 2, 3]
+    assert failures == [0, 1_000]
+    assert world.offset() == 4
+
+
+def test_nothing_is_a_failure_where_that_is_said():
+    """S1-19: null is SUSPEND in Java."""
+    world = orderly(act=lambda *_: None, none_is_failure=True)
+    world.found([0, 1])
+    assert world.offsets_seen() == [0]
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "delay_ms"),
+    [(None, 1_000), (0, 10), (10, 10), (5_000, 5_000), (99_000, 30_000)],
+)
+def test_how_long_a_queue_is_suspended(asked_ms, delay_ms):
+    """S1-19: what the context says, 10 to 30000 ms, else the setting."""
+    act = script(SUSPEND, suspend_current_queue_time_ms=asked_ms)
+    world = orderly(act)
+    world.found([0])
+    world.run(delay_ms - 1)
+    assert world.offsets_seen() == [0]
+    world.run(1)
+    assert world.offsets_seen() == [0, 0]
+
+
+@pytest.mark.parametrize("status", [COMMIT, ROLLBACK])
+def test_commit_and_rollback_mean_success_where_commits_are_automatic(status):
+    """S4-25: with a warning."""
+    world = orderly(lambda *_: status)
+    world.found([0, 1])
+    assert world.offsets_seen() == [0, 1]
+    assert world.offset() == 2
+
+
+def test_what_is_not_committed_waits_for_a_commit():
+    """autoCommit off: SUCCESS commits nothing, COMMIT all that was taken."""
+    act = script(SUCCESS, SUCCESS, COMMIT, SUCCESS, auto_commit=False)
+    world = orderly(act)
+    world.found(range(4))
+    assert world.offset() == 3
+    assert world.process_queue().msg_count == 1
+
+
+def test_a_rollback_brings_everything_back_that_was_not_committed():
+    """S4-25: autoCommit off."""
+    act = script(SUCCESS, COMMIT, SUCCESS, ROLLBACK, auto_commit=False)
+    world = orderly(act)
+    world.found(range(4))
+    assert world.offsets_seen() == [0, 1, 2, 3]
+    assert world.offset() == 2
+    world.run(999)
+    assert world.offsets_seen() == [0, 1, 2, 3]
+    world.run(1)
+    assert world.offsets_seen() == [0, 1, 2, 3, 2, 3]
+    assert world.process_queue().msg_count == 2
+
+
+def test_a_suspend_brings_back_its_batch_only():
+    """autoCommit off: what succeeded before stays taken."""
+    act = script(SUCCESS, SUSPEND, COMMIT, auto_commit=False)
+    world = orderly(act)
+    world.found([0, 1])
+    assert world.offset() is None
+    world.run(1_000)
+    assert world.offsets_seen() == [0, 1, 1]
+    assert world.offset() == 2
+
+
+def test_a_listener_that_never_commits_stops_the_pulls():
+    """T19: as in Java, over a thousand uncommitted messages are too many."""
+    world = orderly(script(*[SUCCESS] * 3_000, auto_commit=False))
+    world.found(range(1_001))
+    assert world.process_queue().msg_count == 1_001
+    world.run(60_000)
+    assert not world.pulls()
+
+
+# Giving up
+
+
+def retries(world):
+    return [call.args["message"] for call in world.network.of("send_retry")]
+
+
+def test_without_a_limit_a_message_is_tried_for_ever():
+    """S4-26: -1 is 2^31-1."""
+    world = orderly(lambda *_: SUSPEND)
+    world.found([0, 1])
+    world.run(100_000)
+    assert world.offsets_seen() == [0] * 101
+    assert not retries(world)
+
+
+def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
+    """S4-26, A21, A22: exactly 1 + N calls; then as a producer would, counted so that
+    brokers of all versions put it among the dead letters, and never code 36."""
+
+    def act(messages, _):
+        return messages[0].queue_offset != 1
+
+    world = orderly(act, max_reconsume_times=3)
+    world.found([0, 1, 2], body=b"hello", KEYS="k")
+    world.run(3_000)
+    assert world.offsets_seen() == [0, 1, 1, 1, 1, 2]
+    (retry,) = retries(world)
+    assert (retry.group, retry.topic, retry.body) == ("g", RETRY, b"hello")
+    assert retry.properties == {
+        "KEYS": "k",
+        "ORIGIN_MESSAGE_ID": "7F00000100002A9F00000000000003E8",
+        "RETRY_TOPIC": TOPIC,
+        "RECONSUME_TIME": "4",
+        "MAX_RECONSUME_TIMES": "3",
+        "DELAY": "6",
+    }
+    assert (retry.reconsume_times, retry.max_reconsume_times) == (4, 3)
+    assert not world.network.of("send_back")
+    assert world.offset() == 3
+
+
+def test_what_cannot_be_given_up_stays():
+    """S4-26, A04: it holds its queue until somebody takes it."""
+    world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
+    world.network.fail["send_retry"] = no_answer()
+    world.found([0])
+    world.run(5_000)
+    assert world.offsets_seen() == [0] * 6
+    assert world.offset() is None
+    world.network.fail.clear()
+    world.run(1_000)
+    assert world.offset() == 1
+
+
+def test_a_batch_of_which_one_is_to_be_tried_again_comes_again_as_a_whole():
+    """T18: as in Java, what was given up of it is given up again."""
+    world = orderly(
+        lambda *_: SUSPEND, max_reconsume_times=1, consume_message_batch_max_size=2
+    )
+    body = stored(queue_of(), 0, times=1) + stored(queue_of(), 1)
+    world.answer(PullStatus.FOUND, 2, body=body, max_offset=2)
+    assert [each.reconsume_times for each in retries(world)] == [2]
+    world.run(1_000)
+    assert [offsets for _, offsets in world.seen] == [[0, 1], [0, 1]]
+    assert [each.reconsume_times for each in retries(world)] == [2, 2, 2]
+    assert world.offset() == 2
+
+
+# Locks
+
+
+def test_locks_are_renewed_after_1_s_and_then_each_20_s():
+    """S4-28, A19: and each renewal counts from when it was granted."""
+    world = orderly()
+    world.run(60_000)
+    times = [call.at_ms - 1_000_000 for call in world.network.of("lock")]
+    assert times == [0, 1_000, 21_000, 41_000]
+    assert world.process_queue().last_lock_ms == 1_041_000
+
+
+def test_a_lock_that_is_30_s_old_is_not_trusted():
+    """S0-34: brokers that do not answer; each try for it is 3 s after the last."""
+    world = orderly()
+    world.network.fail["lock"] = no_answer()
+    world.run(30_000)
+    world.found([0])
+    assert world.offsets_seen() == [0]
+    world.run(1)
+    world.found([1])
+    assert world.offsets_seen() == [0]
+    world.run(10_000)
+    assert world.offsets_seen() == [0]
+    world.network.fail.clear()
+    world.run(3_200)
+    assert world.offsets_seen() == [0, 1]
+
+
+def test_a_lock_that_somebody_else_has_ends_the_work_between_two_calls():
+    """S0-34, S4-20: what was not shown goes back."""
+    world = orderly()
+
+    def act(*_):
+        world.process_queue().locked = False
+        world.network.locked_by_others.add(queue_of())
+        return SUCCESS
+
+    world.act = act
+    world.found([0, 1, 2])
+    assert world.offsets_seen() == [0]
+    assert world.process_queue().msg_count == 2
+    assert world.offset() == 1
+    world.run(20_000)
+    assert world.offsets_seen() == [0]
+    world.act = lambda *_: SUCCESS
+    world.network.locked_by_others.clear()
+    world.run(20_000)
+    assert world.offsets_seen() == [0, 1, 2]
+
+
+def test_a_renewal_that_is_refused_takes_the_lock():
+    """S4-28: and one that is not answered does not."""
+    world = orderly()
+    world.network.fail["lock"] = refusal()
+    world.run(1_000)
+    assert world.process_queue().locked
+    world.network.fail.clear()
+    world.network.locked_by_others.add(queue_of())
+    world.run(20_000)
+    assert not world.process_queue().locked
+
+
+def test_broadcasting_needs_no_lock():
+    """T8: 5.3.2; in 4.6 such a member never pulls."""
+    world = orderly(message_model=BROADCASTING)
+    world.found([0, 1])
+    world.run(60_000)
+    world.found([2])
+    assert world.offsets_seen() == [0, 1, 2]
+    assert not world.network.of("lock")
+
+
+def test_a_failure_repeats_when_broadcasting_too():
+    """T8: there is no retry topic that it could be sent to."""
+    world = orderly(script(SUSPEND), message_model=BROADCASTING)
+    world.found([0])
+    world.run(1_000)
+    assert world.offsets_seen() == [0, 0]
+
+
+# Losing the queue
+
+
+def test_a_result_after_a_drop_commits_nothing():
+    """S4-20, T17, property (e)."""
+    world = orderly()
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.network.members = [OTHER]
+    world.engine.rebalances.soon()
+    world.run(1_000)
+    world.settle()
+    world.run(30_000)
+    assert not world.network.of("update_offset")
+    assert world.offset() is None
+
+
+def test_a_queue_dropped_between_two_calls_gets_no_further_one():
+    """S4-20."""
+    world = orderly()
+
+    def act(*_):
+        world.process_queue().dropped = True
+        return SUCCESS
+
+    world.act = act
+    world.found([0, 1, 2])
+    assert world.offsets_seen() == [0]
+
+
+def test_two_owners_in_a_row_never_work_at_once():
+    """S4-23, property (f): the old ProcessQueue's work is out, the new one waits."""
+    world = orderly()
+    world.holds_work = True
+    world.found([0, 1])
+    (first,) = world.workers.requests
+    world.engine.move({queue_of(): 0})
+    world.run(1_000)
+    world.found([0, 1], call=world.pulls()[-1])
+    assert world.workers.requests == [first]
+    world.work()
+    assert world.offsets_seen() == [0, 1]
+    assert world.offset() == 2
+
+
+def test_work_of_a_moved_queue_goes_on_with_the_new_one():
+    """S4-23, A32."""
+    world = orderly()
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.engine.move({queue_of(): 0})
+    world.run(1_000)
+    world.found([0, 1], call=world.pulls()[-1])
+    assert world.workers.requests == []
+    world.settle()
+    world.work()
+    assert world.offsets_seen() == [0, 1, 0, 1]
+    assert world.offset() == 2
+
+
+def test_who_leaves_the_rest_has_done_what_it_says():
+    """Ours: the rest goes back, in its place."""
+
+    def act(messages, _):
+        raise LeaveRest(1)
+
+    world = orderly(act, consume_message_batch_max_size=4)
+    world.found(range(8))
+    assert world.offset() == 1
+    assert world.process_queue().msg_count == 7
+    world.network.members = [ME]
+    world.run(5_000)
+    assert [offsets for _, offsets in world.seen] == [[0, 1, 2, 3]]
+
+
+def test_pulls_go_on_while_a_queue_is_suspended():
+    """S1-23."""
+    world = orderly(script(SUSPEND))
+    world.found([0])
+    world.answer(PullStatus.NO_NEW_MSG, 1)
+    assert world.pulls()
+    assert world.offset() is None
