@@ -24,6 +24,9 @@ class Agenda:
         self._heap: list[tuple[int, int, Callable[[Now], None]]] = []
         self._numbers = itertools.count()
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def at(self, monotonic_ms: int, action: Callable[[Now], None]) -> None:
         """Run `action` once `monotonic_ms` is reached."""
         heapq.heappush(self._heap, (monotonic_ms, next(self._numbers), action))

@@ -1,0 +1,195 @@
+"""Simulates a cluster and its consumers, one history for each seed.
+
+`python -m rmqcli.testing.simulate --seeds 1-20 --hours 24`. Many engines and the
+embedded broker's cores run in one thread under a virtual clock, with faults; every
+hour the cluster is healed and must come to rest. Exit status 1: something that must
+hold did not; the command that shows it again is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.testing.sim_cluster import Plan, SimCluster
+from rmqcli.testing.sim_faults import Faults
+from rmqcli.testing.sim_world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_CYCLE_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one seed. `duplicates`: consumed again, as may happen."""
+
+    seed: int
+    mode: str
+    hours: float
+    history: str
+    violations: list[str]
+    events: int
+    faults: int
+    produced: int
+    dead: int
+    trimmed: int
+    duplicates: int
+    failures: int
+    settled_ms_max: int
+    wall_ms: int
+
+
+def simulate(
+    plan: Plan,
+    *,
+    hours: float,
+    with_faults: bool = True,
+    trace: Callable[[str], None] | None = None,
+) -> Result:
+    """Run one seed, in hours that each end healed; stop at the first violation."""
+    mode = "orderly" if plan.is_orderly else "concurrent"
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    world = World(f"{plan.seed} {mode}", trace=trace)
+    cluster = SimCluster(plan, world)
+    checker, faults = cluster.checker, Faults(cluster)
+    end_ms = int(hours * 3_600_000)
+    settled_ms_max = 0
+    for _ in range(plan.members):
+        cluster.join()
+    while world.now_ms < end_ms and not checker.violations:
+        cluster.produce()
+        if with_faults:
+            faults.begin()
+        world.run_until(min(end_ms, world.now_ms + _CYCLE_MS))
+        faults.end()
+        cluster.heal()
+        settled_ms_max = max(settled_ms_max, cluster.settle() or 0)
+    if not checker.violations:
+        cluster.close()
+    return Result(
+        seed=plan.seed,
+        mode=mode,
+        hours=hours,
+        history=world.history_hash(),
+        violations=checker.violations,
+        events=world.events,
+        faults=faults.count,
+        produced=cluster.produced,
+        dead=checker.dead,
+        trimmed=checker.trimmed,
+        duplicates=checker.duplicates,
+        failures=checker.failures,
+        settled_ms_max=settled_ms_max,
+        wall_ms=SYSTEM_CLOCK.monotonic_ms() - began_ms,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the arguments say; the exit status."""
+    options = _parser().parse_args(argv)
+    # What engines say of faults that were made on purpose helps nobody but in a trace.
+    logging.basicConfig(level=logging.DEBUG if options.trace else logging.CRITICAL)
+    results = []
+    for plan in _plans(options):
+        result = simulate(
+            plan,
+            hours=options.hours,
+            with_faults=not options.calm,
+            trace=_to_stderr if options.trace else None,
+        )
+        results.append(result)
+        if options.output == "text":
+            _print(_line(result))
+        if result.violations and options.output == "text":
+            for violation in result.violations:
+                _print(f"  {violation}")
+            _print(f"  again with: {_replay(result, options)}")
+    failed = [each for each in results if each.violations]
+    if options.output == "json":
+        summary = {
+            "seeds": len(results),
+            "failed": [_replay(each, options) for each in failed],
+            "results": [asdict(each) for each in results],
+        }
+        _print(json.dumps(summary, indent=2))
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rmqcli.testing.simulate", description=__doc__
+    )
+    parser.add_argument("--seeds", default="1-5", help="one seed, or FIRST-LAST")
+    parser.add_argument("--hours", type=float, default=24.0, help="virtual hours")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--orderly", dest="modes", action="store_const", const=(True,))
+    modes.add_argument(
+        "--concurrent", dest="modes", action="store_const", const=(False,)
+    )
+    modes.add_argument(
+        "--both", dest="modes", action="store_const", const=(False, True)
+    )
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--queues", type=int, default=16, help="of all brokers")
+    parser.add_argument("--brokers", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=1.0, help="messages a second")
+    parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--trace", action="store_true", help="history on stderr")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.set_defaults(modes=(False, True))
+    return parser
+
+
+def _plans(options: argparse.Namespace) -> Iterator[Plan]:
+    first, _, last = options.seeds.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        for is_orderly in options.modes:
+            yield Plan(
+                seed=seed,
+                is_orderly=is_orderly,
+                members=options.members,
+                queues=options.queues,
+                brokers=options.brokers,
+                messages_per_s=options.rate,
+            )
+
+
+def _line(result: Result) -> str:
+    state = "FAILED" if result.violations else "ok"
+    return (
+        f"seed {result.seed} {result.mode} {state} {result.history}"
+        f" messages={result.produced} duplicates={result.duplicates}"
+        f" failures={result.failures} dead={result.dead} trimmed={result.trimmed}"
+        f" faults={result.faults} events={result.events}"
+        f" settled_ms={result.settled_ms_max} wall_ms={result.wall_ms}"
+    )
+
+
+def _replay(result: Result, options: argparse.Namespace) -> str:
+    calm = " --calm" if options.calm else ""
+    return (
+        f"python -m rmqcli.testing.simulate --seeds {result.seed} --{result.mode}"
+        f" --hours {options.hours:g} --members {options.members}"
+        f" --queues {options.queues} --brokers {options.brokers}"
+        f" --rate {options.rate:g}{calm}"
+    )
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
