@@ -53,6 +53,7 @@ class Traffic:
             config=ConsumerConfig(
                 consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
                 consume_threads=1,
+                instance_name=f"{GROUP}-1",  # short: lag shows it in each line
                 persist_consumer_offset_interval_ms=_PERSIST_MS,
             ),
         )
