@@ -5,6 +5,9 @@ Decisions:
   failure is an error, and the queue is left alone for this round (T6, rule of 5.0).
 - A retry queue without an offset begins at 0, also for CONSUME_FROM_TIMESTAMP, where
   Java begins at its end and skips the retries that wait (A46).
+- Where the end or a time decided, that is committed as if it had been consumed up to
+  there: who is restarted before anything came would begin at a later end, and what was
+  sent meanwhile would be lost (A06).
 
 Source: RebalancePushImpl#computePullFromWhereWithException.
 """
@@ -23,10 +26,13 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 
-def compute_pull_from_where(member: Member, queue: MessageQueue) -> Task[int]:
+def compute_pull_from_where(
+    member: Member, queue: MessageQueue, *, before: int | None = None
+) -> Task[int]:
     """The offset to pull first; what was stored is in the offset table then.
 
-    Raises RmqError when it cannot be known now.
+    `before` is what this said the last time: it counts while nothing is stored. Raises
+    RmqError when it cannot be known now.
     """
     stored: int | None = yield lambda done: member.offsets.read(queue, done)
     if stored is not None:
@@ -34,6 +40,8 @@ def compute_pull_from_where(member: Member, queue: MessageQueue) -> Task[int]:
             raise DecodeError(f"broker says that {queue} is committed at {stored}")
         member.offsets.table.put(queue, stored)
         return stored
+    if before is not None:
+        return before
     return (yield from _first_offset(member, queue))
 
 
@@ -49,6 +57,8 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
         found: int = yield lambda done: member.network.search_offset(
             queue, time_ms, done
         )
-        return max(found, 0)
-    end: int = yield lambda done: member.network.max_offset(queue, done)
-    return max(end, 0)
+    else:
+        found = yield lambda done: member.network.max_offset(queue, done)
+    offset = max(found, 0)
+    member.offsets.table.put(queue, offset)
+    return offset

@@ -99,7 +99,7 @@ class PullMessageService:
     def pull(self, request: PullRequest) -> None:
         """Check everything in Java's order, then ask the broker."""
         member, process_queue = self._member, request.process_queue
-        if process_queue.dropped:
+        if process_queue.dropped or process_queue.released:
             return
         process_queue.last_pull_ms = member.now_ms()
         delay_ms = self._delay_ms(request)
@@ -171,7 +171,8 @@ class PullMessageService:
             request.next_offset = offset
             self.pull(request)
 
-        spawn(compute_pull_from_where(member, request.message_queue), found)
+        queue, before = request.message_queue, request.next_offset
+        spawn(compute_pull_from_where(member, queue, before=before), found)
 
     def _ask(self, request: PullRequest, subscription: SubscriptionData) -> None:
         member, config = self._member, self._member.config
@@ -197,7 +198,7 @@ class PullMessageService:
             self._failed(request, error)
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
-        if request.process_queue.dropped:
+        if request.process_queue.dropped or request.process_queue.released:
             return
         subscription = self._member.subscriptions.get(request.message_queue.topic)
         if isinstance(answer, RmqError):

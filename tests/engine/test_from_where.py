@@ -157,3 +157,41 @@ def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
     world.network.of("query_offset")[1].answer(no_answer())
     assert world.next_pull_after_ms() == 1_000
     assert first_pulls(world) == {queue_of(): 40}
+
+
+@pytest.mark.parametrize("where", [FROM_LAST, FROM_TIMESTAMP])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_is_sent_between_two_starts_is_not_lost(where, orderly):
+    """A06: a member that is closed before anything came has said where it stood."""
+    world = World(consume_from_where=where, orderly=orderly)
+    world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 5
+    world.start()
+    world.close()
+    world.run(100)
+    again = World(consume_from_where=where, orderly=orderly)
+    again.network.ends[queue_of()] = again.network.at_times[queue_of()] = 6
+    again.network.committed = world.network.committed
+    again.start()
+    assert first_pulls(again) == {queue_of(): 5}
+
+
+def test_what_is_sent_while_a_queue_is_being_locked_is_not_lost():
+    """A06: the end is asked for once; Java asks again under the lock."""
+    world = World(consume_from_where=FROM_LAST, orderly=True)
+    world.network.hold.add("max_offset")
+    world.start()
+    world.network.ends[queue_of()] = 6
+    world.network.hold.clear()
+    world.network.of("max_offset")[0].answer(5)
+    assert first_pulls(world) == {queue_of(): 5}
+    assert len(world.network.of("query_offset")) == 2
+
+
+def test_broadcasting_members_keep_where_they_began():
+    """A07: also in a file."""
+    world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
+    world.network.ends[queue_of()] = 5
+    world.start()
+    world.close()
+    world.run(100)
+    assert world.file.offsets == {queue_of(): 5}
