@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.admin.record import nested_json, record_of, to_base64
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.ids import host_text
-from rmqcli.wire.message_record import StoredMessage
+from rmqcli.wire.message_record import InnerMessage, StoredMessage
 from rmqcli.wire.properties import parse_properties
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class JsonLines:
         head = line_head(queue)
         return [
             self._line(head, m)
-            if type(m) is StoredMessage and not m.sys_flag & _ODD_FLAGS
+            if isinstance(m, StoredMessage)
+            and not isinstance(m, InnerMessage)
+            and not m.sys_flag & _ODD_FLAGS
             else _ENCODER.encode(record_of(queue, m))
             for m in messages
         ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.tail_batch import TailCounts
 from rmqcli.admin.tail_filter import make_filter
 from rmqcli.engine.listener import LeaveRest
-from rmqcli.model import MessageQueue
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,11 +97,11 @@ class Printer:
         self, queue: MessageQueue, messages: Sequence[StoredMessage | DecodeFailure]
     ) -> list[Any]:
         """What the writer writes; a retry goes by the topic that it was sent to."""
+        if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return self._batcher.items(queue, messages)
         items: list[Any] = []
         for message in messages:
             topic = getattr(message, "topic", queue.topic)
-            origin = queue
-            if topic != queue.topic:
-                origin = MessageQueue(topic, queue.broker_name, queue.queue_id)
+            origin = MessageQueue(topic, queue.broker_name, queue.queue_id)
             items += self._batcher.items(origin, [message])
         return items
