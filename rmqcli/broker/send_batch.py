@@ -64,6 +64,8 @@ def send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
         store_host=broker.settings.address,
         reconsume_times=header.reconsume_times or 0,
     )
+    if not spans:  # Java fails on the body that is null
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "a batch without messages")
     messages = [_item(body, span, shared) for span in spans]
     places = put_or_refuse(broker, messages, request.now)
     return _stored(broker, places, queue_id, outer.get(UNIQ_KEY))

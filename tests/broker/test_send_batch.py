@@ -74,3 +74,12 @@ def test_full_store_takes_none_of_a_batch() -> None:
     assert answer is not None
     assert answer.code == 14
     assert driver.messages("T") == []
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
+def test_a_batch_without_messages_is_code_1(version: str) -> None:
+    driver = Driver(like(version))
+    answer = driver.ask(320, send_header(batch=True))
+    assert answer is not None
+    assert answer.code == 1
+    assert list(driver.store.queues()) == []
