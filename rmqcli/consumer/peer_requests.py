@@ -86,7 +86,7 @@ class PeerRequests:
             NotifyConsumerIdsChangedRequestHeader, command.ext_fields
         )
         logger.info("members of group %s changed", header.consumer_group)
-        self._engine.rebalances.soon()
+        self._engine.rebalances.members_changed()
 
     def _reset(self, command: RemotingCommand) -> None:
         header = from_ext_fields(ResetOffsetRequestHeader, command.ext_fields)

@@ -10,6 +10,7 @@ Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import ConcurrentRequest
@@ -44,13 +45,13 @@ class ConsumeMessageConcurrentlyService:
         #: what was handed out and has not ended, oldest first
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
-        self._sending = 0
+        self._sending: Counter[ProcessQueue[Pulled]] = Counter()
         self._is_looking = False
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is with a listener or on its way back."""
-        return not self._open and not self._sending
+        return not self._open and not self._sending.total()
 
     def is_busy(self, queue: MessageQueue) -> bool:
         """Never: a queue need not wait for its work to end."""
@@ -150,7 +151,9 @@ class ConsumeMessageConcurrentlyService:
         delay_level: int,
     ) -> None:
         def sent(error: RmqError | None) -> None:
-            self._sending -= 1
+            self._sending.subtract((process_queue,))
+            if not self._sending[process_queue]:
+                del self._sending[process_queue]
             if error is not None:
                 logger.warning(
                     "%s offset %d cannot be sent back, it is tried again here"
@@ -165,7 +168,7 @@ class ConsumeMessageConcurrentlyService:
                 self._member.stats.retries += 1
                 self._acknowledge(queue, process_queue, [message])
 
-        self._sending += 1
+        self._sending[process_queue] += 1
         spawn(send_message_back(self._member, message, delay_level), sent)
 
     def _again_later(
@@ -194,20 +197,28 @@ class ConsumeMessageConcurrentlyService:
             self._member.offsets.table.increase(queue, offset)
 
     def cancel(self) -> None:
+        """Begin nothing more that need not be, of any queue: see `release`."""
+        for process_queue in {each.process_queue for each in self._open}:
+            self.release(process_queue)
+
+    def release(self, process_queue: ProcessQueue[Pulled]) -> None:
         """Begin nothing more that need not be: what was begun, and is before it, ends.
 
-        So that what was consumed is a prefix of each queue, and nothing comes twice.
+        So that what was consumed is a prefix of the queue, and nothing comes twice.
         """
-        begun: set[int] = set()
         for request in reversed(list(self._open)):
-            key = id(request.process_queue)
-            if key in begun:
+            if request.process_queue is not process_queue:
                 continue
             request.is_cancelled = True
             if request.begun:
-                begun.add(key)
-            else:
-                del self._open[request]
+                return
+            del self._open[request]
+
+    def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
+        """Whether a listener has something of it, or it is on its way back."""
+        return process_queue in self._sending or any(
+            each.process_queue is process_queue for each in self._open
+        )
 
     def sweep(self) -> None:
         """Send back what a listener has had for too long (cleanExpiredMsg)."""

@@ -64,6 +64,13 @@ class ConsumeMessageOrderlyService:
         """Whether a listener has messages of the queue."""
         return queue in self._out
 
+    def release(self, process_queue: ProcessQueue[Pulled]) -> None:
+        """Nothing: the lock waits for the work to end."""
+
+    def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
+        """Whether a listener has something of it."""
+        return any(each.process_queue is process_queue for each in self._out.values())
+
     def submit(
         self,
         queue: MessageQueue,

@@ -49,6 +49,8 @@ class ProcessQueue(Generic[M]):
         #: orderly: taken and not committed, by offset
         self._taken: dict[int, M] = {}
         self.dropped = False
+        #: lost, but for the work that is under way: pulled no more
+        self.released = False
         self.locked = True
         self.consuming = False
         self.msg_count = 0

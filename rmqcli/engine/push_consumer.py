@@ -72,7 +72,7 @@ class PushConsumer:
         self.rebalance = Rebalance(
             member,
             self.locks,
-            is_busy=self.service.is_busy,
+            service=self.service,
             pull=self.pulls.pull,
             heartbeat=self.heartbeat,
         )

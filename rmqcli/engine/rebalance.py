@@ -7,6 +7,10 @@ Decisions, where this is not what Java does:
   goes out (T30); Java 5.x waits 500 ms instead.
 - A queue that was dropped, could not be given up yet and is ours again begins anew as
   soon as its work has ended (T14).
+- Who loses a queue that is not locked ends what its listeners have of it, for
+  HANDOVER_MS at most, and commits it; who gains one from others waits TAKE_OVER_MS
+  before it asks where to begin. So a member that comes or goes makes nothing come
+  twice, if listeners are quick; with Java it does.
 - A topic that is not subscribed any more is given up like any other queue, with its
   offset stored and its lock returned (T13).
 
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue
@@ -37,31 +41,50 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+class ConsumeService(Protocol):
+    """What a rebalance has to know of who hands out messages."""
+
+    def is_busy(self, queue: MessageQueue) -> bool:
+        """Whether the queue's lock is still needed."""
+
+    def release(self, process_queue: ProcessQueue[Pulled]) -> None:
+        """Begin nothing more of it that need not be."""
+
+    def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
+        """Whether something of it has not ended."""
+
+
 LOCK_FAILED_DELAY_MS: Final = 500
+HANDOVER_MS: Final = 200
+TAKE_OVER_MS: Final = 300
+_LOOK_MS: Final = 5
 UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
 
 
 class Rebalance:
-    """The queues of one member. `is_busy` says whether a listener works on a queue."""
+    """The queues of one member. `service` is who hands out their messages."""
 
     def __init__(
         self,
         member: Member,
         locks: QueueLocks,
         *,
-        is_busy: Callable[[MessageQueue], bool],
+        service: ConsumeService,
         pull: Callable[[PullRequest], None],
         heartbeat: Ask,
     ) -> None:
         self._member = member
         self._locks = locks
-        self._is_busy = is_busy
+        self._service = service
+        self._started_ms = 0
         self._pull = pull
         self._heartbeat = heartbeat
 
     def run(self) -> Task[bool]:
         """Rebalance all topics; whether everything is as it should be."""
         member = self._member
+        self._started_ms = member.now_ms()
         if member.is_paused:
             return False
         is_balanced = True
@@ -92,12 +115,14 @@ class Rebalance:
         if queues is None:
             queues = yield lambda done: member.network.fetch_queues(topic, done)
             member.topic_queues[topic] = queues
+        others = 0
         if member.is_broadcasting:
             assigned = set(queues)
         else:
             cids: list[str] = yield lambda done: member.network.consumer_ids(
                 member.group, topic, done
             )
+            others = len({*cids} - {member.client_id})
             assigned = set(
                 member.config.strategy.allocate(
                     group=member.group,
@@ -106,7 +131,7 @@ class Rebalance:
                     cids=sort_client_ids(cids),
                 )
             )
-        yield from self._update(topic, assigned)
+        yield from self._update(topic, assigned, others=others)
         held = {
             queue: not each.dropped
             for queue, each in member.process_queues.items()
@@ -114,9 +139,12 @@ class Rebalance:
         }
         return held.keys() == assigned and all(held.values())
 
-    def _update(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
+    def _update(
+        self, topic: str, assigned: Collection[MessageQueue], *, others: int
+    ) -> Task[None]:
         """updateProcessQueueTableInRebalance, then messageQueueChanged."""
         member = self._member
+        yield from self._hand_over(topic, assigned)
         is_changed = self._drop(topic, assigned)
         missing = sorted(q for q in assigned if q not in member.process_queues)
         if missing and member.needs_lock:
@@ -124,11 +152,35 @@ class Rebalance:
             if len(granted) < len(missing):
                 member.later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
             missing = [queue for queue in missing if queue in granted]
+        elif missing and others:
+            left_ms = self._started_ms + TAKE_OVER_MS - member.now_ms()
+            if left_ms > 0:
+                yield self._pause(left_ms)
         requests = yield from self._begin(missing)
         if is_changed or requests:
             yield from self._changed(topic)
         for request in requests:
             self._pull(request)
+
+    def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
+        """Let the work on queues that are lost end, so that it can be committed."""
+        member = self._member
+        if member.needs_lock or member.is_broadcasting:
+            return
+        lost = [
+            each
+            for queue, each in member.process_queues.items()
+            if queue.topic == topic and queue not in assigned and not each.dropped
+        ]
+        for process_queue in lost:
+            process_queue.released = True
+            self._service.release(process_queue)
+        until_ms = member.now_ms() + HANDOVER_MS
+        while member.now_ms() < until_ms and any(map(self._service.is_working, lost)):
+            yield self._pause(_LOOK_MS)
+
+    def _pause(self, delay_ms: int) -> Ask:
+        return lambda done: self._member.later(delay_ms, lambda: done(None))
 
     def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
         """Give up what is not ours, or was forgotten by its pull."""
@@ -158,7 +210,7 @@ class Rebalance:
         member.offsets.persist([queue])
         if member.needs_lock:
             held_ms = member.now_ms() - process_queue.last_lock_ms
-            if self._is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
+            if self._service.is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
                 process_queue.try_unlock_times += 1
                 return False
             process_queue.locked = False

@@ -4,6 +4,9 @@ One run at a time; wishes during a run become one more. Two runs are a second ap
 that a storm of members coming and going costs little; while something is not as it
 should be the next run comes after that second (5.2).
 
+Decision: news of the members does not wait for that second, only for NEWS_INTERVAL_MS:
+whoever got a queue of ours asks at once where to begin, and we have to have said so.
+
 Source: RebalanceService.
 """
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
+NEWS_INTERVAL_MS: Final = 100
 
 
 class RebalanceService:
@@ -31,7 +35,8 @@ class RebalanceService:
         self._member = member
         self._rebalance = rebalance
         self._is_running = False
-        self._is_wanted = False
+        #: asked for during a run: the shortest interval that was asked with
+        self._wanted_after_ms: int | None = None
         self._is_stopped = True
         self._started_ms: int | None = None
         #: the plan that counts; older ones on the agenda do nothing
@@ -49,16 +54,26 @@ class RebalanceService:
 
     def soon(self) -> None:
         """Run as soon as may be."""
+        self._run_after(MIN_INTERVAL_MS)
+
+    def members_changed(self) -> None:
+        """Run at once, for others do too (code 40)."""
+        self._run_after(NEWS_INTERVAL_MS)
+
+    def _run_after(self, interval_ms: int) -> None:
+        """Run, but not before so long after the beginning of the last run."""
         if self._is_stopped:
             return
         if self._is_running:
-            self._is_wanted = True
+            self._wanted_after_ms = min(
+                interval_ms, self._wanted_after_ms or interval_ms
+            )
             return
         started_ms, now_ms = self._started_ms, self._member.now_ms()
-        if started_ms is None or now_ms - started_ms >= MIN_INTERVAL_MS:
+        if started_ms is None or now_ms - started_ms >= interval_ms:
             self._run()
         else:
-            self._run_in(started_ms + MIN_INTERVAL_MS - now_ms)
+            self._run_in(started_ms + interval_ms - now_ms)
 
     def _run_in(self, delay_ms: int) -> None:
         self._plan += 1
@@ -73,7 +88,7 @@ class RebalanceService:
     def _run(self) -> None:
         self._plan += 1
         self._is_running = True
-        self._is_wanted = False
+        self._wanted_after_ms = None
         self._started_ms = self._member.now_ms()
         self.runs += 1
         spawn(self._rebalance.run(), self._ran)
@@ -84,8 +99,8 @@ class RebalanceService:
             return
         if isinstance(is_balanced, RmqError):
             logger.warning("rebalance failed: %s", is_balanced)
-        if self._is_wanted:
-            self.soon()
+        if self._wanted_after_ms is not None:
+            self._run_after(self._wanted_after_ms)
         elif is_balanced is True:
             self._run_in(self._member.config.rebalance_interval_ms)
         else:

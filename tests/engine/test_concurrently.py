@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, LeaveRest
+from rmqcli.engine.rebalance import HANDOVER_MS
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
     BROADCASTING,
@@ -260,7 +261,7 @@ def test_results_after_a_drop_are_void():
     world.consume()
     world.network.members = [OTHER]
     world.engine.rebalances.soon()
-    world.run(1_000)
+    world.run(1_000 + HANDOVER_MS)  # longer than the work is waited for
     world.settle()
     world.run(30_000)
     assert not sent_back(world)
@@ -274,7 +275,7 @@ def test_a_send_back_that_ends_after_a_drop_commits_nothing():
     world.found([0])
     world.network.members = [OTHER]
     world.engine.rebalances.soon()
-    world.run(1_000)
+    world.run(1_000 + HANDOVER_MS)
     world.network.of("send_back")[0].answer(None)
     world.run(30_000)
     assert not world.network.of("update_offset")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.engine.rebalance import HANDOVER_MS, TAKE_OVER_MS
 from rmqcli.engine.running_info import running_info
 from tests.engine.world import (
     BROADCASTING,
@@ -426,3 +427,39 @@ def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
     world.run(1_000)
     assert not world.process_queue().dropped
     assert [ask.queue_offset for ask in world.asked()] == [0, 2, 0]
+
+
+def test_who_loses_a_queue_commits_what_its_listener_has_of_it():
+    """Nothing comes twice because a member came, if listeners are quick."""
+    world = started(queues=2)
+    world.holds_work = True
+    world.found([0, 1, 2], call=world.pull(1))
+    world.consume()
+    world.network.members = [ME, OTHER]
+    world.engine.rebalances.members_changed()
+    world.run(150)
+    lost = world.process_queue(1)
+    assert not lost.dropped
+    world.settle()
+    world.run(HANDOVER_MS)
+    assert lost.dropped
+    assert world.committed(1) == 3
+    assert numbers_of(world) == [0]
+
+
+def test_who_gains_a_queue_waits_for_its_last_owner_to_commit():
+    world = World(queues=2)
+    world.network.members = [ME, OTHER]
+    world.engine.start(world.started.append)
+    world.run(TAKE_OVER_MS - 1)
+    assert not world.network.of("query_offset")
+    world.run(1)
+    assert world.network.of("query_offset")
+
+
+def test_news_of_members_wait_for_a_tenth_of_a_second_only():
+    world = started()
+    for _ in range(100):
+        world.engine.rebalances.members_changed()
+        world.run(10)
+    assert world.engine.rebalances.runs == 11

@@ -17,6 +17,7 @@ from rmqcli.engine.listener import Listener
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
+from rmqcli.engine.rebalance import TAKE_OVER_MS
 from rmqcli.errors import BrokerError, DeadlineError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
@@ -292,7 +293,8 @@ class World:
 
     def start(self) -> World:
         self.engine.start(self.started.append)
-        self.run(0)
+        # Who has company waits before it asks where to begin.
+        self.run(0 if len(self.network.members) < 2 else TAKE_OVER_MS)
         return self
 
     def close(self, timeout_ms=10_000):
