@@ -200,6 +200,11 @@ class PullMessageService:
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         if request.process_queue.dropped or request.process_queue.released:
             return
+        if not self._member.is_running:
+            # What a closing member consumed now, nobody would commit.
+            delay_ms = self._member.config.pull_time_delay_when_exception_ms
+            self.pull_later(request, delay_ms)
+            return
         subscription = self._member.subscriptions.get(request.message_queue.topic)
         if isinstance(answer, RmqError):
             self._failed(request, answer)

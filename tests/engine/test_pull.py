@@ -262,6 +262,15 @@ def test_an_answer_for_a_dropped_queue_is_nothing():
     assert not world.pulls()
 
 
+def test_an_answer_for_a_member_that_closes_is_nothing():
+    """What came after the last look at the listeners was consumed, not committed."""
+    world = started()
+    world.member.is_running = False
+    world.found([0])
+    assert world.process_queue().msg_count == 0
+    assert not world.seen
+
+
 def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
     """S2-06: the time of the pull is set right behind that check."""
     world = started()
