@@ -180,6 +180,7 @@ class Chaos:
         started = time.monotonic()
         for _ in range(self._plan.members):
             self._start()
+        until(self._is_calm, "a calm group", timeout_s=90)
         self._producer = Producer(self._namesrv, self._plan.rate, self._folder)
         try:
             for _ in range(self._plan.kills):
@@ -204,7 +205,8 @@ class Chaos:
 
     def _hurt_one(self):
         """Let things go on for a moment, then hurt a member and heal it or others."""
-        self._live(0, 0.6)
+        # Of a queue that is locked its next owner hears a second later.
+        self._live(0, 2.5 if self._plan.orderly else 0.6)
         name = self._rng.choice(self._plan.signals)
         life = self._rng.choice(self._running)
         self._counts[name] += 1
@@ -221,35 +223,39 @@ class Chaos:
             said = life.err_path.read_text()[-500:]
             self._wrong.append(f"SIGTERM ended with {code}: {said}")
         self._live(0, 0.4)
-        if self._plan.is_gentle and not self._plan.orderly:
-            self._calm_down()
-        self._start()
-        if self._plan.is_gentle and not self._plan.orderly:
-            self._calm_down()
-            self._producer.resume()
+        self._join_one()
         if self._rng.random() < 0.3:
             self._heal()
+
+    def _join_one(self):
+        if not self._plan.is_gentle or self._plan.orderly:
+            self._start()
+            return
+        self._producer.pause()
+        until(self._is_calm, "a calm group", timeout_s=90)
+        self._start()
+        until(self._is_calm, "a calm group", timeout_s=90)
+        self._producer.resume()
 
     def _live(self, low_s, high_s):
         threading.Event().wait(self._rng.uniform(low_s, high_s))
 
-    def _calm_down(self):
-        """Nothing on its way, everything committed, every queue with its owner."""
-        self._producer.pause()
-        until(self._is_calm, "a calm group", timeout_s=90)
-
     def _is_calm(self):
-        queues = self._queues()
-        owners = {queue["client_id"] for queue in queues}
+        group = self._lag()
+        held = [
+            [queue for queue in member["queues"] or () if queue.startswith(TOPIC)]
+            for member in group.get("members") or ()
+        ]
+        each_once = sorted(queue for queues in held for queue in queues)
         return (
-            len(queues) == QUEUES
-            and None not in owners
-            and len(owners) == len(self._running)
-            and all(queue["lag"] == 0 for queue in queues)
+            len(held) == len(self._running)
+            and all(held)
+            and len(each_once) == len(set(each_once)) == QUEUES
+            and all(q["lag"] == 0 for q in group["queues"] if q["topic"] == TOPIC)
         )
 
-    def _queues(self):
-        """The topic's queues as `rmq lag` shows them."""
+    def _lag(self):
+        """The group as `rmq lag` shows it; empty while nobody knows it."""
         words = ["lag", GROUP, "-n", self._namesrv, "-o", "json"]
         done = subprocess.run(
             [sys.executable, "-m", "rmqcli", *words],
@@ -259,10 +265,7 @@ class Chaos:
             check=False,
             timeout=60,
         )
-        if done.returncode != 0:
-            return []
-        groups = json.loads(done.stdout)
-        return [each for each in groups[0]["queues"] if each["topic"] == TOPIC]
+        return json.loads(done.stdout)[0] if done.returncode == 0 else {}
 
     def _heal(self):
         for life in self._running:
@@ -279,7 +282,8 @@ class Chaos:
             code = life.end(signal.SIGTERM)
             if code != INTERRUPTED:
                 self._wrong.append(f"the last SIGTERM ended with {code}")
-        lags = {queue["queue_id"]: queue["lag"] for queue in self._queues()}
+        queues = [q for q in self._lag()["queues"] if q["topic"] == TOPIC]
+        lags = {queue["queue_id"]: queue["lag"] for queue in queues}
         if any(lags.get(queue_id) != 0 for queue_id in range(QUEUES)):
             self._wrong.append(f"at the end the lags are {lags}")
 
