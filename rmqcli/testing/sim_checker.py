@@ -1,4 +1,4 @@
-"""What must hold in every simulated history, and the bookkeeping to see whether it does.
+"""What must hold in every simulated history, and how it is seen whether it does.
 
 Messages are numbered. A number is settled once a listener succeeded with it or it is a
 dead letter; a record of it is, also once a later record of the same number is stored
@@ -85,6 +85,7 @@ class Checker:
         #: number -> sequence of its last record, and where in which log that is
         self._last: dict[int, int] = {}
         self._where: dict[int, tuple[str, int]] = {}
+        self._queue: dict[int, tuple[str, int]] = {}
         #: records that can be committed: (number, sequence) by offset
         self._records: dict[Place, list[tuple[int, int]]] = {}
         self._frontier: dict[Place, int] = {}
@@ -105,6 +106,7 @@ class Checker:
         """A record of a number is in a queue."""
         self._sequence += 1
         self._where[number] = (broker, log_offset)
+        self._queue[number] = (topic, queue_id)
         if topic == TOPIC:
             self.pending[number] = None
         self._last[number] = self._sequence
@@ -133,8 +135,8 @@ class Checker:
 
     def where(self, number: int) -> str:
         """Where the last record of a number is, for people."""
-        broker, at = self._where[number]
-        return f"{number} in the log of {broker} at {at}"
+        topic, queue_id = self._queue[number]
+        return f"{number} in {topic}@{self._where[number][0]}:{queue_id}"
 
     def number_at(self, place: Place, offset: int) -> int:
         """The number that a record is of."""

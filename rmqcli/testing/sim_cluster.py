@@ -6,26 +6,34 @@ queue owned by one member, all within LIVENESS_MS.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.namesrv import NameServer
 from rmqcli.broker.queue_locks import QueueLocks
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
-from rmqcli.testing.sim_checker import GROUP, RETRY_TOPIC, TOPIC, Checker, RecordingStore
+from rmqcli.testing.sim_checker import (
+    GROUP,
+    RETRY_TOPIC,
+    TOPIC,
+    Checker,
+    RecordingStore,
+)
 from rmqcli.testing.sim_member import CLOSE_MS_MAX, NAMESRV, SimMember
 from rmqcli.testing.sim_server import SimBroker, SimServer
 from rmqcli.testing.sim_watch import Working
 from rmqcli.testing.sim_weather import Weather
 from rmqcli.testing.sim_workers import Mood
-from rmqcli.testing.sim_world import World
 from rmqcli.wire.bodies_config import TopicConfig
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.header import to_ext_fields
 from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
 from rmqcli.wire.properties import encode_properties
+
+if TYPE_CHECKING:
+    from rmqcli.testing.sim_world import World
 
 LIVENESS_MS: Final = 120_000
 #: Delays of retries that are short enough to be seen through within LIVENESS_MS.
@@ -64,7 +72,9 @@ class SimCluster:
         self.members: list[SimMember] = []
         self._settings = {
             "batch_size": world.rng.choice((1, 1, 3)),
-            "max_reconsume_times": world.rng.choice((2, 5)) if plan.is_orderly else None,
+            "max_reconsume_times": world.rng.choice((2, 5))
+            if plan.is_orderly
+            else None,
         }
         namesrv = self.servers[NAMESRV] = SimServer(self, NAMESRV)
         namesrv.start(self.names)
@@ -138,6 +148,8 @@ class SimCluster:
     def produce(self) -> None:
         """Go on sending, until `is_producing` is off."""
         self.is_producing = True
+        for broker in self.brokers:
+            self.set_queues(broker, self.queues_of(broker))
         self.world.later(self._pause_ms(), self._produce)
 
     def _pause_ms(self) -> int:
@@ -217,7 +229,11 @@ class SimCluster:
             if broker.is_hung:
                 broker.resume()
             broker.restart()
-            self.set_queues(broker, self.queues_of(broker))
+            # Wide enough that what was sent while it was expanded can be read.
+            used = [
+                q for b, t, q in self.checker.places() if (b, t) == (broker.name, TOPIC)
+            ]
+            self.set_queues(broker, max([self.queues_of(broker) - 1, *used]) + 1)
         for server in self.servers.values():
             if server.is_hung:
                 server.resume()
@@ -248,12 +264,23 @@ class SimCluster:
             places = [self.checker.where(number) for number in pending[:5]]
             self.checker.violation(
                 f"{len(pending)} messages are not consumed {LIVENESS_MS} ms after"
-                f" healing: {places}"
+                f" healing: {places}; {self._states()}"
             )
         wrong = self._wrong_owners()
         if wrong is not None:
             self.checker.violation(f"{LIVENESS_MS} ms after healing {wrong}")
         return None
+
+    def _states(self) -> str:
+        """What members have of queues where something waits, for people."""
+        return "; ".join(
+            f"{member.name} has {each.msg_count} of {queue}, offset"
+            f" {member.member.offsets.table.get(queue)}, pulled"
+            f" {self.world.now_ms - each.last_pull_ms} ms ago"
+            for member in self.live()
+            for queue, each in member.member.process_queues.items()
+            if each.msg_count or self.world.now_ms - each.last_pull_ms > LIVENESS_MS / 2
+        )
 
     def _wrong_owners(self) -> str | None:
         """What is wrong with who owns what; None for nothing."""
@@ -314,4 +341,3 @@ class SimCluster:
                     f"{topic} {name} {queue_id} is committed at {offset} of {end} after"
                     " everybody left"
                 )
-

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _PAUSE_MS_MEAN: Final = 60_000
 _MEMBERS_MAX: Final = 10
 _HOUR_MS: Final = 3_600_000
+_REFUSED: Final = (
+    OFFSET_CODES,
+    OFFSET_CODES,
+    SEND_BACK_CODES,
+    LOCK_CODES,
+    MEMBER_CODES,
+    PULL_CODES,
+)
 
 
 class Faults:
@@ -217,10 +225,7 @@ class Faults:
         return f"lose {link.remoting.number} {link.address}"
 
     def _refusals(self) -> str:
-        codes = self._world.rng.choice(
-            (OFFSET_CODES, OFFSET_CODES, SEND_BACK_CODES, LOCK_CODES, MEMBER_CODES)
-            + (PULL_CODES,)
-        )
+        codes = self._world.rng.choice(_REFUSED)
         weather = self._cluster.weather
         weather.refused = codes
 

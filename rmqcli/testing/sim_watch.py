@@ -36,9 +36,7 @@ class Working:
     """Orderly calls under way, of all members, by queue."""
 
     def __init__(self) -> None:
-        self.calls: dict[
-            MessageQueue, list[tuple[Watch, ProcessQueue[Pulled]]]
-        ] = {}
+        self.calls: dict[MessageQueue, list[tuple[Watch, ProcessQueue[Pulled]]]] = {}
 
 
 class Watch:
@@ -62,9 +60,7 @@ class Watch:
         self._locks_lost_ms = locks_lost_ms
         self._pulling: set[tuple[MessageQueue, int]] = set()
         #: the last commit of a queue: of which ProcessQueue, None after its drop
-        self._commits: dict[
-            MessageQueue, tuple[ProcessQueue[Pulled] | None, int]
-        ] = {}
+        self._commits: dict[MessageQueue, tuple[ProcessQueue[Pulled] | None, int]] = {}
 
     def begins(
         self,

@@ -83,7 +83,7 @@ class SimWorkers:
         self._mood = mood
         self._run = run
         self._queue: deque[ConcurrentRequest | OrderlyRequest] = deque()
-        self._idle = threads
+        self._threads = self._idle = threads
         self._outcome = ""
         self._engine: PushConsumer
         #: calls under way: when each ends, and what then
@@ -102,6 +102,13 @@ class SimWorkers:
         """See Workers."""
         self._queue.append(request)
         self._world.later(0, lambda: self._run(self._begin))
+
+    def share(self, request: ConcurrentRequest) -> None:
+        """See Workers: as ConsumeThreads does."""
+        request.is_shared = True
+        batches = -(-request.left // request.batch_size)
+        for _ in range(min(batches, self._threads) - 1):
+            self.consume_concurrently(request)
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""
@@ -150,7 +157,6 @@ class SimWorkers:
         world, watch, queue = self._world, self._watch, request.message_queue
         request.begun.append(None)
         is_single = request.batch_size == 1
-        is_shared = is_single and len(request.messages) == 1
         done: list[Pulled] = []
         failed: list[Failed] = []
         started_ms = before_ms = world.now_ms
@@ -169,9 +175,8 @@ class SimWorkers:
             watch.ends(queue, request.process_queue, called[0], called[1])
             done += called[0]
             failed += called[1]
-            if not is_shared and world.now_ms - before_ms >= SHARE_MS:
-                is_shared = True
-                self.consume_concurrently(request)
+            if world.now_ms - before_ms >= SHARE_MS and not request.is_shared:
+                self.share(request)
             before_ms = world.now_ms
             if before_ms - started_ms >= REPORT_MS:
                 spent_ms = before_ms - started_ms

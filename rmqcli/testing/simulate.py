@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _CYCLE_MS: Final = 3_600_000
+_SLICE_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +68,17 @@ def simulate(
         cluster.produce()
         if with_faults:
             faults.begin()
-        world.run_until(min(end_ms, world.now_ms + _CYCLE_MS))
+        cycle_end_ms = min(end_ms, world.now_ms + _CYCLE_MS)
+        while world.now_ms < cycle_end_ms and not checker.violations:
+            world.run_until(min(cycle_end_ms, world.now_ms + _SLICE_MS))
         faults.end()
-        cluster.heal()
-        settled_ms_max = max(settled_ms_max, cluster.settle() or 0)
+        if not checker.violations:
+            cluster.heal()
+            settled_ms_max = max(settled_ms_max, cluster.settle() or 0)
     if not checker.violations:
         cluster.close()
+    if not with_faults and checker.duplicates:
+        checker.violation(f"{checker.duplicates} duplicates, and nothing went wrong")
     return Result(
         seed=plan.seed,
         mode=mode,

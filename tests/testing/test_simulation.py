@@ -1,0 +1,127 @@
+"""The simulation: repeatable, green, and not blind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqcli.engine.offset_store import OffsetTable
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.queue_locks import QueueLocks
+from rmqcli.testing.sim_cluster import Plan
+from rmqcli.testing.simulate import main, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.engine.message import Pulled
+    from rmqcli.model import MessageQueue
+
+MODES = pytest.mark.parametrize("is_orderly", [False, True], ids=["any", "orderly"])
+
+
+@MODES
+def test_a_seed_is_one_history(is_orderly: bool):
+    plan = Plan(seed=7, is_orderly=is_orderly)
+    first, second = (simulate(plan, hours=0.05) for _ in range(2))
+    assert first.history == second.history
+    assert first.events == second.events > 1_000
+
+
+def test_seeds_are_different_histories():
+    histories = {
+        simulate(Plan(seed=seed, is_orderly=False), hours=0.02).history
+        for seed in (1, 2, 3)
+    }
+    assert len(histories) == 3
+
+
+@MODES
+def test_nothing_comes_twice_when_nothing_goes_wrong(is_orderly: bool):
+    plan = Plan(seed=1, is_orderly=is_orderly)
+    result = simulate(plan, hours=0.1, with_faults=False)
+    assert result.violations == []
+    assert result.produced > 100
+    assert (result.duplicates, result.dead, result.faults) == (0, 0, 0)
+    assert result.settled_ms_max <= 2_000
+
+
+@MODES
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_a_seed_with_faults_is_green(seed: int, is_orderly: bool):
+    result = simulate(Plan(seed=seed, is_orderly=is_orderly), hours=0.25)
+    assert result.violations == []
+    assert result.faults > 0
+
+
+def _violations(*, is_orderly: bool, with_faults: bool = True) -> str:
+    for seed in range(1, 6):
+        plan = Plan(seed=seed, is_orderly=is_orderly, messages_per_s=20)
+        result = simulate(plan, hours=0.1, with_faults=with_faults)
+        if result.violations:
+            return " ".join(result.violations)
+    return ""
+
+
+def test_a_commit_ahead_of_what_was_consumed_is_seen(monkeypatch: pytest.MonkeyPatch):
+    remove = ProcessQueue.remove_message
+
+    def remove_and_commit_all(
+        queue: ProcessQueue[Pulled], messages: Sequence[Pulled], now_ms: int
+    ) -> int | None:
+        offset = remove(queue, messages, now_ms)
+        return None if offset is None else queue.queue_offset_max + 1
+
+    monkeypatch.setattr(ProcessQueue, "remove_message", remove_and_commit_all)
+    assert "is not consumed" in _violations(is_orderly=False)
+
+
+def test_an_order_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch):
+    take = ProcessQueue.take_messages
+
+    def take_backwards(
+        queue: ProcessQueue[Pulled], count: int, now_ms: int
+    ) -> list[Pulled]:
+        return take(queue, count, now_ms)[::-1]
+
+    monkeypatch.setattr(ProcessQueue, "take_messages", take_backwards)
+    assert "comes after" in _violations(is_orderly=True)
+
+
+def test_locks_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch):
+    def lock(locks: QueueLocks, queues: Sequence[MessageQueue]):
+        del locks
+        yield lambda done: done(None)
+        return set(queues)
+
+    monkeypatch.setattr(QueueLocks, "lock", lock)
+    assert "both have calls" in _violations(is_orderly=True)
+
+
+def test_offsets_that_are_never_committed_are_seen(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
+    assert "after everybody left" in _violations(is_orderly=False, with_faults=False)
+
+
+def test_the_command_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
+    argv = ["--seeds", "3-4", "--hours", "0.02", "--concurrent", "--calm"]
+    assert main(argv) == 1
+    out = capsys.readouterr().out
+    assert "seed 3 concurrent FAILED" in out
+    assert (
+        "again with: python -m rmqcli.testing.simulate --seeds 3 --concurrent"
+        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 1 --calm" in out
+    )
+
+
+def test_the_summary_as_json(capsys: pytest.CaptureFixture[str]):
+    argv = ["--seeds", "3", "--hours", "0.02", "--calm", "--both", "-o", "json"]
+    assert main(argv) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["seeds"], summary["failed"]) == (2, [])
+    assert [each["mode"] for each in summary["results"]] == ["concurrent", "orderly"]
