@@ -46,10 +46,9 @@ class EngineThread:
         self._client = client
         self._engine: PushConsumer | None = None
         self._inbox: deque[Callable[[], None]] = deque()
-        self._is_polling = False
         self._thread = threading.Thread(target=self._run, name="rmq-engine")
         self._stopped = threading.Event()
-        client.remoting.let_wake()
+        client.remoting.let_wake(self._has_more)
 
     def start(self, engine: PushConsumer) -> None:
         """Begin; `stop` must be called."""
@@ -59,8 +58,7 @@ class EngineThread:
     def post(self, action: Callable[[], None]) -> None:
         """Let the engine's thread do it, in the order of the posts."""
         self._inbox.append(action)
-        if self._is_polling:
-            self._client.remoting.wake()
+        self._client.remoting.wake()
 
     def stop(self) -> None:
         """End the thread, from another one. Idempotent."""
@@ -92,14 +90,10 @@ class EngineThread:
         engine.run_due(now)
         due_ms = engine.next_due_ms()
         wait_ms = _POLL_MS_MAX if due_ms is None else due_ms - now.monotonic_ms
-        # Set before looking: who posts now either is seen here or sees that we poll.
-        self._is_polling = True
-        if inbox:
-            wait_ms = 0
-        try:
-            self._client.poll(max(0, min(wait_ms, _POLL_MS_MAX)))
-        finally:
-            self._is_polling = False
+        self._client.poll(max(0, min(wait_ms, _POLL_MS_MAX)))
+
+    def _has_more(self) -> bool:
+        return bool(self._inbox) or self._stopped.is_set()
 
 
 class ConsumeThreads:

@@ -116,6 +116,7 @@ def consume_orderly(
     """Work on `request` until a batch does not simply succeed, or it must stop."""
     process_queue, messages = request.process_queue, request.messages
     succeeded, size = 0, request.batch_size
+    is_single = listener.one_message and size == 1
     started_ms = now_ms = clock.monotonic_ms()
     while succeeded < len(messages) and now_ms - started_ms < REPORT_MS:
         if request.is_cancelled or process_queue.dropped:
@@ -124,26 +125,34 @@ def consume_orderly(
             not process_queue.locked or process_queue.is_lock_expired(now_ms)
         ):
             break
-        batch = messages[succeeded : succeeded + size]
-        context = ConsumeOrderlyContext(request.message_queue)
+        context: ConsumeOrderlyContext | None = None
+        batch: Sequence[Pulled] = ()
         try:
-            status = _call_orderly(batch, listener, context, now_ms)
+            if is_single:
+                status = _call_one_orderly(messages[succeeded], listener, now_ms)
+            else:
+                batch = messages[succeeded : succeeded + size]
+                context = ConsumeOrderlyContext(request.message_queue)
+                status = _call_orderly(batch, listener, context, now_ms)
         except LeaveRest as rest:
             succeeded += _length_of(batch, rest.consumed)
             request.is_cancelled = True
             break
         now_ms = clock.monotonic_ms()
-        if status is not ConsumeOrderlyStatus.SUCCESS or not context.auto_commit:
-            return OrderlyOutcome(
-                request,
-                succeeded,
-                batch,
-                status,
-                context.auto_commit,
-                context.suspend_current_queue_time_ms,
-                now_ms - started_ms,
-            )
-        succeeded += len(batch)
+        if status is ConsumeOrderlyStatus.SUCCESS and (
+            context is None or context.auto_commit
+        ):
+            succeeded += len(batch) or 1
+            continue
+        return OrderlyOutcome(
+            request,
+            succeeded,
+            batch or (messages[succeeded],),
+            status,
+            context is None or context.auto_commit,
+            None if context is None else context.suspend_current_queue_time_ms,
+            now_ms - started_ms,
+        )
     spent_ms = now_ms - started_ms
     return OrderlyOutcome(request, succeeded, (), None, True, None, spent_ms)
 
@@ -214,6 +223,36 @@ def _length_of(batch: Sequence[Pulled], readable: int) -> int:
     return length
 
 
+def _call_one_orderly(
+    message: Pulled, listener: Listener, now_ms: int
+) -> ConsumeOrderlyStatus:
+    """Show one message to a listener that sees no context: the usual case, quickly."""
+    if isinstance(message, UndecodableMessage):
+        context = ConsumeOrderlyContext(message.message_queue)
+        return _call_orderly((message,), listener, context, now_ms)
+    message.consume_start_ms = now_ms
+    try:
+        result = listener.call(message)
+    except LeaveRest:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
+        _failure_of(error, message.message_queue)
+        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+    if result is None and not listener.none_is_failure:
+        return ConsumeOrderlyStatus.SUCCESS
+    return _auto_commit(orderly_status(result, listener), message.message_queue)
+
+
+def _auto_commit(
+    status: ConsumeOrderlyStatus, queue: MessageQueue
+) -> ConsumeOrderlyStatus:
+    """What a status means while `auto_commit` is on."""
+    if status in (ConsumeOrderlyStatus.COMMIT, ConsumeOrderlyStatus.ROLLBACK):
+        logger.warning("listener said %s with auto_commit on %s", status.name, queue)
+        return ConsumeOrderlyStatus.SUCCESS
+    return status
+
+
 def _call_orderly(
     batch: Sequence[Pulled],
     listener: Listener,
@@ -237,15 +276,7 @@ def _call_orderly(
         _failure_of(error, queue)
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
     status = orderly_status(result, listener)
-    if context.auto_commit and status in (
-        ConsumeOrderlyStatus.COMMIT,
-        ConsumeOrderlyStatus.ROLLBACK,
-    ):
-        logger.warning(
-            "listener returned %s with auto_commit on %s", status.name, queue
-        )
-        return ConsumeOrderlyStatus.SUCCESS
-    return status
+    return _auto_commit(status, queue) if context.auto_commit else status
 
 
 def orderly_status(result: object, listener: Listener) -> ConsumeOrderlyStatus:

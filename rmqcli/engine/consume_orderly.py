@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Messages taken at once, if the listener's batches are smaller.
-_TAKE: Final = 32
+_TAKE: Final = 128
 _SUSPEND_MS_MIN: Final = 10
 _SUSPEND_MS_MAX: Final = 30_000
 _LOCK_LOST_DELAY_MS: Final = 10

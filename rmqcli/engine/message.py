@@ -125,6 +125,10 @@ def decode_pulled(
             for each in found
             if isinstance(each, DecodeFailure) or each.tags in tags
         ]
+    if not any(isinstance(each, DecodeFailure) for each in found):
+        for each in found:
+            each.origin = origin  # type: ignore[union-attr]
+        return found  # type: ignore[return-value]
     pulled: list[Pulled] = []
     expected = start_offset
     for each in found:

@@ -67,7 +67,8 @@ class SimCluster:
         self.names = NameServer(world.now())
         self._peers = 0
         self._produced = 0
-        self.is_producing = False
+        #: grows when producing ends: what was planned before is void
+        self._turn = 0
         self._members = 0
         self.members: list[SimMember] = []
         self._settings = {
@@ -146,24 +147,24 @@ class SimCluster:
     # --- messages ---
 
     def produce(self) -> None:
-        """Go on sending, until `is_producing` is off."""
-        self.is_producing = True
+        """Go on sending, until the next `heal`."""
+        turn = self._turn
         for broker in self.brokers:
             self.set_queues(broker, self.queues_of(broker))
-        self.world.later(self._pause_ms(), self._produce)
+        self.world.later(self._pause_ms(), lambda: self._produce(turn))
 
     def _pause_ms(self) -> int:
         return int(self.world.rng.expovariate(self.plan.messages_per_s) * 1_000)
 
-    def _produce(self) -> None:
-        if not self.is_producing:
+    def _produce(self, turn: int) -> None:
+        if turn != self._turn:
             return
         burst = 1
         if self.world.chance(0.01):
             burst = 1 + int(self.world.rng.random() * 100)
         for _ in range(burst):
             self._send_one()
-        self.world.later(self._pause_ms() * burst, self._produce)
+        self.world.later(self._pause_ms() * burst, lambda: self._produce(turn))
 
     def _send_one(self) -> None:
         broker = self.world.rng.choice(self.brokers)
@@ -222,7 +223,7 @@ class SimCluster:
     def heal(self) -> None:
         """End every fault. Producing stops too."""
         self.world.note("heal")
-        self.is_producing = False
+        self._turn += 1
         self.weather.calm()
         self.mood.calm()
         for broker in self.brokers:

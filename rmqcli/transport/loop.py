@@ -79,6 +79,9 @@ class Loop:
         self._inbox: list[tuple[Connection, Reply | None, bytes]] = []
         self._is_closed = False  # guarded by _lock
         self._waker: Waker | None = None
+        self._is_waiting = False
+        #: what else ends a wait before it begins; see `wake_on_post`
+        self._has_more: Callable[[], bool] = bool
 
     def now_ms(self) -> int:
         """Monotonic milliseconds, less those in which nobody drove."""
@@ -96,14 +99,21 @@ class Loop:
             self._rng = random.Random()  # noqa: S311  # jitter, not a secret
         return Backoff(self._rng)
 
-    def wake_on_post(self) -> None:
-        """Let `post` interrupt the wait of a turn in another thread."""
+    def wake_on_post(self, has_more: Callable[[], bool]) -> None:
+        """Let `post` and `wake` interrupt the wait of a turn in another thread.
+
+        They write to the waker only while it waits, for that costs as much as a request
+        does. So before it waits a turn asks `has_more`: whether there is what somebody
+        set just before he called `wake`.
+        """
+        self._has_more = has_more
         self._waker = Waker()
         self._selector.register(self._waker.sock, selectors.EVENT_READ, self._waker)
 
     def wake(self) -> None:
         """End the wait of the turn under way. Safe to call from any thread."""
-        if self._waker is not None:
+        if self._waker is not None and self._is_waiting:
+            self._is_waiting = False
             self._waker.wake()
 
     def take_opaque(self) -> int:
@@ -230,7 +240,12 @@ class Loop:
     def _wait_and_read(self, timeout_ms: int | None) -> None:
         again, self.again = self.again, set()
         wait_ms = 0 if again else self._wait_ms(timeout_ms)
+        # Set before looking: who posts now is either seen here, or sees that we wait.
+        self._is_waiting = True
+        if self._inbox or self._has_more():
+            wait_ms = 0
         ready = self._selector.select(None if wait_ms is None else wait_ms / 1000)
+        self._is_waiting = False
         for key, mask in ready:
             again.discard(key.data)
             key.data.on_event(mask)

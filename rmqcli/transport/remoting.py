@@ -200,9 +200,13 @@ class RemotingClient:
         data = encode_command(numbered, self._options.serialize_type)
         self._loop.post(self._connection(address), None, data)
 
-    def let_wake(self) -> None:
-        """Let `wake` end a `poll` of the thread that drives; before it first polls."""
-        self._loop.wake_on_post()
+    def let_wake(self, has_more: Callable[[], bool]) -> None:
+        """Let `wake` end a `poll` of the thread that drives; before it first polls.
+
+        `has_more` says whether there is a reason not to wait: whatever is set before
+        `wake` is called.
+        """
+        self._loop.wake_on_post(has_more)
 
     def wake(self) -> None:
         """End the poll under way. Safe to call from any thread."""
@@ -215,7 +219,7 @@ class RemotingClient:
         """
         if self._is_closed or self._thread is not None:
             raise RuntimeError("the client is closed or has its thread already")
-        self._loop.wake_on_post()
+        self._loop.wake_on_post(lambda: self._close_asked)
         self._thread = threading.Thread(target=self._run, name="rmq-io")
         self._thread.start()
 
