@@ -1,0 +1,90 @@
+"""Groups on a real broker: clients of other versions, and who holds which queue."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.kit import configuration
+from tests.kit.artefacts import class_path
+from tests.kit.java_program import java_producer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class ClientOf:
+    """Java clients of `version` for a cluster of any: what JavaConsumer needs."""
+
+    def __init__(self, cluster, version: str, directory: Path) -> None:
+        self.namesrv = cluster.namesrv
+        self.version = version
+        self._class_path = class_path(version)
+        self._home = directory / f"home-{version}"
+        folder = self._home / "conf"
+        folder.mkdir(parents=True)
+        text = configuration.logback(version, level="ERROR")
+        (folder / "logback_tools.xml").write_text(text)
+
+    def tools_home(self) -> Path:
+        return self._home
+
+    def class_path(self) -> str:
+        return self._class_path
+
+
+def lag(cluster, group, *flags):
+    """The group as `rmq lag` shows it; empty while nobody knows it."""
+    words = ["lag", group, "-n", cluster.namesrv, "-o", "json", *flags]
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqcli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return json.loads(done.stdout)[0] if done.returncode == 0 else {}
+
+
+def held(cluster, group, topic):
+    """Queue ids of `topic` by client id, as the members themselves say."""
+    return {
+        member["client_id"]: sorted(
+            int(queue.rpartition(":")[2])
+            for queue in member["queues"] or ()
+            if queue.startswith(f"{topic}@")
+        )
+        for member in lag(cluster, group).get("members") or ()
+    }
+
+
+def is_committed(cluster, group, topic):
+    """Whether everything of `topic` is consumed and its offsets are stored."""
+    queues = lag(cluster, group).get("queues") or ()
+    lags = [queue["lag"] for queue in queues if queue["topic"] == topic]
+    return bool(lags) and not any(lags)
+
+
+def send(cluster, topic, bodies):
+    """Send text bodies in turn to the topic's queues."""
+    specs = [
+        {
+            "topic": topic,
+            "bodyB64": base64.b64encode(body.encode()).decode(),
+            "brokerName": "broker-a",
+            "queueId": number % 8,
+        }
+        for number, body in enumerate(bodies)
+    ]
+    sent = java_producer(cluster, specs)
+    assert {each.get("sendStatus") for each in sent} == {"SEND_OK"}, sent
+    return sent
+
+
+def bodies_of(java):
+    """What a JavaConsumer has consumed so far."""
+    java.wait_until(lambda: True, what="anything")
+    return [base64.b64decode(each["bodyB64"]).decode() for each in java.messages]

@@ -1,0 +1,135 @@
+"""What brokers ask of a member of ours, through mqadmin and through `rmq lag`."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from rmqcli.engine.listener import ConsumeConcurrentlyStatus
+from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.java.groups import is_committed, lag, send
+from tests.kit.java_program import fill, mqadmin
+
+pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
+
+#: The first multiple of 32 over the 1000 at which a queue is full.
+CACHED = 1024
+
+
+@pytest.fixture
+def group():
+    return f"g-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def blocked(real_cluster, group):
+    """A member in flow control: one queue, its first message at the listener."""
+    topic = real_cluster.create_topic(queues=1)
+    fill(real_cluster, topic, 3000, body_bytes=64)
+    released = threading.Event()
+    seen = Seen(lambda *_: released.wait(60))
+    options = {"consume_threads": 1}
+    with consumer(real_cluster, group, topic, seen, **options) as running:
+
+        def cached():
+            queues = running.running_info().process_queues
+            return sum(each.cached_msg_count for each in queues.values())
+
+        wait_until(lambda: cached() == CACHED and seen.bodies)
+        yield running, topic
+        released.set()
+
+
+def said(cluster, wanted, *words):
+    """What mqadmin says once it says `wanted`: on a busy machine its own time is over."""
+    answers = []
+
+    def says():
+        answers.append(mqadmin(cluster, *words))
+        return wanted in answers[-1]
+
+    wait_until(says, timeout_s=90)
+    return answers[-1]
+
+
+def test_a_blocked_member_shows_what_it_holds(real_cluster, group, blocked):
+    running, topic = blocked
+    connection = mqadmin(real_cluster, "consumerConnection", "-g", group)
+    assert running.client_id in connection
+    assert "PYTHON" in connection
+    assert topic in connection
+    assert "ConsumeType: CONSUME_PASSIVELY" in connection
+    words = ["consumerStatus", "-g", group, "-i", running.client_id]
+    status = said(real_cluster, "cachedMsgCount=1024", *words)
+    (line,) = (each for each in status.splitlines() if "cachedMsgCount=" in each)
+    assert topic in line
+    for part in (
+        "commitOffset=0",
+        "cachedMsgMinOffset=0",
+        "cachedMsgMaxOffset=1023",
+        "locked=true",
+        "droped=false",
+    ):
+        assert part in line
+
+
+def test_lag_shows_what_a_blocked_member_holds(real_cluster, group, blocked):
+    running, topic = blocked
+    rows = lag(real_cluster, group, "--process-queues")["process_queues"]
+    (row,) = (row for row in rows if row["topic"] == topic)
+    assert row["client_id"] == running.client_id
+    shown = ("cached_count", "cached_min_offset", "cached_max_offset", "span")
+    assert [row[name] for name in shown] == [1024, 0, 1023, 1023]
+    assert (row["commit_offset"], row["dropped"]) == (0, False)
+    assert row["flags"]
+
+
+def test_a_reset_reaches_a_live_member(real_cluster, group):
+    """4.6.0's broker pushes it to members (220), 5.5.0's tells the next pull."""
+    topic = real_cluster.create_topic(queues=8)
+    bodies = [f"m-{number:02}" for number in range(40)]
+    send(real_cluster, topic, bodies)
+    seen = Seen()
+    with consumer(real_cluster, group, topic, seen):
+        assert seen.wait_for(40) == bodies
+        wait_until(lambda: is_committed(real_cluster, group, topic))
+        words = ["-g", group, "-t", topic, "-s", "0", "-f", "true"]
+        mqadmin(real_cluster, "resetOffsetByTime", *words)
+        wait_until(lambda: len(seen.bodies) >= 80, timeout_s=60)
+        assert sorted(seen.bodies) == sorted(bodies * 2)
+        wait_until(lambda: is_committed(real_cluster, group, topic))
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (None, "CR_SUCCESS"),
+        (ConsumeConcurrentlyStatus.RECONSUME_LATER, "CR_LATER"),
+        (ZeroDivisionError("why"), "CR_THROW_EXCEPTION"),
+    ],
+    ids=["success", "later", "raises"],
+)
+def test_a_message_is_consumed_directly(real_cluster, group, answer, result):
+    """309, as queryMsgById and the dashboard ask for it; offsets do not move."""
+    topic = real_cluster.create_topic(queues=8)
+    (sent,) = send(real_cluster, topic, ["again"])
+    wanted = threading.Event()
+
+    def act(*_):
+        if wanted.is_set() and isinstance(answer, Exception):
+            raise answer
+        return answer if wanted.is_set() else None
+
+    seen = Seen(act)
+    with consumer(real_cluster, group, topic, seen) as running:
+        seen.wait_for(1)
+        wait_until(lambda: is_committed(real_cluster, group, topic))
+        wanted.set()
+        words = ["-i", sent["offsetMsgId"], "-g", group, "-d", running.client_id]
+        if real_cluster.version != "4.6.0":
+            words += ["-t", topic]
+        answer_of = mqadmin(real_cluster, "queryMsgById", *words)
+        assert result in answer_of
+        assert seen.bodies == ["again", "again"]

@@ -1,0 +1,106 @@
+"""Java's members and ours in one group: every queue has one owner, as Java says who."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.java.groups import ClientOf, bodies_of, held, is_committed, send
+from tests.kit.java_program import JavaConsumer
+
+pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
+
+#: AllocateMessageQueueAveragely of 8 queues, by the number of members.
+AVERAGELY = {
+    1: [[0, 1, 2, 3, 4, 5, 6, 7]],
+    2: [[0, 1, 2, 3], [4, 5, 6, 7]],
+    3: [[0, 1, 2], [3, 4, 5], [6, 7]],
+    4: [[0, 1], [2, 3], [4, 5], [6, 7]],
+}
+#: A dead member's locks are its own for a minute, then asked for every 20 s (4.6.0).
+CALM_S = 120
+
+
+class Group:
+    """A group on a topic of eight queues, and what each member consumed."""
+
+    def __init__(self, cluster, *, orderly):
+        self.cluster, self.orderly = cluster, orderly
+        self.topic = cluster.create_topic(queues=8)
+        self.name = f"g-{uuid.uuid4().hex[:12]}"
+        self.seen = Seen()
+        self.java = []
+        self.sent = []
+
+    def join_java(self, client):
+        java = JavaConsumer(client, self.name, self.topic, orderly=self.orderly)
+        self.java.append(java)
+        return java.__enter__()
+
+    def ours(self):
+        return consumer(
+            self.cluster, self.name, self.topic, self.seen, orderly=self.orderly
+        )
+
+    def is_averaged(self, members):
+        owners = held(self.cluster, self.name, self.topic)
+        return [owners[each] for each in sorted(owners)] == AVERAGELY[members]
+
+    def calm_down(self, members):
+        """Until the queues are shared as Java shares them among so many."""
+        try:
+            wait_until(lambda: self.is_averaged(members), timeout_s=CALM_S)
+        except AssertionError:
+            owners = held(self.cluster, self.name, self.topic)
+            raise AssertionError(f"{members} members hold {owners}") from None
+
+    def consumed(self):
+        return sorted(
+            self.seen.bodies + [each for java in self.java for each in bodies_of(java)]
+        )
+
+    def send_and_consume(self, prefix):
+        """Forty more; everything ever sent was consumed, once, and is committed."""
+        bodies = [f"{prefix}{number:02}" for number in range(40)]
+        send(self.cluster, self.topic, bodies)
+        self.sent = sorted(self.sent + bodies)
+        wait_until(lambda: set(self.consumed()) == set(self.sent), timeout_s=60)
+        wait_until(
+            lambda: is_committed(self.cluster, self.name, self.topic), timeout_s=60
+        )
+        assert self.consumed() == self.sent
+
+
+@pytest.fixture(params=[False, True], ids=["concurrent", "orderly"])
+def group(request, real_cluster):
+    made = Group(real_cluster, orderly=request.param)
+    yield made
+    for java in made.java:
+        java.kill()
+
+
+def test_members_of_all_versions_come_go_and_die(group, real_cluster, tmp_path):
+    """A kill makes nothing come twice: everybody was idle, and had committed."""
+    other = "5.5.0" if real_cluster.version == "4.6.0" else "4.6.0"
+    old = group.join_java(ClientOf(real_cluster, "4.9.7", tmp_path))
+    with group.ours() as ours:
+        group.calm_down(2)
+        group.send_and_consume("two-")
+        killed = group.join_java(ClientOf(real_cluster, other, tmp_path))
+        group.calm_down(3)
+        group.send_and_consume("three-")
+        group.join_java(real_cluster)
+        group.calm_down(4)
+        group.send_and_consume("four-")
+        assert len(group.seen.bodies) >= 20 + 10 + 10
+        old.stop()
+        group.calm_down(3)
+        killed.kill()
+        group.calm_down(2)
+        group.send_and_consume("killed-")
+        owners = held(real_cluster, group.name, group.topic)
+        assert owners[ours.client_id] in AVERAGELY[2]
+    group.calm_down(1)
+    group.send_and_consume("alone-")
