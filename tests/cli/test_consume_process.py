@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ class Member:
 @pytest.fixture
 def start(rmq_cluster, tmp_path):
     """A function that starts members; those that still run are killed at the end."""
-    members = []
+    members: list[Any] = []
 
     def start_one(*flags):
         folder = tmp_path / f"member-{len(members)}"
@@ -177,13 +178,17 @@ def test_a_reader_that_goes_away_ends_it_and_loses_nothing(rmq_cluster, start):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         seen = [process.stdout.readline().strip() for _ in range(3)]
         process.stdout.close()
         err = process.stderr.read()
         assert process.wait(DEADLINE_S) == 0
     assert "error" not in err
     assert "Traceback" not in err
-    consumed = int(re.search(r"(\S+) consumed;", err).group(1).replace(",", ""))
+    told = re.search(r"(\S+) consumed;", err)
+    assert told is not None
+    consumed = int(told[1].replace(",", ""))
     other = start("-o", "raw", "--count", str(2_000 - consumed))
     assert other.process.wait(DEADLINE_S) == 0
     # What went into the pipe was written; what was refused was not committed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import uuid
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def consume(real_cluster, group, capfd):
 @pytest.fixture
 def start(real_cluster, group, filled, tmp_path):
     """A function that starts members; those that still run are killed at the end."""
-    members = []
+    members: list[Any] = []
 
     def start_one(*flags):
         folder = tmp_path / f"member-{len(members)}"

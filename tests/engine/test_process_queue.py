@@ -219,7 +219,7 @@ def cached_of(queue):
 
 def test_concurrent_trace_of_4_6():
     """13.1, first table."""
-    queue = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.remove_message([Cached(5)], 0) is None
     assert summary_of(queue) == (0, 0, [], 0, 0)
     twelve = Cached(12, 30)
@@ -245,7 +245,7 @@ def test_concurrent_trace_of_4_6():
 
 def test_orderly_trace_of_4_6():
     """13.1, second table."""
-    queue = ProcessQueue(0)
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
 
     def state():
         return queue.msg_count, cached_of(queue), info_of(queue).transaction_msg_count

@@ -177,10 +177,24 @@ class Both:
         assert info.transaction_msg_max_offset == (taken[-1] if taken else 0)
 
 
-CONCURRENT = (Both.pull, Both.pull, Both.put_anything)
-CONCURRENT += (Both.remove_a_pull, Both.remove_a_pull, Both.remove_anything)
-ORDERLY = (Both.pull, Both.take, Both.take, Both.commit, Both.rollback)
-ORDERLY += (Both.consume_again, Both.consume_strangers_again, Both.put_anything)
+CONCURRENT = (
+    Both.pull,
+    Both.pull,
+    Both.put_anything,
+    Both.remove_a_pull,
+    Both.remove_a_pull,
+    Both.remove_anything,
+)
+ORDERLY = (
+    Both.pull,
+    Both.take,
+    Both.take,
+    Both.commit,
+    Both.rollback,
+    Both.consume_again,
+    Both.consume_strangers_again,
+    Both.put_anything,
+)
 
 
 def follow(data, operations):
@@ -228,8 +242,14 @@ def test_what_is_told_to_commit_never_passes_what_is_cached(data):
 @given(st.data())
 def test_counts_and_sizes_are_of_what_is_cached_or_taken(data):
     """Property (d), where no offset was put twice."""
-    operations = (Both.pull, Both.remove_a_pull, Both.take, Both.commit)
-    operations += (Both.rollback, Both.consume_again)
+    operations = (
+        Both.pull,
+        Both.remove_a_pull,
+        Both.take,
+        Both.commit,
+        Both.rollback,
+        Both.consume_again,
+    )
     both = Both(data)
     for _ in range(data.draw(st.integers(1, 15))):
         data.draw(st.sampled_from(operations))(both)
