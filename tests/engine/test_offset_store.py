@@ -42,7 +42,7 @@ def test_one_commit_of_a_topic_goes_first_for_the_broker_makes_its_map(
     """Four first commits at once: 4.6.0 kept three of them, in one run of ten."""
     for number in range(4):
         store.table.put(queue_of(number), 10 + number)
-    ended = []
+    ended: list[object] = []
     store.persist_last([queue_of(n) for n in range(4)], ended.append)
     assert len(network.open) == 1
     assert network.answer(outcome) == (queue_of(0), 10)
@@ -63,7 +63,7 @@ def test_topics_and_brokers_do_not_wait_for_each_other(store, network):
     ]
     for queue in queues:
         store.table.put(queue, 1)
-    ended = []
+    ended: list[object] = []
     store.persist_last(queues, ended.append)
     assert [queue for queue, _, _ in network.open] == [queues[0], queues[2], queues[3]]
     for _ in range(4):
@@ -72,6 +72,6 @@ def test_topics_and_brokers_do_not_wait_for_each_other(store, network):
 
 
 def test_without_anything_to_commit_it_ends_at_once(store, network):
-    ended = []
+    ended: list[object] = []
     store.persist_last([queue_of(0)], ended.append)
     assert (network.open, ended) == ([], [None])
