@@ -1,0 +1,123 @@
+"""Traps of RocketMQ's consumer that have no better place: T27, T30, T35 and reports."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rmqcli.engine.allocate import sort_client_ids
+from rmqcli.engine.identity import make_client_id
+from tests.engine.world import (
+    ME,
+    OTHER,
+    RETRY,
+    START_MS,
+    TOPIC,
+    World,
+    queue_of,
+    refusal,
+    started,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "level"), [(23, "WARNING"), (24, "WARNING"), (25, "DEBUG")]
+)
+def test_a_broker_that_knows_of_another_subscription_is_told_of(code, level, caplog):
+    """T27, A39: members of a group that subscribe to different things are not compared;
+    what a broker says of it is logged. 25 (not the latest) is usual after a change."""
+    caplog.set_level(logging.DEBUG)
+    world = started()
+    world.fail_pull(refusal(code, "the consumer's subscription not exist"))
+    (record,) = [each for each in caplog.records if "pull of" in each.message]
+    assert record.levelname == level
+    assert record.message == (
+        "pull of orders@broker-a:0 failed: the consumer's subscription not exist"
+    )
+
+
+def test_two_consumers_of_one_process_are_two_members():
+    """T35, A24, A25: an id of its own each, also in containers that look alike."""
+    ids = {
+        make_client_id(
+            ip="172.17.0.1",
+            instance_name=None,
+            unit_name=None,
+            pid=1,
+            nanotime=nanotime,
+            is_broadcasting=False,
+        )
+        for nanotime in (5, 6)
+    }
+    assert ids == {"172.17.0.1@1#5", "172.17.0.1@1#6"}
+
+
+def test_an_id_that_is_told_twice_is_one_member():
+    """A24, A25: brokers tell a client id twice that has two connections."""
+    assert sort_client_ids([ME, OTHER, ME]) == [ME, ME, OTHER]
+    world = World(queues=4)
+    world.network.members = [ME, OTHER]
+    world.start()
+    assert len(world.member.process_queues) == 2
+
+
+def test_what_fails_for_good_is_counted_by_the_broker():
+    """A24: 16 tries at most are asked for with every one that is sent back."""
+    world = started(act=lambda *_: False)
+    world.found(range(20))
+    limits = {
+        call.args["message"].max_reconsume_times
+        for call in world.network.of("send_back")
+    }
+    assert limits == {16}
+
+
+def test_a_member_that_restarts_finds_its_offset():
+    """A01, A04, A30: with nothing but what the broker has."""
+    world = started(act=lambda messages, _: messages[0].queue_offset != 5)
+    world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
+    world.found(range(10))
+    world.run(10_000)
+    again = World()
+    again.network.committed = world.network.committed
+    again.start()
+    assert again.pull().args["ask"].queue_offset == 5
+
+
+def test_queues_of_all_topics_are_pulled():
+    """A41, A42: none waits for another, and each has its own pull at the broker."""
+    world = started(queues=64, has_retry_route=True)
+    assert len({call.args["ask"].queue for call in world.pulls()}) == 65
+    world.found([0], call=world.pull(63))
+    assert world.seen == [(queue_of(63), [0])]
+    assert world.elapsed_ms == 0
+
+
+def test_a_dropped_member_s_work_may_be_done_twice_and_never_lost():
+    """A20: two members own a queue while members come and go; by design of concurrent
+    groups. What the first did not commit the second one does."""
+    world = started()
+    world.holds_work = True
+    world.found([0, 1, 2])
+    world.consume()
+    world.network.members = [OTHER]
+    world.engine.rebalances.soon()
+    world.run(1_000)
+    world.settle()
+    second = World()
+    second.network.committed = world.network.committed
+    second.start()
+    second.found([0, 1, 2])
+    assert world.offsets_seen() == second.offsets_seen() == [0, 1, 2]
+    assert second.offset() == 3
+
+
+def test_retries_are_pulled_without_their_expression():
+    """T30: the retry topic has a subscription and a version of its own."""
+    world = started(has_retry_route=True, tags="A")
+    (call,) = world.pulls(queue_of(topic=RETRY))
+    ask = call.args["ask"]
+    assert (ask.expression, ask.sub_version) == (None, START_MS)
+    assert world.member.subscriptions[RETRY].sub_string == "*"
+    assert world.member.subscriptions[TOPIC].sub_string == "A"
