@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     members: int = 4
     queues: int = 16
     brokers: int = 2
-    messages_per_s: float = 1.0
+    messages_per_s: float = 0.5
 
 
 class SimCluster:

@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--queues", type=int, default=16, help="of all brokers")
     parser.add_argument("--brokers", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=1.0, help="messages a second")
+    parser.add_argument("--rate", type=float, default=0.5, help="messages a second")
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--trace", action="store_true", help="history on stderr")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

@@ -115,7 +115,7 @@ def test_the_command_says_how_to_see_it_again(
     assert "seed 3 concurrent FAILED" in out
     assert (
         "again with: python -m rmqcli.testing.simulate --seeds 3 --concurrent"
-        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 1 --calm" in out
+        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 0.5 --calm" in out
     )
 
 
