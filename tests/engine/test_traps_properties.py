@@ -1,0 +1,268 @@
+"""What is true of a member whatever happens in whatever order.
+
+(a) at most one live pull of a queue; (b) what is committed is at most the lowest offset
+that is not done; (c) it never moves back but by a correction; (d) counts and sizes are
+those of what is cached; (e) nothing is committed after a drop; (f) orderly: calls never
+overlap, and an offset comes again only after a failure or a new beginning; (h) what
+failed is in the retry topic or still here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqcli.engine.listener import ConsumeOrderlyStatus
+from rmqcli.wire.pull_answer import PullStatus
+from tests.engine.world import (
+    ME,
+    OTHER,
+    World,
+    no_answer,
+    queue_of,
+    refusal,
+)
+
+QUEUES = 2
+SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+
+class AnyOrder:
+    """A member whose broker, listener and peers do as they please."""
+
+    is_orderly = False
+
+    def __init__(self):
+        #: messages of such offsets, modulo 4, fail
+        self.fails: tuple[int, ...] = ()
+        #: messages of which a listener said that they are done, or that are taken back
+        self.done: set[tuple[Any, int]] = set()
+        #: the lowest offset that a queue was begun at anew, by a correction or a reset
+        self.begun: dict[Any, int] = {}
+        self.high: Counter[Any] = Counter()
+        self.world = World(
+            queues=QUEUES,
+            orderly=self.is_orderly,
+            act=self.listen,
+            pull_threshold_for_queue=20,
+            consume_message_batch_max_size=3,
+            max_reconsume_times=None,
+        )
+        self.world.holds_work = True
+        self.world.start()
+
+    def listen(self, messages, context):
+        queue = context.message_queue
+        if any(each.queue_offset % 4 in self.fails for each in messages):
+            return SUSPEND if self.is_orderly else False
+        self.done |= {(queue, each.queue_offset) for each in messages}
+        return None
+
+    # what may happen
+
+    def messages_come(self, draw):
+        call = draw(st.sampled_from(self.world.pulls()))
+        count, gap = draw(st.integers(1, 8)), draw(st.sampled_from([0, 0, 0, 2]))
+        begin = call.args["ask"].queue_offset + gap
+        queue = call.args["ask"].queue
+        for offset in range(call.args["ask"].queue_offset, begin):
+            self.done.add((queue, offset))  # of other tags: nobody waits for them
+        self.world.found(range(begin, begin + count), call=call)
+
+    def nothing_comes(self, draw):
+        call = draw(st.sampled_from(self.world.pulls()))
+        moved = draw(st.integers(0 if self.is_orderly else -3, 3))
+        offset, queue = call.args["ask"].queue_offset, call.args["ask"].queue
+        for each in range(offset, offset + moved):
+            self.done.add((queue, each))
+        next_offset = max(0, offset + moved)
+        self.world.answer(PullStatus.NO_MATCHED_MSG, next_offset, call=call)
+
+    def a_pull_fails(self, draw):
+        error = draw(st.sampled_from([refusal(), refusal(215), no_answer()]))
+        self.world.fail_pull(error, call=draw(st.sampled_from(self.world.pulls())))
+
+    def a_broker_corrects(self, draw):
+        call = draw(st.sampled_from(self.world.pulls()))
+        offset = draw(st.integers(0, 40))
+        queue = call.args["ask"].queue
+        if self.is_live(queue) and call is self.newest_pull(queue):
+            self.begin_anew(queue, offset)
+        self.world.answer(PullStatus.OFFSET_ILLEGAL, offset, call=call)
+
+    def offsets_are_reset(self, draw):
+        number, offset = draw(st.integers(0, QUEUES - 1)), draw(st.integers(0, 40))
+        if queue_of(number) in self.world.member.process_queues:
+            self.begin_anew(queue_of(number), offset)
+        self.world.engine.move({queue_of(number): offset})
+
+    def members_change(self, draw):
+        members = draw(st.sampled_from([[ME], [ME], [OTHER], [ME, OTHER], []]))
+        self.world.network.members = members
+        self.world.engine.rebalances.soon()
+
+    def a_listener_changes_its_mind(self, draw):
+        self.fails = draw(st.sampled_from([(), (0,), (1, 2), (0, 1, 2, 3)]))
+
+    def a_listener_works(self, draw):
+        workers = self.world.workers
+        index = draw(st.integers(0, len(workers.requests) - 1))
+        request = workers.requests.pop(index)
+        workers.requests, rest = [request], workers.requests
+        self.world.consume()
+        workers.requests += rest
+
+    def an_outcome_is_told(self, draw):
+        outcomes = self.world.outcomes
+        index = draw(st.integers(0, len(outcomes) - 1))
+        told = outcomes.pop(index)
+        self.world.outcomes, rest = [told], outcomes
+        self.world.settle()
+        self.world.outcomes += rest
+
+    def brokers_begin_to_fail(self, draw):
+        names = ["send_back", "query_offset", "lock", "update_offset"]
+        name = draw(st.sampled_from(names))
+        self.world.network.fail[name] = no_answer()
+        if name == "send_back":
+            self.world.network.fail["send_retry"] = refusal()
+
+    def brokers_are_well_again(self, _):
+        self.world.network.fail.clear()
+
+    def time_passes(self, draw):
+        times = [1, 50, 1_000, 5_000, 20_000, 31_000]
+        self.world.run(draw(st.sampled_from(times)))
+
+    def step(self, draw):
+        """Let one thing happen, most often that messages are consumed."""
+        actions = [self.time_passes, self.time_passes, self.members_change]
+        actions += [self.a_listener_changes_its_mind, self.offsets_are_reset]
+        actions += [self.brokers_begin_to_fail, self.brokers_are_well_again]
+        if self.world.pulls():
+            actions += [self.nothing_comes, self.a_pull_fails, self.a_broker_corrects]
+            actions += [self.messages_come] * 4
+        if self.world.workers.requests:
+            actions += [self.a_listener_works] * 6
+        if self.world.outcomes:
+            actions += [self.an_outcome_is_told] * 6
+        draw(st.sampled_from(actions))(draw)
+
+    # what is true all the same
+
+    def check(self):
+        self.committed_is_done()
+        self.committed_never_moves_back()
+        self.counts_are_those_of_what_is_cached()
+        self.a_queue_has_one_pull()
+
+    def is_live(self, queue):
+        found = self.world.member.process_queues.get(queue)
+        return found is not None and not found.dropped
+
+    def newest_pull(self, queue):
+        pulls = self.world.pulls(queue)
+        return pulls[-1] if pulls else None
+
+    def begin_anew(self, queue, offset):
+        """From here on it may be committed at that offset, whatever was before."""
+        self.done |= {(queue, each) for each in range(offset)}
+        self.high[queue] = 0
+
+    def committed_is_done(self):
+        """(b), (e), (h)"""
+        for queue, offset in self.world.network.committed.items():
+            back = {
+                (queue, call.args["message"].commit_log_offset // 1_000)
+                for call in self.world.network.of("send_back")
+                if call.done is None
+            }
+            for each in range(offset):
+                assert (queue, each) in self.done | back, f"{queue} at {offset}: {each}"
+
+    def committed_never_moves_back(self):
+        """(c)"""
+        for queue, offset in self.world.network.committed.items():
+            assert offset >= self.high[queue]
+            self.high[queue] = offset
+
+    def counts_are_those_of_what_is_cached(self):
+        """(d)"""
+        now = self.world.member.now()
+        for each in self.world.member.process_queues.values():
+            info = each.fill_info(commit_offset=0, now=now)
+            count = info.cached_msg_count + info.transaction_msg_count
+            assert each.msg_count == count
+            assert each.msg_size_bytes == 10 * count
+
+    def a_queue_has_one_pull(self):
+        """(a): others are of queues that were dropped, and waited for to their end."""
+        for queue in self.world.member.process_queues:
+            if self.is_live(queue):
+                live = [
+                    call
+                    for call in self.world.pulls(queue)
+                    if self.request_of(call).process_queue
+                    is self.world.member.process_queues[queue]
+                ]
+                assert len(live) <= 1
+
+    @staticmethod
+    def request_of(call):
+        """The PullRequest that waits for the answer."""
+        (request,) = [
+            cell.cell_contents
+            for cell in call.done.__closure__
+            if hasattr(cell.cell_contents, "process_queue")
+        ]
+        return request
+
+
+class InOrder(AnyOrder):
+    """The same for orderly queues."""
+
+    is_orderly = True
+
+    def __init__(self):
+        self.shown: dict[Any, int] = {}
+        #: what an orderly listener must not see; an error of its own were a failure
+        self.wrong: list[str] = []
+        super().__init__()
+
+    def listen(self, messages, context):
+        """(f)"""
+        offsets = [each.queue_offset for each in messages]
+        process_queue = self.world.member.process_queues.get(context.message_queue)
+        before = self.shown.get(process_queue, -1)
+        if process_queue is None or offsets != sorted(offsets) or offsets[0] <= before:
+            self.wrong.append(f"{context.message_queue}: {offsets} after {before}")
+        result = super().listen(messages, context)
+        if result is None:
+            self.shown[process_queue] = offsets[-1]
+        return result
+
+    def check(self):
+        super().check()
+        self.one_request_a_queue_is_out()
+        assert not self.wrong
+
+    def one_request_a_queue_is_out(self):
+        """(f)"""
+        out = [each.message_queue for each in self.world.workers.requests]
+        out += [each.request.message_queue for each in self.world.outcomes]
+        assert len(out) == len(set(out))
+
+
+@pytest.mark.parametrize("kind", [AnyOrder, InOrder])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_whatever_happens(kind, data):
+    """Properties (a) to (f) and (h)."""
+    life = kind()
+    for _ in range(data.draw(st.integers(10, 40))):
+        life.step(data.draw)
+        life.check()
