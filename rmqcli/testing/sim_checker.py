@@ -4,7 +4,7 @@ Messages are numbered. A number is settled once a listener succeeded with it or 
 dead letter; a record of it is, also once a later record of the same number is stored
 (it was sent back), or once it was trimmed away. Checked: commits pass settled records
 only; nothing succeeds twice in one assignment of a queue; orderly calls of one queue do
-not overlap, and skip nothing; what was sent back had failed.
+not overlap, and skip nothing.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ class RecordingStore(MemoryStore):
 class Life:
     """One assignment of one queue to one member: what was consumed in it."""
 
-    __slots__ = ("done", "failed", "highest", "process_queue")
+    __slots__ = ("done", "highest", "process_queue")
 
     def __init__(self, process_queue: ProcessQueue[Pulled]) -> None:
         self.process_queue = process_queue
         self.done: set[int] = set()
-        self.failed: set[int] = set()
         #: orderly: the last offset that is done with
         self.highest = -1
 
@@ -79,7 +78,6 @@ class Checker:
         self.dead = 0
         self.trimmed = 0
         self.duplicates = 0
-        self.sent_back = 0
         self.failures = 0
         self._sequence = 0
         #: number -> sequence of its last record, and where in which log that is
@@ -235,7 +233,6 @@ class Checker:
                 self.duplicates += 1
             self.consumed[number] = self.consumed.get(number, 0) + 1
 
-    def failed(self, life: Life, messages: Sequence[Pulled]) -> None:
+    def failed(self, messages: Sequence[Pulled]) -> None:
         """A listener is not done with these."""
         self.failures += len(messages)
-        life.failed.update(message.queue_offset for message in messages)

@@ -2,7 +2,7 @@
 
 Checked here: one live pull a queue; no commit grows after its queue was dropped, and
 none goes back while it is not; a queue's orderly calls never overlap, unless a broker
-has lost its locks or the lock has run out; what is sent back has failed before.
+has lost its locks or the lock has run out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.consume_request import Failed
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
-    from rmqcli.engine.ports import Done, PullAsk, SendBack
+    from rmqcli.engine.ports import Done, PullAsk
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
@@ -108,7 +108,7 @@ class Watch:
             self._working.calls[queue].remove((self, process_queue))
         life = self.checker.life(process_queue)
         self.checker.succeeded(queue, life, succeeded, is_orderly=self.is_orderly)
-        self.checker.failed(life, [each.message for each in failed])
+        self.checker.failed([each.message for each in failed])
 
     def gone(self) -> None:
         """It was killed, or is closed: its calls end without a word."""
@@ -187,8 +187,3 @@ class WatchedNetwork(RemotingNetwork):
         process_queue = self.member.process_queues.get(queue)
         self._watch.commits(queue, process_queue, offset)
         super().update_offset(group, queue, offset, done)
-
-    def send_back(self, message: SendBack, done: Done[None]) -> None:
-        """As RemotingNetwork."""
-        self._watch.checker.sent_back += 1
-        super().send_back(message, done)
