@@ -2,7 +2,8 @@
 
 The offset is that of the lowest message that has not ended, so it never passes one. A
 message that failed and could not be sent back stays, holds the offset, and is tried
-again here.
+again here. One that the sweep of expired messages has sent back is not sent back again
+when its listener fails at last (T10).
 
 Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
 """

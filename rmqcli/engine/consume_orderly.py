@@ -5,8 +5,12 @@ was shown to the listener counts, the rest goes back. While a queue's work is ou
 for a ProcessQueue that was dropped since, nothing else of that queue is handed out
 (Java's MessageQueueLock).
 
-Decision: a thread gives a queue up after each handful, so that no queue keeps one for
-long; Java lets it run for 60 s.
+Decisions:
+- A thread gives a queue up after each handful, so that no queue keeps one for long;
+  Java lets it run for 60 s.
+- As in Java, a batch of which one message is to be tried again comes again as a whole,
+  and gives up again what it gave up before (T18); and a listener without auto_commit
+  that never commits stops the pulls of its queue at the threshold (T19).
 
 Source: ConsumeMessageOrderlyService.
 """

@@ -3,6 +3,8 @@
 First the broker is asked to copy it (36); when that fails it is sent there as a
 producer would. Only when both fail has it to be kept.
 
+Nobody waits for it; in Java the consume thread does, up to 5 s (T21).
+
 Decision: Java's fallback changes the message it sends back, loses ORIGIN_MESSAGE_ID and
 turns "to the dead letters" into a retry; here it works on a copy and does not (T20).
 

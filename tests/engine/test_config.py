@@ -54,6 +54,7 @@ def test_defaults_are_java_s_and_good():
 
 @pytest.mark.parametrize(("name", "low", "high"), RANGES)
 def test_both_ends_of_a_range_are_in_it_and_no_more(name, low, high):
+    """DefaultMQPushConsumerTest.testCheckConfig, checkConfigTest."""
     check(**{name: low})
     check(**{name: high})
     for value in (low - 1, high + 1):

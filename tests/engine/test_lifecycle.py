@@ -149,7 +149,7 @@ def test_a_periodic_task_that_fails_goes_on(monkeypatch, caplog):
 
 
 def test_pulls_survive_whatever_a_broker_says():
-    """A13: any error is one of that pull."""
+    """A13, PullMessageServiceTest: any error is one of that pull."""
     world = started()
     for code in (1, 2, 13, 16, 17, 19, 24, 25, 26, 206, 215, 999):
         world.fail_pull(refusal(code))
@@ -360,7 +360,7 @@ def test_a_message_shown_directly_whose_listener_raises(orderly):
 
 
 def test_status_is_of_one_topic():
-    """T25 is its bytes; here what is in them (221)."""
+    """ClientRemotingProcessorTest: 221; T25 is about its bytes."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     world.member.offsets.table.put(queue_of(topic="other"), 9)

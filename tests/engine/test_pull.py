@@ -67,7 +67,7 @@ def test_posted_subscription_travels_with_the_pull():
 
 
 def test_a_client_waits_longer_than_a_broker_holds():
-    """T34: 30 s, against the broker's 15 s, 5 s between its looks and 1 s of ours."""
+    """S1-12, S2-01, T34: 30 s, against the broker's 15 s, 5 s between its looks and 1 s of ours."""
     (ask,) = started().asked()
     assert (ask.suspend_ms, ask.timeout_ms) == (15_000, 30_000)
     assert ask.timeout_ms > ask.suspend_ms + 5_000 + 1_000
@@ -111,7 +111,7 @@ def test_messages_know_the_bounds_of_their_queue_then():
 
 
 def test_tags_are_compared_as_text_once_more():
-    """S0-13, S1-02, S3-10: "Aa" and "BB" have one hash; no tag is no tag."""
+    """S0-13, S1-02, S3-10, A40: "Aa" and "BB" have one hash; no tag is no tag."""
     world = started(tags="Aa")
     body = b"".join(
         stored(queue_of(), offset, tags=tag)
