@@ -68,14 +68,14 @@ def is_committed(cluster, group, topic):
     return bool(lags) and not any(lags)
 
 
-def send(cluster, topic, bodies):
+def send(cluster, topic, bodies, *, queues=8):
     """Send text bodies in turn to the topic's queues."""
     specs = [
         {
             "topic": topic,
             "bodyB64": base64.b64encode(body.encode()).decode(),
             "brokerName": "broker-a",
-            "queueId": number % 8,
+            "queueId": number % queues,
         }
         for number, body in enumerate(bodies)
     ]

@@ -2,6 +2,7 @@ import java.lang.reflect.Method;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
@@ -19,8 +20,10 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <p>The single argument is a JSON object: namesrv, group, topic, subExpression, from
  * (FIRST|LAST|epoch ms), orderly, broadcast, slowMs, block, failTimes, stopAfter, persistMs,
- * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId. Prints {"event":"started"} once it runs. Standard
- * input: "go" releases a blocked listener; "stop", or its end, shuts the consumer down, which
+ * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId. A call fails where a message of it
+ * has failed less than failTimes (with failByCount counted here, not by reconsumeTimes): failAs
+ * (LATER|ACK|NULL|THROW or an orderly status), delayLevel, ackIndex, autoCommit and
+ * batchSize say how. Prints {"event":"started"} once it runs. Standard input: "go" releases a blocked listener; "stop", or its end, shuts the consumer down, which
  * commits its offsets.
  */
 public final class Consumer {
@@ -28,6 +31,7 @@ public final class Consumer {
     private final CountDownLatch gate;
     private final CountDownLatch stop = new CountDownLatch(1);
     private final AtomicInteger seen = new AtomicInteger();
+    private final Map<String, Integer> counts = new ConcurrentHashMap<>();
     private DefaultMQPushConsumer consumer;
 
     private Consumer(Map<String, Object> options) {
@@ -48,16 +52,34 @@ public final class Consumer {
         consumer.subscribe(Json.text(options, "topic"), Json.text(options, "subExpression"));
         if (flag("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                context.setAutoCommit(true);
-                return take(messages)
-                    ? ConsumeOrderlyStatus.SUCCESS
-                    : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+                boolean autoCommit = !Boolean.FALSE.equals(options.get("autoCommit"));
+                context.setAutoCommit(autoCommit);
+                if (take(messages)) {
+                    return autoCommit ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.COMMIT;
+                }
+                String failAs = failAs();
+                return failAs.equals("LATER")
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                    : failAs.equals("NULL") ? null : ConsumeOrderlyStatus.valueOf(failAs);
             });
         } else {
-            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-                take(messages)
-                    ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                if (take(messages)) {
+                    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                }
+                if (options.get("delayLevel") != null) {
+                    context.setDelayLevelWhenNextConsume(Json.number(options, "delayLevel"));
+                }
+                switch (failAs()) {
+                    case "ACK":
+                        context.setAckIndex(Json.number(options, "ackIndex"));
+                        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                    case "NULL":
+                        return null;
+                    default:
+                        return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            });
         }
         consumer.start();
         Json.print(Json.object("event", "started", "clientId", consumer.buildMQClientId()));
@@ -87,6 +109,9 @@ public final class Consumer {
         }
         consumer.setPersistConsumerOffsetInterval(Json.number(options, "persistMs"));
         consumer.setPullBatchSize(Json.number(options, "pullBatchSize"));
+        if (options.get("batchSize") != null) {
+            consumer.setConsumeMessageBatchMaxSize(Json.number(options, "batchSize"));
+        }
         if (options.get("maxReconsumeTimes") != null) {
             consumer.setMaxReconsumeTimes(Json.number(options, "maxReconsumeTimes"));
         }
@@ -120,7 +145,7 @@ public final class Consumer {
         }
         boolean good = true;
         for (MessageExt message : messages) {
-            boolean fails = message.getReconsumeTimes() < Json.number(options, "failTimes");
+            boolean fails = failures(message) < Json.number(options, "failTimes");
             good &= !fails;
             Json.print(describe(message));
             int stopAfter = Json.number(options, "stopAfter");
@@ -129,6 +154,21 @@ public final class Consumer {
             }
         }
         return good;
+    }
+
+    private int failures(MessageExt message) {
+        return flag("failByCount")
+            ? counts.merge(new String(message.getBody()), 1, Integer::sum) - 1
+            : message.getReconsumeTimes();
+    }
+
+    /** Throws where that is how a call fails. */
+    private String failAs() {
+        Object failAs = options.get("failAs");
+        if ("THROW".equals(failAs)) {
+            throw new IllegalStateException("asked to");
+        }
+        return failAs == null ? "LATER" : (String) failAs;
     }
 
     /**
