@@ -2,70 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import resource
 import struct
 
 import pytest
 
-from rmqcli.errors import ExitCode
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
 from rmqcli.wire.message_encode import MessageFields
-from tests.store.folders import START_MS, TINY, message, number_of, stored
+from tests.store.folders import START_MS, TINY, message, stored
+from tests.store.writing import fill, kill, numbers_in
 
 PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def open_store(folder):
-    opened = []
-
-    def make(settings=TINY):
-        opened.append(DiskStore(folder, settings))
-        return opened[-1]
-
-    yield make
-    for store in opened:
-        store.close()
-
-
-def fill(store, count, *, start=0, queues=2, batch=7):
-    for first in range(start, start + count, batch):
-        numbers = range(first, min(first + batch, start + count))
-        store.append(
-            [message(number, queue_id=number % queues) for number in numbers],
-            tags_codes=[65] * len(numbers),
-        )
-
-
-def numbers_in(store, queue_id=0, *, topic="orders"):
-    """Which messages a queue's units lead to, checking each one's own offsets."""
-    low, high = store.queue_bounds(topic, queue_id)
-    units = store.units(topic, queue_id, low, high - low)
-    assert len(units) == high - low
-    messages = stored(store.read_units(units))
-    assert [each.queue_offset for each in messages] == list(range(low, high))
-    assert [each.commit_log_offset for each in messages] == [
-        unit.commit_log_offset for unit in units
-    ]
-    return [number_of(each) for each in messages]
-
-
 def close(store):
     store.close()
-
-
-def kill(store):
-    store.abandon()
 
 
 def flush_and_kill(store):
@@ -404,70 +359,6 @@ def _tell_why_not(folder, writing):
         os._exit(0)
 
 
-def test_reader_follows_a_writer(open_store, folder):
-    store = open_store()
-    fill(store, 30)
-    store.flush()
-    reader = ReadOnlyStore(folder)
-    assert numbers_in(reader, 0) == list(range(0, 30, 2))
-    fill(store, 400, start=30)
-    store.append([message(1, topic="later")], tags_codes=[0])
-    store.flush()
-    assert numbers_in(reader, 0) == list(range(0, 430, 2))
-    assert reader.queue_bounds("later", 0) == (0, 1)
-    assert reader.log_bounds() == store.log_bounds()
-    store.trim(None, 40_000)
-    assert reader.queue_bounds("orders", 0) == store.queue_bounds("orders", 0)
-    assert numbers_in(reader, 0) == numbers_in(store, 0)
-    reader.close()
-
-
-@pytest.mark.parametrize("written", [0, 30, 90])
-def test_reader_finds_what_a_killed_writer_had_not_put_into_queues(
-    open_store, folder, written
-):
-    store = open_store()
-    fill(store, written)
-    store.flush()
-    fill(store, 100 - written, start=written)
-    store.append([message(100, topic="late", queue_id=7)], tags_codes=[9])
-    half = dataclasses.replace(message(101), sys_flag=PREPARED)
-    store.append([half], tags_codes=[0])
-    kill(store)
-    reader = ReadOnlyStore(folder)
-    try:
-        assert numbers_in(reader, 0) == list(range(0, 100, 2))
-        assert numbers_in(reader, 1) == list(range(1, 100, 2))
-        assert reader.queue_bounds("late", 7) == (0, 1)
-        assert reader.units("late", 7, 0, 1)[0].tags_code == 65  # hash of its tag A
-    finally:
-        reader.close()
-
-
-def test_reader_sees_each_message_once_while_queues_are_written(open_store, folder):
-    store = open_store()
-    reader = ReadOnlyStore(folder)
-    try:
-        for step in range(12):
-            fill(store, 10, start=step * 10)
-            assert reader.queue_bounds("orders", 0) == (0, 5 * (step + 1))
-            if step % 3 == 1:
-                store.flush()
-            assert reader.queue_bounds("orders", 1) == (0, 5 * (step + 1))
-        assert numbers_in(reader, 0) == list(range(0, 120, 2))
-        assert numbers_in(reader, 1) == list(range(1, 120, 2))
-    finally:
-        reader.close()
-
-
-def test_reader_reads_a_store_without_messages(open_store, folder):
-    open_store()
-    reader = ReadOnlyStore(folder)
-    assert list(reader.queues()) == []
-    assert reader.log_bounds() == (0, 0)
-    reader.close()
-
-
 def test_kill_after_a_checkpoint_reads_little_again(open_store):
     """The second second's messages are behind what the checkpoint vouches for."""
     store = open_store()
@@ -478,19 +369,6 @@ def test_kill_after_a_checkpoint_reads_little_again(open_store):
     store = open_store()
     assert store.recovered_count < 300
     assert numbers_in(store) == list(range(3_100))
-
-
-@pytest.mark.parametrize("missing", ["nothing there", "commitlog"])
-def test_reader_wants_a_store(tmp_path, missing):
-    if missing == "commitlog":
-        (tmp_path / "config").mkdir()
-        folder = tmp_path
-    else:
-        folder = tmp_path / "nowhere"
-    with pytest.raises(StoreError, match="no broker's store") as caught:
-        ReadOnlyStore(folder)
-    assert caught.value.exit_code is ExitCode.FAILED
-    assert caught.value.hint
 
 
 @pytest.mark.parametrize("kind", [ReadOnlyStore, DiskStore])

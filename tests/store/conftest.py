@@ -1,0 +1,26 @@
+"""A folder, and stores in it that are closed in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.store.disk_store import DiskStore
+from tests.store.folders import TINY
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def open_store(folder):
+    opened = []
+
+    def make(settings=TINY):
+        opened.append(DiskStore(folder, settings))
+        return opened[-1]
+
+    yield make
+    for store in opened:
+        store.close()
