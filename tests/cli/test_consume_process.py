@@ -214,7 +214,8 @@ def test_members_share_the_queues_and_lag_shows_who_owns_which(rmq_cluster, star
     until(lambda: sum(len(m.lines()) for m in members) == 100, "all messages")
     for member in members:
         assert len(member.lines()) == 50
-        assert re.search(r"owns [23] queues: .*T@broker-a:(0-1|2-3)", member.err())
+        owns = r"owns [23] queues: .*T@broker-a:(0-1|2-3)"
+        until(lambda m=member, o=owns: re.search(o, m.err()), "who owns what")
     assert members[0].end() == 130
     rmq_cluster.send("T", [str(n) for n in range(100, 200)])
     everything = sorted(map(str, range(200)))
