@@ -65,7 +65,7 @@ def is_committed(cluster, group, topic):
     """Whether everything of `topic` is consumed and its offsets are stored."""
     queues = lag(cluster, group).get("queues") or ()
     lags = [queue["lag"] for queue in queues if queue["topic"] == topic]
-    return bool(lags) and not any(lags)
+    return bool(lags) and all(each == 0 for each in lags)  # None: not committed
 
 
 def send(cluster, topic, bodies, *, queues=8):
