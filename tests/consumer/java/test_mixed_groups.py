@@ -10,7 +10,11 @@ from tests.consumer.collecting import Seen, consumer, wait_until
 from tests.consumer.java.groups import ClientOf, bodies_of, held, is_committed, send
 from tests.kit.java_program import JavaConsumer
 
-pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.rmq_versions("4.6.0", "5.5.0"),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),  # many Java processes, on a machine of any kind
+]
 
 #: AllocateMessageQueueAveragely of 8 queues, by the number of members.
 AVERAGELY = {
