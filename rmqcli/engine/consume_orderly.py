@@ -69,7 +69,10 @@ class ConsumeMessageOrderlyService:
         return queue in self._out
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Nothing: the lock waits for the work to end."""
+        """Begin no further batch of it; the one that was begun ends."""
+        for request in self._out.values():
+            if request.process_queue is process_queue:
+                request.is_cancelled = True
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
         """Whether a listener has something of it."""
@@ -90,7 +93,8 @@ class ConsumeMessageOrderlyService:
     def _drain(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
         """Hand out the next handful, if there is one and the lock holds."""
         member = self._member
-        if process_queue.dropped or not member.is_running:
+        is_lost = process_queue.dropped or process_queue.released
+        if is_lost or not member.is_running:
             return
         if queue in self._out:
             return  # its end looks for what came meanwhile

@@ -7,10 +7,11 @@ Decisions, where this is not what Java does:
   goes out (T30); Java 5.x waits 500 ms instead.
 - A queue that was dropped, could not be given up yet and is ours again begins anew as
   soon as its work has ended (T14).
-- Who loses a queue that is not locked ends what its listeners have of it, for
-  HANDOVER_MS at most, and commits it; who gains one from others waits TAKE_OVER_MS
-  before it asks where to begin. So a member that comes or goes makes nothing come
-  twice, if listeners are quick; with Java it does.
+- Who loses a queue ends what its listeners have of it, for HANDOVER_MS at most (a
+  second where the queue is locked: nobody else can begin), and commits it; who gains
+  one from others waits TAKE_OVER_MS, or for the lock, before it asks where to begin.
+  So a member that comes or goes makes nothing come twice, if listeners are quick; with
+  Java it does.
 - A topic that is not subscribed any more is given up like any other queue, with its
   offset stored and its lock returned (T13).
 
@@ -57,6 +58,7 @@ class ConsumeService(Protocol):
 
 LOCK_FAILED_DELAY_MS: Final = 500
 HANDOVER_MS: Final = 200
+HANDOVER_LOCKED_MS: Final = 1_000  # Java waits as long for the work before it unlocks
 TAKE_OVER_MS: Final = 300
 _LOOK_MS: Final = 5
 UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
@@ -165,7 +167,7 @@ class Rebalance:
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
         """Let the work on queues that are lost end, so that it can be committed."""
         member = self._member
-        if member.needs_lock or member.is_broadcasting:
+        if member.is_broadcasting:
             return
         lost = [
             each
@@ -175,7 +177,8 @@ class Rebalance:
         for process_queue in lost:
             process_queue.released = True
             self._service.release(process_queue)
-        until_ms = member.now_ms() + HANDOVER_MS
+        until_ms = member.now_ms()
+        until_ms += HANDOVER_LOCKED_MS if member.needs_lock else HANDOVER_MS
         while member.now_ms() < until_ms and any(map(self._service.is_working, lost)):
             yield self._pause(_LOOK_MS)
 

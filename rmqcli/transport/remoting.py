@@ -73,6 +73,7 @@ class RemotingClient:
         self._thread: threading.Thread | None = None
         #: notified by the I/O thread after replies were completed
         self._completed = threading.Condition(threading.Lock())
+        self._polled = 0  # replies that `poll` told of, with the I/O thread
         self._is_driving = False
         self._close_asked = False
         self._close_timeout_ms = CLOSE_TIMEOUT_MS
@@ -168,18 +169,20 @@ class RemotingClient:
     def poll(self, timeout_ms: int) -> int:
         """Do one turn of I/O of at most `timeout_ms`; return how many replies ended.
 
-        With the I/O thread it waits until some have.
+        With the I/O thread it waits until some have since the last call.
         """
-        before = self._loop.completed
         if self._thread is None:
+            before = self._loop.completed
             self._turn(timeout_ms)
-        else:
-            self._refuse_in_callback()
-            with self._completed:
-                self._completed.wait_for(
-                    lambda: self._loop.completed != before, timeout_ms / 1000
-                )
-        return self._loop.completed - before
+            return self._loop.completed - before
+        self._refuse_in_callback()
+        with self._completed:
+            before = self._polled
+            self._completed.wait_for(
+                lambda: self._loop.completed != before, timeout_ms / 1000
+            )
+            self._polled = self._loop.completed
+            return self._polled - before
 
     def set_request_handler(self, handler: RequestHandler | None) -> None:
         """Let `handler(address, command)` see what peers request of us.

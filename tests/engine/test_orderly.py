@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.engine.listener import ConsumeOrderlyStatus, LeaveRest
+from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
     BROADCASTING,
@@ -351,7 +352,7 @@ def test_a_result_after_a_drop_commits_nothing():
     world.consume()
     world.network.members = [OTHER]
     world.engine.rebalances.soon()
-    world.run(1_000)
+    world.run(1_000 + HANDOVER_LOCKED_MS)
     world.settle()
     world.run(30_000)
     assert not world.network.of("update_offset")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.engine.rebalance import HANDOVER_MS, TAKE_OVER_MS
+from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS, HANDOVER_MS, TAKE_OVER_MS
 from rmqcli.engine.running_info import running_info
 from tests.engine.world import (
     BROADCASTING,
@@ -380,6 +380,7 @@ def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
     world.consume()
     world.network.members = [OTHER]
     rebalance(world)
+    world.run(HANDOVER_LOCKED_MS)
     lost = world.process_queue()
     assert lost.dropped
     assert lost.try_unlock_times == 1
@@ -400,6 +401,7 @@ def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal
     world.consume()
     world.network.members = [OTHER]
     rebalance(world)
+    world.run(HANDOVER_LOCKED_MS)
     renewed_ms = world.process_queue().last_lock_ms
     world.run(renewed_ms + 20_000 - world.clock.now_ms)
     assert not world.network.of("unlock")
@@ -419,6 +421,7 @@ def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
     world.consume()
     world.network.members = [OTHER]
     rebalance(world)
+    world.run(HANDOVER_LOCKED_MS)
     world.network.members = [ME]
     rebalance(world)
     assert world.process_queue().dropped
@@ -445,6 +448,27 @@ def test_who_loses_a_queue_commits_what_its_listener_has_of_it():
     assert lost.dropped
     assert world.committed(1) == 3
     assert numbers_of(world) == [0]
+
+
+def test_who_loses_a_locked_queue_commits_that_before_it_unlocks():
+    """The batch that was begun ends, no other begins, and nothing comes twice."""
+    world = started(orderly=True)
+    world.holds_work = True
+    world.found([0, 1, 2])
+    world.consume()
+    world.network.members = [OTHER]
+    world.engine.rebalances.members_changed()
+    world.run(HANDOVER_LOCKED_MS // 2)
+    assert not world.network.of("unlock")
+    world.settle()
+    world.run(100)
+    calls = [
+        (call.name, call.args.get("offset"))
+        for call in world.network.calls
+        if call.name in ("update_offset", "unlock")
+    ]
+    assert calls == [("update_offset", 3), ("unlock", None)]
+    assert not world.member.process_queues
 
 
 def test_who_gains_a_queue_waits_for_its_last_owner_to_commit():
