@@ -72,20 +72,21 @@ class Watch:
         first = batch[0].queue_offset
         self.world.note(f"{self.name} call {queue} {first} {len(batch)}")
         if self.is_orderly:
-            self._overlaps(queue)
+            self._overlaps(queue, process_queue)
             calls = self._working.calls.setdefault(queue, [])
             calls.append((self, process_queue))
             life = self.checker.life(process_queue)
             self.checker.begun_in_order(queue, life, batch)
 
-    def _overlaps(self, queue: MessageQueue) -> None:
+    def _overlaps(self, queue: MessageQueue, mine: ProcessQueue[Pulled]) -> None:
         for other, process_queue in self._working.calls.get(queue, ()):
             if other is self:
                 self.checker.violation(f"{self.name} has two calls of {queue}")
                 continue
             held_ms = self.world.now_ms - process_queue.last_lock_ms
             lost_ms = self._locks_lost_ms(queue.broker_name)
-            is_lost = lost_ms >= process_queue.last_lock_ms - _LOST_LOCK_MS
+            older_ms = min(process_queue.last_lock_ms, mine.last_lock_ms)
+            is_lost = lost_ms >= older_ms - _LOST_LOCK_MS
             if other.is_gone or is_lost or held_ms > UNLOCK_FORCE_MS:
                 continue
             self.checker.violation(

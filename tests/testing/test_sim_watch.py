@@ -1,0 +1,47 @@
+"""Who looks on as simulated members work."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.message import Origin, Pulled, decode_pulled
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.model import MessageQueue
+from rmqcli.testing.sim_checker import Checker
+from rmqcli.testing.sim_watch import Watch, Working
+from rmqcli.testing.sim_world import World
+from rmqcli.wire.subscription import parse_subscription
+from tests.engine.world import stored
+
+QUEUE = MessageQueue("sim", "broker-a", 0)
+
+
+def queue_locked_at(now_ms: int) -> ProcessQueue[Pulled]:
+    process_queue: ProcessQueue[Pulled] = ProcessQueue(0)
+    process_queue.locked, process_queue.last_lock_ms = True, now_ms
+    return process_queue
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "second_ms", "count"),
+    [(20_000, 30_000, 1), (9_000, 30_000, 0), (30_000, 9_000, 0)],
+    ids=["nothing was lost", "the first's was", "the second's was"],
+)
+def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms, count):
+    """Found by seed 11, orderly: the broker forgets at 10 s, a third member locks."""
+    world = World("1")
+    checker, working = Checker(world), Working()
+    world.run_until(31_000)
+    batch = decode_pulled(
+        stored(QUEUE, 0, body=b"0"),
+        Origin(QUEUE, 0, 1),
+        start_offset=0,
+        subscription=parse_subscription("sim", "*", sub_version=0),
+    )
+    for name, locked_ms in (("m1", first_ms), ("m2", second_ms)):
+        watch = Watch(
+            world, checker, working, name=name, locks_lost_ms=lambda _: 10_000
+        )
+        watch.is_orderly = True
+        watch.begins(QUEUE, queue_locked_at(locked_ms), batch)
+    assert len(checker.violations) == count
