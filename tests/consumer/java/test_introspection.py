@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus
+from rmqcli.wire.bodies_offset import parse_consumer_status
 from tests.consumer.collecting import Seen, consumer, wait_until
 from tests.consumer.java.groups import is_committed, lag, send
 from tests.kit.java_program import fill, mqadmin
@@ -88,6 +89,22 @@ def test_lag_shows_what_a_blocked_member_holds(real_cluster, group, blocked):
     assert [row[name] for name in shown] == [1024, 0, 1023, 1023]
     assert (row["commit_offset"], row["dropped"]) == (0, False)
     assert row["flags"]
+
+
+def test_a_broker_learns_where_a_member_is(real_cluster, group):
+    """223 at the broker, which asks the member (221): offsets in memory."""
+    topic = real_cluster.create_topic(queues=8)
+    send(real_cluster, topic, [f"m-{number:02}" for number in range(40)])
+    seen = Seen()
+    with consumer(real_cluster, group, topic, seen) as running:
+        seen.wait_for(40)
+        fields = {"topic": topic, "group": group, "clientAddr": running.client_id}
+
+        def offsets():
+            status = parse_consumer_status(real_cluster.ask(223, fields).body)
+            return [offset for _, offset in sorted(status[running.client_id].items())]
+
+        wait_until(lambda: offsets() == [5] * 8)
 
 
 def reset_until(reset, claim):
