@@ -9,9 +9,12 @@ hold did not; the command that shows it again is printed.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
+import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -100,16 +103,8 @@ def simulate(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the arguments say; the exit status."""
     options = _parser().parse_args(argv)
-    # What engines say of faults that were made on purpose helps nobody but in a trace.
-    logging.basicConfig(level=logging.DEBUG if options.trace else logging.CRITICAL)
     results = []
-    for plan in _plans(options):
-        result = simulate(
-            plan,
-            hours=options.hours,
-            with_faults=not options.calm,
-            trace=_to_stderr if options.trace else None,
-        )
+    for result in _results(options):
         results.append(result)
         if options.output == "text":
             _print(_line(result))
@@ -126,6 +121,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         _print(json.dumps(summary, indent=2))
     return 1 if failed else 0
+
+
+def _results(options: argparse.Namespace) -> Iterator[Result]:
+    """What becomes of the plans, in their order; `jobs` processes at work."""
+    run = functools.partial(
+        simulate,
+        hours=options.hours,
+        with_faults=not options.calm,
+        trace=_to_stderr if options.trace else None,
+    )
+    # What engines say of faults that were made on purpose helps nobody but in a trace.
+    level = logging.DEBUG if options.trace else logging.CRITICAL
+    if options.jobs <= 1:
+        _log_from(level)
+        yield from map(run, _plans(options))
+        return
+    with ProcessPoolExecutor(
+        options.jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_log_from,
+        initargs=(level,),
+    ) as pool:
+        yield from pool.map(run, _plans(options))
+
+
+def _log_from(level: int) -> None:
+    logging.basicConfig(level=level)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,6 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--queues", type=int, default=16, help="of all brokers")
     parser.add_argument("--brokers", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.5, help="messages a second")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time")
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--trace", action="store_true", help="history on stderr")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

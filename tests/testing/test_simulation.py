@@ -119,6 +119,17 @@ def test_the_command_says_how_to_see_it_again(
     )
 
 
+def test_seeds_side_by_side_are_the_same_histories(capsys: pytest.CaptureFixture[str]):
+    argv = ["--seeds", "3-4", "--hours", "0.02", "--both", "-o", "json"]
+    histories = []
+    for jobs in ("1", "2"):
+        assert main([*argv, "--jobs", jobs]) == 0
+        results = json.loads(capsys.readouterr().out)["results"]
+        histories.append([(each["seed"], each["history"]) for each in results])
+    assert histories[0] == histories[1]
+    assert [seed for seed, _ in histories[0]] == [3, 3, 4, 4]
+
+
 def test_the_summary_as_json(capsys: pytest.CaptureFixture[str]):
     argv = ["--seeds", "3", "--hours", "0.02", "--calm", "--both", "-o", "json"]
     assert main(argv) == 0
