@@ -12,6 +12,8 @@ from rmqcli.wire.message import decode_messages
 from rmqcli.wire.message_record import DecodeFailure, InnerMessage, StoredMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.model import MessageQueue
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -125,10 +127,18 @@ def decode_pulled(
             for each in found
             if isinstance(each, DecodeFailure) or each.tags in tags
         ]
-    if not any(isinstance(each, DecodeFailure) for each in found):
+    try:
         for each in found:
             each.origin = origin  # type: ignore[union-attr]
-        return found  # type: ignore[return-value]
+    except (AttributeError, TypeError):  # a frozen class with slots: one or the other
+        return _surfaced(found, origin, start_offset)
+    return found  # type: ignore[return-value]
+
+
+def _surfaced(
+    found: Sequence[StoredMessage | DecodeFailure], origin: Origin, start_offset: int
+) -> list[Pulled]:
+    """The same with an `UndecodableMessage` for each failure, which takes no origin."""
     pulled: list[Pulled] = []
     expected = start_offset
     for each in found:
