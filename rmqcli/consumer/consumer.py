@@ -174,7 +174,7 @@ class Consumer:
             self._listener,
             clock,
             needs_lock=self._listener.is_orderly and not is_broadcasting,
-            post=self._driver.post,
+            engine_thread=self._driver,
         )
         member = Member(
             group=self.group,

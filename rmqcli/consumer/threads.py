@@ -40,7 +40,7 @@ _JOIN_MS: Final = 1_000
 
 
 class EngineThread:
-    """Drives a `PushConsumer` and its client. `post` is safe from any thread."""
+    """Drives a `PushConsumer` and its client. `post`, `leave`: from any thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -59,6 +59,10 @@ class EngineThread:
         """Let the engine's thread do it, in the order of the posts."""
         self._inbox.append(action)
         self._client.remoting.wake()
+
+    def leave(self, action: Callable[[], None]) -> None:
+        """As `post`, for what may wait until there is something else to do, or 1 s."""
+        self._inbox.append(action)
 
     def stop(self) -> None:
         """End the thread, from another one. Idempotent."""
@@ -97,7 +101,7 @@ class EngineThread:
 
 
 class ConsumeThreads:
-    """Satisfies the engine's `Workers`; outcomes go to `post`, as calls."""
+    """Satisfies the engine's `Workers`; outcomes go to `engine_thread`, as calls."""
 
     def __init__(
         self,
@@ -106,12 +110,12 @@ class ConsumeThreads:
         clock: Clock,
         *,
         needs_lock: bool,
-        post: Callable[[Callable[[], None]], None],
+        engine_thread: EngineThread,
     ) -> None:
         self._listener = listener
         self._clock = clock
         self._needs_lock = needs_lock
-        self._post = post
+        self._engine_thread = engine_thread
         self._requests: SimpleQueue[
             ConcurrentRequest | OrderlyRequest | Callable[[], None] | None
         ] = SimpleQueue()
@@ -191,9 +195,13 @@ class ConsumeThreads:
             outcome = consume_orderly(
                 request, self._listener, self._clock, needs_lock=self._needs_lock
             )
-            self._post(lambda: self.consumed_orderly(outcome))
+            self._engine_thread.post(lambda: self.consumed_orderly(outcome))
         else:
             request()
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
-        self._post(lambda: self.consumed(outcome))
+        if outcome.failed:
+            self._engine_thread.post(lambda: self.consumed(outcome))
+        else:
+            # Offsets are committed every 5 s: to wake the engine costs more than it.
+            self._engine_thread.leave(lambda: self.consumed(outcome))
