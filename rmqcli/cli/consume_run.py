@@ -98,6 +98,8 @@ class ConsumeRequest:
             consume_from_where=_WHERE[start.where],
             consume_timestamp_ms=start.timestamp_ms(),
             consume_threads=self.threads,
+            # The last tickets could go to a message, and not to the one before it.
+            share_slow_pulls=self.count is None,
             consume_message_batch_max_size=self._batch_size(),
             pull_batch_size=self.pull_batch,
             max_reconsume_times=self.max_reconsume,

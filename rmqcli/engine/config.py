@@ -39,7 +39,9 @@ class ConsumerConfig:
     `consume_timestamp_ms` is epoch ms (None: half an hour before the start).
     `max_reconsume_times` None is 16, and without limit where messages are consumed in
     order. `cached_bytes_max` bounds what all queues together hold, and
-    `await_termination_ms` how long `close` waits for listeners: both are ours.
+    `await_termination_ms` how long `close` waits for listeners: both are ours. So is
+    `share_slow_pulls`: other threads help with what one pull brought once a listener is
+    slow. Without, whoever raises LeaveRest has consumed everything before it.
     `like_4_6_offset_illegal` leaves a queue alone for 10 s when a broker corrects its
     offset, as clients before 5.2 do.
     """
@@ -51,6 +53,7 @@ class ConsumerConfig:
         default_factory=AllocateMessageQueueAveragely
     )
     consume_threads: int = 20
+    share_slow_pulls: bool = True
     consume_concurrently_max_span: int = 2_000
     pull_threshold_for_queue: int = 1_000
     pull_threshold_size_for_queue_mib: int = 100

@@ -73,6 +73,8 @@ class ConsumeMessageConcurrentlyService:
         if member.listener.one_message:
             size = 1
         request = ConcurrentRequest(queue, process_queue, messages, size)
+        if not member.config.share_slow_pulls:
+            request.is_shared = True  # as far as it ever will be
         self._open[request] = None
         member.workers.consume_concurrently(request)
         if not self._is_looking and not request.is_shared:

@@ -301,6 +301,20 @@ def test_a_slow_request_is_shared():
     assert world.offset() == 0
 
 
+def test_a_slow_request_is_not_shared_where_it_must_stay_in_order():
+    """Of two threads the later message's could be the last that gets to consume."""
+    world = started(share_slow_pulls=False)
+    world.holds_work = True
+    world.found(range(5))
+    (request,) = world.workers.requests
+    request.begun.append(None)
+    next(request.batches)
+    world.workers.requests.clear()
+    world.run(1_000)
+    assert world.workers.shared == []
+    assert request.is_shared
+
+
 def test_who_leaves_the_rest_has_done_what_it_says():
     """Ours: neither acknowledged nor sent back."""
 
