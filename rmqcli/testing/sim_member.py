@@ -53,6 +53,8 @@ class SimMember:
         self.is_alive = True
         self.is_closing = False
         self._frozen_until_ms = 0
+        #: what came while it was frozen
+        self._kept: list[Callable[[], None]] = []
         self._world = world = cluster.world
         self._checker = cluster.checker
         self._wake_ms: int | None = None
@@ -134,7 +136,7 @@ class SimMember:
         if not self.is_alive:
             return
         if self._world.now_ms < self._frozen_until_ms:
-            self._world.at(self._frozen_until_ms, lambda: self.run(action))
+            self._kept.append(action)
             return
         try:
             action()
@@ -159,10 +161,19 @@ class SimMember:
         self._world.note(f"{self.name} frozen for {for_ms}")
         until_ms = self._world.now_ms + for_ms
         self._frozen_until_ms = max(self._frozen_until_ms, until_ms)
+        self._world.at(self._frozen_until_ms, self._go_on)
 
     def thaw(self) -> None:
-        """Go on now; what came meanwhile comes when it was to."""
+        """Go on now, first with what came meanwhile."""
         self._frozen_until_ms = self._world.now_ms
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._world.now_ms < self._frozen_until_ms:
+            return  # frozen again, for longer
+        kept, self._kept = self._kept, []
+        for action in kept:
+            self.run(action)
 
     def crash(self, notice_ms: int) -> None:
         """End without a word; servers notice after `notice_ms`."""

@@ -10,7 +10,8 @@ import pytest
 from rmqcli.engine.offset_store import OffsetTable
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.queue_locks import QueueLocks
-from rmqcli.testing.sim_cluster import Plan
+from rmqcli.testing.sim_cluster import Plan, SimCluster
+from rmqcli.testing.sim_world import World
 from rmqcli.testing.simulate import main, simulate
 
 if TYPE_CHECKING:
@@ -46,6 +47,22 @@ def test_nothing_comes_twice_when_nothing_goes_wrong(is_orderly: bool):
     assert result.produced > 100
     assert (result.duplicates, result.dead, result.faults) == (0, 0, 0)
     assert result.settled_ms_max <= 2_000
+
+
+@MODES
+def test_who_was_asked_to_leave_while_frozen_leaves_once_thawed(is_orderly: bool):
+    """Seed 22, orderly: healed on its last day, it was to leave a minute too late."""
+    world = World("1")
+    cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), world)
+    member = cluster.join()
+    world.run_until(5_000)
+    member.freeze(600_000)
+    member.close()
+    world.run_until(20_000)
+    assert member.is_alive
+    cluster.heal()
+    world.run_until(25_000)
+    assert not member.is_alive
 
 
 @MODES
