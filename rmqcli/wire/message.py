@@ -16,9 +16,9 @@ from rmqcli.wire.batch import split_batch
 from rmqcli.wire.compression import INFLATED_MAX
 from rmqcli.wire.ids import crc32
 from rmqcli.wire.message_layout import (
+    FIXED_V4,
     MAGIC_BLANK,
     MAGIC_V1,
-    PLACE_V4,
     RECORD_BYTES_MIN,
     Layout,
     as_bytes,
@@ -73,7 +73,7 @@ def decode_messages(
     size = len(data)
     found: list[StoredMessage | DecodeFailure] = []
     odd = _OddRecords(data, found, record_type, item_type, verify_crc=verify_crc)
-    append, unpack, new = found.append, PLACE_V4.unpack_from, record_type.__new__
+    append, unpack, new = found.append, FIXED_V4.unpack_from, record_type.__new__
     at = start
     while at < size:
         message = new(record_type)
@@ -81,8 +81,16 @@ def decode_messages(
             (
                 total_bytes,
                 magic,
+                message.body_crc,
+                message.queue_id,
+                message.flag,
                 message.queue_offset,
+                message.commit_log_offset,
                 sys_flag,
+                message.born_timestamp_ms,
+                message.store_timestamp_ms,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
                 body_bytes,
             ) = unpack(data, at)
             body_end = at + 88 + body_bytes

@@ -31,8 +31,6 @@ MAGIC_BLANK: Final = 0xCBD43194  # CommitLog.BLANK_MAGIC_CODE: filler at a file'
 #: Everything up to the body of a record with IPv4 hosts; hosts are skipped. Lengths are
 #: read unsigned, so that a negative one is simply too large.
 FIXED_V4: Final = struct.Struct(">IIiiiqqiq8xq8xiqI")
-#: Of the same: what says where a record is, how long, and of which form.
-PLACE_V4: Final = struct.Struct(">II12xq8xi44xI")
 
 #: Size of a record with nothing in it: IPv4 hosts, V1.
 RECORD_BYTES_MIN: Final = 91

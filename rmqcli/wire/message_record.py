@@ -1,8 +1,7 @@
 """One stored message, read from the bytes it lies in only as far as it is asked for.
 
 A record keeps the whole buffer that it came in (one pull answer, up to a few hundred
-KiB) alive. Where it lies and its offset are read at once; the other numbers when one
-of them is asked for, body and properties when they are.
+KiB) alive. Numbers are read at once; body, properties and the rest when asked.
 
 Source: `MessageExt` and `MessageDecoder.decode`.
 """
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.ids import host_text
-from rmqcli.wire.message_layout import FIXED_V4
 from rmqcli.wire.message_sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from rmqcli.wire.properties import parse_properties
 
@@ -25,20 +23,6 @@ if TYPE_CHECKING:
 _BODY_AT: Final = (88, 100, 100, 112)
 _BORN_HOST_AT: Final = 48
 _V2_LAST_MAGIC_BYTE: Final = 0xAB
-
-#: What is read when one of them is first asked for.
-_LATER: Final = frozenset(
-    {
-        "body_crc",
-        "queue_id",
-        "flag",
-        "commit_log_offset",
-        "born_timestamp_ms",
-        "store_timestamp_ms",
-        "reconsume_times",
-        "prepared_transaction_offset",
-    }
-)
 
 _HOSTS_MAX: Final = 4096
 #: Raw host -> text, so that a queue's few hosts are put into text once. Emptied when
@@ -106,28 +90,6 @@ class StoredMessage:
     buffer: bytes
     #: What `properties` returns, once somebody asked for all of them.
     parsed_properties: dict[str, str] | None
-
-    def __getattr__(self, name: str) -> int:
-        # A slot is empty: `decode_messages` leaves most numbers of plain records so.
-        if name not in _LATER:
-            raise AttributeError(f"{type(self).__name__} has no {name}")
-        (
-            _,
-            _,
-            self.body_crc,
-            self.queue_id,
-            self.flag,
-            _,
-            self.commit_log_offset,
-            _,
-            self.born_timestamp_ms,
-            self.store_timestamp_ms,
-            self.reconsume_times,
-            self.prepared_transaction_offset,
-            _,
-        ) = FIXED_V4.unpack_from(self.buffer, self.at)
-        number: int = getattr(self, name)
-        return number
 
     @property
     def raw_body(self) -> bytes:
