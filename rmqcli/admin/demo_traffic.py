@@ -14,7 +14,7 @@ from rmqcli.admin.send import Sender, SendOptions
 from rmqcli.admin.send_ids import UniqueIds
 from rmqcli.admin.send_target import find_target
 from rmqcli.api.client import Client
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from rmqcli.admin.send_message import OutgoingMessage
     from rmqcli.config import ClientConfig
     from rmqcli.engine.message import Message
+    from rmqcli.model import MessageQueue
 
+#: Of the topic, on one broker.
+QUEUES: Final = 4
 #: Messages that are there before the tour begins, and rates while it goes on.
 PAST_ORDERS: Final = 2_000
 _SENT_PER_S: Final = 40
@@ -34,6 +37,9 @@ _CONSUMED_PER_S: Final = 20
 _TURN_MS: Final = 100
 #: Often, so that who watches sees it move; RocketMQ's is 5 s.
 _PERSIST_MS: Final = 500
+#: Small, so that the one thread soon gets to every queue.
+_PULL_BATCH: Final = 4
+_UNDER_WAY_MS: Final = 5_000
 
 
 class Traffic:
@@ -53,19 +59,28 @@ class Traffic:
             config=ConsumerConfig(
                 consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
                 consume_threads=1,
+                pull_batch_size=_PULL_BATCH,
                 instance_name=f"{GROUP}-1",  # short: lag shows it in each line
                 persist_consumer_offset_interval_ms=_PERSIST_MS,
             ),
         )
         self.error: RmqError | None = None
+        self._consumed: set[MessageQueue] = set()
 
     def start(self) -> None:
-        """Begin; returns when the past orders are stored. Raises what went wrong."""
+        """Begin; returns when the past orders are stored and each queue has a commit.
+
+        Raises what went wrong.
+        """
         self._producer.start()
         self._ready.wait()
         if self.error is not None:
             raise self.error
         self._consumer.start()
+        deadline = Deadline(SYSTEM_CLOCK, _UNDER_WAY_MS)
+        while not deadline.is_over() and len(self._consumed) < QUEUES:
+            SYSTEM_CLOCK.wait_ms(self._over, _TURN_MS)
+        SYSTEM_CLOCK.wait_ms(self._over, 2 * _PERSIST_MS)
 
     def stop(self) -> None:
         """End both. Idempotent."""
@@ -106,7 +121,8 @@ class Traffic:
                 yield next(events)
             yield None
 
-    def _take(self, _message: Message) -> None:
+    def _take(self, message: Message) -> None:
         """What the consumer does: take its time."""
+        self._consumed.add(message.message_queue)
         if SYSTEM_CLOCK.wait_ms(self._over, 1_000 // _CONSUMED_PER_S):
             raise LeaveRest

@@ -38,7 +38,7 @@ def demo(
     Example: rmq demo --keep
     """
     from rmqcli.admin.demo_orders import TOPIC
-    from rmqcli.admin.demo_traffic import Traffic
+    from rmqcli.admin.demo_traffic import QUEUES, Traffic
     from rmqcli.broker.cluster import EmbeddedCluster
     from rmqcli.cli.demo_tour import READING, Tour
     from rmqcli.config import ClientConfig
@@ -46,7 +46,7 @@ def demo(
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
         store = Path(folder, "store")
         with EmbeddedCluster(store=store) as cluster:
-            cluster.create_topic(TOPIC, queues=4)
+            cluster.create_topic(TOPIC, queues=QUEUES)
             tour = Tour(
                 namesrv=cluster.namesrv,
                 state_home=folder,
