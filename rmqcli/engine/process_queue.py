@@ -59,6 +59,9 @@ class ProcessQueue(Generic[M]):
         self.queue_offset_max = 0
         self.try_unlock_times = 0
         self.last_pull_ms = now_ms
+        #: whether a pull is under way, and which offset the last one committed
+        self.is_pulling = False
+        self.carried: int | None = None
         self.last_consume_ms = now_ms
         self.last_lock_ms = now_ms
 

@@ -50,12 +50,36 @@ BROKER_BUSY_DELAY_MS: Final = 20  # PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTR
 SUSPEND_MS: Final = 15_000  # BROKER_SUSPEND_MAX_TIME_MILLIS
 TIMEOUT_MS: Final = 30_000  # CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND
 OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
+#: So old a pull was read by its broker, and what it carried is committed.
+CARRIED_MS: Final = 200
 _BROKER_FLOW_CONTROL: Final = 215
 _MIB: Final = 1024 * 1024
 #: Answers without news that come sooner than that, so many in a row, slow us down.
 _HASTE_MS: Final = 10
 _HASTY_MAX: Final = 8
 _HASTY_DELAY_MS_MAX: Final = 1_000
+
+
+def has_carried_less(
+    member: Member, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
+) -> bool:
+    """Whether the last pull committed less than is consumed by now."""
+    carried = process_queue.carried
+    return carried is not None and carried != member.offsets.table.get(queue)
+
+
+def may_undo(
+    member: Member, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
+) -> bool:
+    """Whether a pull that was just sent may undo a commit that is sent now.
+
+    A broker may read it later: its threads race.
+    """
+    return (
+        process_queue.is_pulling
+        and has_carried_less(member, queue, process_queue)
+        and member.now_ms() - process_queue.last_pull_ms < CARRIED_MS
+    )
 
 
 class PullRequest:
@@ -180,12 +204,15 @@ class PullMessageService:
         committed = None if member.is_broadcasting else member.offsets.table.get(queue)
         posted = config.post_subscription_when_pull
         request.asked_ms = member.now_ms()
+        commit_offset = committed or None  # T32: 0 is committed by the timer only
+        request.process_queue.is_pulling = True
+        request.process_queue.carried = commit_offset
         ask = PullAsk(
             group=member.group,
             queue=queue,
             queue_offset=request.next_offset,
             max_msg_nums=config.pull_batch_size,
-            commit_offset=committed or None,  # T32: 0 is committed by the timer only
+            commit_offset=commit_offset,
             suspend_ms=SUSPEND_MS,
             timeout_ms=TIMEOUT_MS,
             sub_version=subscription.sub_version,
@@ -198,6 +225,7 @@ class PullMessageService:
             self._failed(request, error)
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
+        request.process_queue.is_pulling = False
         if request.process_queue.dropped or request.process_queue.released:
             return
         if not self._member.is_running:

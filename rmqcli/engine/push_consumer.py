@@ -9,7 +9,9 @@ Decisions, where this is not what Java does:
   once (a Java member waits for its next rebalance).
 - Queues that come or go are noticed with the route, not 20 s after it.
 - Close waits for what was begun, commits with an answer, and only then says goodbye;
-  nothing that a listener was not shown is waited for.
+  nothing that a listener was not shown is waited for. A pull that is under way carries
+  an older commit, which a broker may read after the last one (seen with 5.5.0: in 24 of
+  60 runs on a busy machine): it is waited for, and the commit is read back.
 - Each thing that is done again and again survives its own failure (T9).
 
 Source: DefaultMQPushConsumerImpl, MQClientInstance.
@@ -22,7 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume_orderly import ConsumeMessageOrderlyService
-from rmqcli.engine.pull_message import PullMessageService
+from rmqcli.engine.pull_message import (
+    PullMessageService,
+    has_carried_less,
+    may_undo,
+)
 from rmqcli.engine.queue_locks import (
     FIRST_RENEWAL_MS,
     RENEW_INTERVAL_MS,
@@ -282,8 +288,7 @@ class PushConsumer:
                 " be consumed again",
                 timeout_ms,
             )
-        queues = [q for q, each in member.process_queues.items() if not each.dropped]
-        yield lambda done: member.offsets.persist_last(queues, done)
+        yield from self._commit_last()
         if member.needs_lock:
             yield from self.locks.unlock_all()
         try:
@@ -295,6 +300,30 @@ class PushConsumer:
         for process_queue in member.process_queues.values():
             process_queue.dropped = True
         member.process_queues.clear()
+
+    def _commit_last(self) -> Task[None]:
+        """Commit, and see to it that no pull of before undoes that."""
+        member = self.member
+        live = {
+            q: each for q, each in member.process_queues.items() if not each.dropped
+        }
+        raced = [q for q, each in live.items() if has_carried_less(member, q, each)]
+        while any(may_undo(member, *each) for each in live.items()):
+            yield self._pause(_DRAIN_CHECK_MS)
+        yield lambda done: member.offsets.persist_last(live, done)
+        stored = yield from together([asking(self._read(queue)) for queue in raced])
+        undone = [
+            queue
+            for queue, offset in zip(raced, stored, strict=True)
+            if isinstance(offset, int)
+            and offset < (member.offsets.table.get(queue) or 0)
+        ]
+        if undone:
+            logger.info("commits of %s were undone by older ones, again", undone)
+            yield lambda done: member.offsets.persist_last(undone, done)
+
+    def _read(self, queue: MessageQueue) -> Ask:
+        return lambda done: self.member.offsets.read(queue, done)
 
 
 def _ignored(outcome: object) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_from_where import compute_pull_from_where
-from rmqcli.engine.pull_message import PullRequest
+from rmqcli.engine.pull_message import PullRequest, may_undo
 from rmqcli.engine.tasks import together
 from rmqcli.errors import RmqError
 
@@ -169,17 +169,20 @@ class Rebalance:
         member = self._member
         if member.is_broadcasting:
             return
-        lost = [
-            each
+        lost = {
+            queue: each
             for queue, each in member.process_queues.items()
             if queue.topic == topic and queue not in assigned and not each.dropped
-        ]
-        for process_queue in lost:
+        }
+        for process_queue in lost.values():
             process_queue.released = True
             self._service.release(process_queue)
         until_ms = member.now_ms()
         until_ms += HANDOVER_LOCKED_MS if member.needs_lock else HANDOVER_MS
-        while member.now_ms() < until_ms and any(map(self._service.is_working, lost)):
+        while member.now_ms() < until_ms and any(
+            self._service.is_working(each) or may_undo(member, queue, each)
+            for queue, each in lost.items()
+        ):
             yield self._pause(_LOOK_MS)
 
     def _pause(self, delay_ms: int) -> Ask:

@@ -8,8 +8,10 @@ import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.engine.message import Message, Origin
+from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.engine.running_info import consume_directly, consumer_status
 from rmqcli.wire.message import decode_messages
+from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
     BROADCASTING,
     ME,
@@ -204,6 +206,61 @@ def test_a_close_does_not_wait_for_what_was_not_begun():
     assert world.committed() is None
     world.work()
     assert not world.seen
+
+
+def closing_with_a_pull_that_commits_2():
+    """Consumed to 4; the pull that waits was sent when that was 2."""
+    world = started()
+    world.found([0, 1])
+    world.found([2, 3])
+    (waiting,) = world.pulls()
+    assert waiting.args["ask"].commit_offset == 2
+    assert world.offset() == 4
+    return world, waiting
+
+
+def test_a_close_lets_no_pull_undo_its_commit():
+    """A broker's threads race (5.5.0, --count): it may read the pull last of all."""
+    world, _ = closing_with_a_pull_that_commits_2()
+    world.close()
+    world.run(CARRIED_MS - 10)
+    world.network.committed[queue_of()] = 2
+    assert world.closed == []
+    world.run(20)
+    assert world.closed == [None]
+    assert world.committed() == 4
+
+
+def test_a_close_does_not_wait_once_the_pull_is_answered():
+    world, waiting = closing_with_a_pull_that_commits_2()
+    world.close()
+    world.answer(PullStatus.NO_NEW_MSG, 4, call=waiting)
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 4
+
+
+def test_a_close_commits_again_what_was_undone():
+    world, _ = closing_with_a_pull_that_commits_2()
+    world.network.hold.add("update_offset")
+    world.close()
+    world.run(CARRIED_MS)
+    world.network.committed[queue_of()] = 2
+    world.network.of("update_offset")[-1].answer(None)
+    world.network.of("update_offset")[-1].answer(None)
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 4
+
+
+def test_a_close_reads_nothing_back_where_no_pull_carried_less():
+    world, waiting = closing_with_a_pull_that_commits_2()
+    world.answer(PullStatus.NO_NEW_MSG, 4, call=waiting)
+    world.network.calls.clear()
+    world.close()
+    world.run(10)
+    assert world.closed == [None]
+    assert world.network.names() == ["update_offset", "unregister"]
 
 
 def test_a_close_waits_no_longer_than_it_may():
