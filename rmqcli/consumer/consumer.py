@@ -21,6 +21,7 @@ Source: DefaultMQPushConsumer in apache/rocketmq.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -31,9 +32,10 @@ from typing import TYPE_CHECKING, Any, Self
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
+from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.consumer.threads import ConsumeThreads, EngineThread
+from rmqcli.consumer.threads import ConsumeThreads
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.engine.identity import make_client_id
@@ -196,7 +198,6 @@ class Consumer:
         )
         client.remoting.set_request_handler(requests.handle)
         self._threads.start(engine)
-        self._driver.start(engine)
 
     def _offset_store(
         self, network: RemotingNetwork, *, is_broadcasting: bool
@@ -214,8 +215,13 @@ class Consumer:
 
         `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
         listeners. One that does not end keeps its message uncommitted: another member
-        will get it.
+        will get it. Called by a listener it returns at once, and the consumer is closed
+        when that has ended; see `wait`.
         """
+        if self._threads is not None and self._threads.is_current():
+            closing = functools.partial(self.close, timeout_ms=timeout_ms)
+            threading.Thread(target=closing, name="rmq-close").start()
+            return
         with self._close_lock:
             if self._closed.is_set():
                 return
@@ -315,6 +321,7 @@ class Consumer:
                 answered.set()
 
         driver.post(ask)
+        driver.give_way()
         while not answered.wait(0.1):
             if self._closed.is_set():
                 return question()

@@ -1,15 +1,11 @@
-"""The threads of a consumer: one that drives the engine, and those that run listeners.
+"""The threads that run listeners.
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
-| rmq-engine | EngineThread.start() | the sockets, a wake-up | stop() |
-| rmq-consume-N | ConsumeThreads.start() | requests, the listener | stop() |
+| rmq-engine | EngineThread.start() | sockets, a wake-up, a look | stop() |
+| rmq-consume-N | ConsumeThreads.start() | requests, listener, sockets | stop() |
 
-Decision: the engine's thread does the I/O itself. Answers are decoded and decided on in
-one go; a thread of its own for the sockets would hand every answer over to the engine,
-and in CPython the two could not run at once anyway. No listener ever runs in it.
-
-The engine's loop survives whatever is raised in it. A listener that does not return
+Which of them drives the engine: see `engine_thread`. A listener that does not return
 cannot be stopped in Python: its thread is a daemon, left behind and told of.
 """
 
@@ -17,87 +13,28 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from rmqcli.consumer.engine_thread import Loan
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
-from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
+from rmqcli.engine.consume_request import ConcurrentRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.api.client import Client
     from rmqcli.clock import Clock
-    from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
+    from rmqcli.consumer.engine_thread import EngineThread, Request
+    from rmqcli.engine.consume_request import (
+        ConcurrentOutcome,
+        OrderlyOutcome,
+        OrderlyRequest,
+    )
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.push_consumer import PushConsumer
 
 logger = logging.getLogger(__name__)
-
-_POLL_MS_MAX: Final = 1_000
-_JOIN_MS: Final = 1_000
-
-
-class EngineThread:
-    """Drives a `PushConsumer` and its client. `post`, `leave`: from any thread."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._engine: PushConsumer | None = None
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._thread = threading.Thread(target=self._run, name="rmq-engine")
-        self._stopped = threading.Event()
-        client.remoting.let_wake(self._has_more)
-
-    def start(self, engine: PushConsumer) -> None:
-        """Begin; `stop` must be called."""
-        self._engine = engine
-        self._thread.start()
-
-    def post(self, action: Callable[[], None]) -> None:
-        """Let the engine's thread do it, in the order of the posts."""
-        self._inbox.append(action)
-        self._client.remoting.wake()
-
-    def leave(self, action: Callable[[], None]) -> None:
-        """As `post`, for what may wait until there is something else to do, or 1 s."""
-        self._inbox.append(action)
-
-    def stop(self) -> None:
-        """End the thread, from another one. Idempotent."""
-        self._stopped.set()
-        self._client.remoting.wake()
-        if self._thread.is_alive():
-            self._thread.join(_JOIN_MS / 1000)
-            if self._thread.is_alive():
-                logger.error("thread %s did not stop", self._thread.name)
-
-    def is_current(self) -> bool:
-        """Whether this is called in the engine's thread."""
-        return threading.current_thread() is self._thread
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._turn()
-            except Exception:
-                logger.exception("the engine's thread goes on")
-                self._stopped.wait(0.01)  # should it fail again at once
-
-    def _turn(self) -> None:
-        engine, inbox = self._engine, self._inbox
-        assert engine is not None  # set by start()  # noqa: S101
-        while inbox:
-            inbox.popleft()()
-        now = engine.member.now()
-        engine.run_due(now)
-        due_ms = engine.next_due_ms()
-        wait_ms = _POLL_MS_MAX if due_ms is None else due_ms - now.monotonic_ms
-        self._client.poll(max(0, min(wait_ms, _POLL_MS_MAX)))
-
-    def _has_more(self) -> bool:
-        return bool(self._inbox) or self._stopped.is_set()
 
 
 class ConsumeThreads:
@@ -116,9 +53,8 @@ class ConsumeThreads:
         self._clock = clock
         self._needs_lock = needs_lock
         self._engine_thread = engine_thread
-        self._requests: SimpleQueue[
-            ConcurrentRequest | OrderlyRequest | Callable[[], None] | None
-        ] = SimpleQueue()
+        self._requests: SimpleQueue[Request | Loan | Callable[[], None] | None]
+        self._requests = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"rmq-consume-{n + 1}", daemon=True)
             for n in range(count)
@@ -132,24 +68,30 @@ class ConsumeThreads:
         self.consumed_orderly = engine.consumed_orderly
         for thread in self._threads:
             thread.start()
+        self._engine_thread.start(engine, self._requests.put)
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
-        """For whichever thread is free next."""
-        self._requests.put(request)
+        """See Workers."""
+        self._engine_thread.take(request)
 
     def share(self, request: ConcurrentRequest) -> None:
         """For as many more threads as there are batches left."""
         request.is_shared = True
         batches = -(-request.left // request.batch_size)
         for _ in range(min(batches, len(self._threads)) - 1):
-            self._requests.put(request)
+            self._requests.put(lambda: self._serve(request))
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
-        """For whichever thread is free next."""
-        self._requests.put(request)
+        """See Workers."""
+        self._engine_thread.take(request)
+
+    def is_current(self) -> bool:
+        """Whether this is called by one of the threads."""
+        return threading.current_thread() in self._threads
 
     def call(self, action: Callable[[], None]) -> None:
-        """Run something else where listeners run."""
+        """Run something else where listeners run; from inside the engine."""
+        self._engine_thread.recall()  # else its borrower may be the only thread
         self._requests.put(action)
 
     def stop(self, timeout_ms: int) -> bool:
@@ -176,13 +118,24 @@ class ConsumeThreads:
             if request is None:
                 return
             try:
-                self._serve(request)
+                self._run_one(request)
             except BaseException:
                 logger.exception("a consume thread goes on")
 
-    def _serve(
-        self, request: ConcurrentRequest | OrderlyRequest | Callable[[], None]
-    ) -> None:
+    def _run_one(self, request: Request | Loan | Callable[[], None]) -> None:
+        if isinstance(request, Loan):
+            self._engine_thread.drive(request, self._serve)
+        elif callable(request):
+            request()
+        else:
+            began_ns = time.perf_counter_ns()
+            try:
+                self._serve(request)
+            finally:
+                spent_ns = time.perf_counter_ns() - began_ns
+                self._engine_thread.leave(lambda: self._engine_thread.ended(spent_ns))
+
+    def _serve(self, request: Request) -> None:
         if isinstance(request, ConcurrentRequest):
             consume_concurrently(
                 request,
@@ -191,13 +144,11 @@ class ConsumeThreads:
                 report=self._report,
                 share=self.share,
             )
-        elif isinstance(request, OrderlyRequest):
+        else:
             outcome = consume_orderly(
                 request, self._listener, self._clock, needs_lock=self._needs_lock
             )
             self._engine_thread.post(lambda: self.consumed_orderly(outcome))
-        else:
-            request()
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
         if outcome.failed:
