@@ -7,6 +7,7 @@ never mix. Tests pass `rmqcli.testing.ManualClock` instead.
 from __future__ import annotations
 
 import time
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class SystemClock:
     """The machine's clock."""
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ns() // 1_000_000
 
     def epoch_ms(self) -> int:
         return time.time_ns() // 1_000_000

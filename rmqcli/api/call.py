@@ -24,19 +24,20 @@ T = TypeVar("T")
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One request.
+    """One request; treat as immutable (one is made for every pull).
 
     `parse` gets every answer whose code is in `ok_codes`; any other code is raised as
-    a BrokerError. `what` says in an error what was asked for. `needs_version` is an
-    MQVersion ordinal, 0 for what every broker since 4.6.0 understands.
+    a BrokerError. `what`, as text, says in an error what was asked for.
+    `needs_version` is an MQVersion ordinal, 0 for what every broker since 4.6.0
+    understands.
     """
 
     code: int
     parse: Callable[[RemotingCommand], T]
-    what: str
-    ext_fields: dict[str, str] = field(default_factory=dict, hash=False)
+    what: object
+    ext_fields: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     ok_codes: frozenset[int] = _SUCCESS
     needs_version: int = 0

@@ -21,6 +21,18 @@ FLAG_COMMIT_OFFSET = 0x1  # PullSysFlag.FLAG_COMMIT_OFFSET
 _MSG_BYTES_MAX = "262144"  # DefaultMQPushConsumer.pullBatchSizeInBytes
 
 
+class _PullOf:
+    """What a pull is in an error: put into words only then."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+
+    def __str__(self) -> str:
+        return f"pull of {self._queue}"
+
+
 def pull_for_group(
     group: str,
     queue: MessageQueue,
@@ -62,7 +74,7 @@ def pull_for_group(
     return Call(
         code=int(RequestCode.PULL_MESSAGE),
         parse=parse_pull_answer,
-        what=f"pull of {queue}",
+        what=_PullOf(queue),
         ext_fields=fields,
         ok_codes=PULL_OK_CODES,
     )

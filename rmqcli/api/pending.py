@@ -64,7 +64,8 @@ class Pending(Generic[T]):
             raise
         self._learn(self.address, answer)
         if answer.code not in self.call.ok_codes:
-            raise error_of(answer, what=self.call.what, address=self.address)
+            what = str(self.call.what)
+            raise error_of(answer, what=what, address=self.address)
         try:
             return self.call.parse(answer)
         except RmqError as error:

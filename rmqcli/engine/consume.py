@@ -117,19 +117,31 @@ def consume_orderly(
     process_queue, messages = request.process_queue, request.messages
     succeeded, size = 0, request.batch_size
     is_single = listener.one_message and size == 1
-    started_ms = now_ms = clock.monotonic_ms()
+    call, monotonic_ms = listener.call, clock.monotonic_ms
+    started_ms = now_ms = monotonic_ms()
+    checked_ms: int | None = None
     while succeeded < len(messages) and now_ms - started_ms < REPORT_MS:
         if request.is_cancelled or process_queue.dropped:
             break
-        if needs_lock and (
-            not process_queue.locked or process_queue.is_lock_expired(now_ms)
-        ):
-            break
+        if needs_lock:
+            if not process_queue.locked:
+                break
+            if now_ms != checked_ms and process_queue.is_lock_expired(now_ms):
+                break
+            checked_ms = now_ms
         context: ConsumeOrderlyContext | None = None
         batch: Sequence[Pulled] = ()
         try:
-            if is_single:
-                status = _call_one_orderly(messages[succeeded], listener, now_ms)
+            if is_single and type(messages[succeeded]) is not UndecodableMessage:
+                messages[succeeded].consume_start_ms = now_ms
+                result = call(messages[succeeded])
+                if result is None and not listener.none_is_failure:
+                    succeeded += 1
+                    now_ms = monotonic_ms()
+                    continue  # the usual case, quickly
+                status = _auto_commit(
+                    orderly_status(result, listener), request.message_queue
+                )
             else:
                 batch = messages[succeeded : succeeded + size]
                 context = ConsumeOrderlyContext(request.message_queue)
@@ -138,6 +150,9 @@ def consume_orderly(
             succeeded += _length_of(batch, rest.consumed)
             request.is_cancelled = True
             break
+        except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
+            _failure_of(error, request.message_queue)
+            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         now_ms = clock.monotonic_ms()
         if status is ConsumeOrderlyStatus.SUCCESS and (
             context is None or context.auto_commit
@@ -221,26 +236,6 @@ def _length_of(batch: Sequence[Pulled], readable: int) -> int:
             readable -= 1
             length = index + 1
     return length
-
-
-def _call_one_orderly(
-    message: Pulled, listener: Listener, now_ms: int
-) -> ConsumeOrderlyStatus:
-    """Show one message to a listener that sees no context: the usual case, quickly."""
-    if isinstance(message, UndecodableMessage):
-        context = ConsumeOrderlyContext(message.message_queue)
-        return _call_orderly((message,), listener, context, now_ms)
-    message.consume_start_ms = now_ms
-    try:
-        result = listener.call(message)
-    except LeaveRest:
-        raise
-    except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-        _failure_of(error, message.message_queue)
-        return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-    if result is None and not listener.none_is_failure:
-        return ConsumeOrderlyStatus.SUCCESS
-    return _auto_commit(orderly_status(result, listener), message.message_queue)
 
 
 def _auto_commit(

@@ -263,14 +263,14 @@ class RemotingClient:
         return connection
 
     def _encode(self, command: RemotingCommand, opaque: int) -> bytes:
-        numbered = command.with_opaque(opaque)
         if self._options.credentials is not None:
             from rmqcli.wire.acl import sign  # loads hmac and hashlib
 
-            numbered.ext_fields = sign(
+            command = command.with_opaque(opaque)
+            command.ext_fields = sign(
                 command.ext_fields, command.body, self._options.credentials
             )
-        return encode_command(numbered, self._options.serialize_type)
+        return encode_command(command, self._options.serialize_type, opaque=opaque)
 
     def _turn(self, timeout_ms: int | None) -> None:
         """One turn in the caller's thread; raises what callbacks raised."""

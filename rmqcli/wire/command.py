@@ -16,7 +16,7 @@ from typing import TypeGuard
 from rmqcli.errors import BodyError, HeaderError
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import LANGUAGE_NAMES, LANGUAGE_NUMBERS, LanguageCode
-from rmqcli.wire.frame import Frame, SerializeType, encode_frame
+from rmqcli.wire.frame import Frame, SerializeType, frame_bytes
 from rmqcli.wire.version import CLIENT_VERSION
 
 RESPONSE_FLAG = 1  # RemotingCommand.RPC_TYPE: bit 0
@@ -74,18 +74,22 @@ class RemotingCommand:
 
 
 def encode_command(
-    command: RemotingCommand, serialize_type: SerializeType = SerializeType.JSON
+    command: RemotingCommand,
+    serialize_type: SerializeType = SerializeType.JSON,
+    *,
+    opaque: int | None = None,
 ) -> bytes:
-    """Return `command` as one frame.
+    """Return `command` as one frame, under the number `opaque` if one is given.
 
     Raises HeaderError when the binary header cannot carry it (codes of more than 16
     bits, that is all of POP; keys over 32767 bytes), FrameError when it is too long.
     """
     if serialize_type == SerializeType.JSON:
-        header = _encode_json(command)
+        header = _encode_json(command, command.opaque if opaque is None else opaque)
     else:
-        header = _encode_binary(command)
-    return encode_frame(Frame(serialize_type, header, command.body))
+        numbered = command if opaque is None else command.with_opaque(opaque)
+        header = _encode_binary(numbered)
+    return frame_bytes(serialize_type, header, command.body)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:
@@ -104,7 +108,7 @@ def decode_command(frame: Frame) -> RemotingCommand:
     raise HeaderError(f"serialize type {frame.serialize_type} is neither 0 nor 1")
 
 
-def _encode_json(command: RemotingCommand) -> bytes:
+def _encode_json(command: RemotingCommand, opaque: int) -> bytes:
     fields = ",".join(
         [f"{_quote(k)}:{_quote(v)}" for k, v in command.ext_fields.items()]
     )
@@ -114,7 +118,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
     remark = "" if command.remark is None else f',"remark":{_quote(command.remark)}'
     return (
         f'{{"code":{command.code:d},"extFields":{{{fields}}},"flag":{command.flag:d},'
-        f'"language":"{language or "OTHER"}","opaque":{command.opaque:d}{remark},'
+        f'"language":"{language or "OTHER"}","opaque":{opaque:d}{remark},'
         f'"serializeTypeCurrentRPC":"JSON","version":{command.version:d}}}'
     ).encode("ascii")
 

@@ -64,14 +64,18 @@ def encode_frame(frame: Frame) -> bytes:
     Raises FrameError if the header does not fit in 24 bits or the whole does not fit
     in `FRAME_LENGTH_MAX`.
     """
-    header, body = frame.header, frame.body
+    return frame_bytes(frame.serialize_type, frame.header, frame.body)
+
+
+def frame_bytes(serialize_type: int, header: bytes, body: bytes) -> bytes:
+    """As `encode_frame`, of the parts."""
     length = 4 + len(header) + len(body)
     if len(header) > _HEADER_LENGTH_MAX or length + 4 > FRAME_LENGTH_MAX:
         raise FrameError(
             f"frame of {length + 4} bytes with a header of {len(header)} is over the"
             f" limit of {FRAME_LENGTH_MAX}"
         )
-    mark = frame.serialize_type << 24 | len(header)
+    mark = serialize_type << 24 | len(header)
     return b"".join((_LENGTHS.pack(length, mark), header, body))
 
 
