@@ -382,6 +382,8 @@ def main():
     parser.add_argument("--keep", type=Path, help="folder for all output")
     options = parser.parse_args()
     signals = tuple(options.signals.split(","))
+    if unknown := set(signals) - set(SIGNALS):
+        parser.error(f"--signals {', '.join(sorted(unknown))}: not of {[*SIGNALS]}")
     # Of two, one takes over what the other leaves: no queue moves between others.
     members = 2 if signals == ("term",) and not options.orderly else 3
     plan = Plan(
