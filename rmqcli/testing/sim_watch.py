@@ -125,9 +125,12 @@ class Watch:
         self._pulling.add(key)
 
     def asks(self, queue: MessageQueue) -> None:
-        """It looks where to begin: what it knew of the queue is over."""
-        if queue in self._commits and self._commits[queue][0] is None:
-            del self._commits[queue]
+        """It looks where to begin: what it knew of the queue is over.
+
+        Also of an orderly queue that is there already: its offset is asked for again
+        under the lock, and a late commit of the last owner may have set it back.
+        """
+        self._commits.pop(queue, None)
 
     def pulled(self, queue: MessageQueue, process_queue: object) -> None:
         """Its answer is there."""

@@ -45,3 +45,19 @@ def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms,
         watch.is_orderly = True
         watch.begins(QUEUE, queue_locked_at(locked_ms), batch)
     assert len(checker.violations) == count
+
+
+@pytest.mark.parametrize(("is_asked", "count"), [(True, 0), (False, 1)])
+def test_a_commit_goes_back_only_where_the_offset_was_asked_for_again(is_asked, count):
+    """Found by seeds 366 and 389, orderly: the last owner's commit of 226 came late,
+    and under the lock the queue begins there and not at 230."""
+    world = World("1")
+    checker = Checker(world)
+    watch = Watch(world, checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
+    process_queue = queue_locked_at(0)
+    watch.asks(QUEUE)
+    watch.commits(QUEUE, process_queue, 230)
+    if is_asked:
+        watch.asks(QUEUE)
+    watch.commits(QUEUE, process_queue, 226)
+    assert len(checker.violations) == count
