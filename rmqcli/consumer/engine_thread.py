@@ -186,7 +186,7 @@ class EngineThread:
             try:
                 if self._loan is None:
                     self._turn(_POLL_MS_MAX)
-            except Exception:
+            except BaseException:
                 logger.exception("the engine's thread goes on")
                 self._stopped.wait(0.01)  # should it fail again at once
             loan = self._loan
@@ -236,12 +236,17 @@ class EngineThread:
                 return
             loan.borrower = threading.get_ident()
             loan.busy_ms = self._client.clock.monotonic_ms()
-        while self._consume(loan, serve):
-            try:
-                self._turn(IDLE_MS)
-            except Exception:
-                logger.exception("the engine goes on")
-                self._stopped.wait(0.01)
+        try:
+            while self._consume(loan, serve) and not self._is_over(loan):
+                try:
+                    self._turn(IDLE_MS)
+                except BaseException:
+                    logger.exception("the engine goes on")
+                    self._stopped.wait(0.01)
+        finally:
+            with self._lock:
+                if self._loan is loan:
+                    self._end(loan)
 
     def _consume(self, loan: Loan, serve: Callable[[Request], None]) -> bool:
         """Run the requests there are; whether to go on driving."""
@@ -263,23 +268,21 @@ class EngineThread:
                     return False
                 loan.mean_ns += (spent_ns - loan.mean_ns) // _MEAN_OF
                 if loan.mean_ns > QUICK_MS * _NS_PER_MS:
-                    self._end(loan)
                     return False
                 loan.is_listening = False
             loan.busy_ms = self._client.clock.monotonic_ms()
-        return not self._is_over(loan)
+        return True
 
     def _is_over(self, loan: Loan) -> bool:
+        """Whether there is a reason to give the work back."""
         assert self._engine is not None  # set by start()  # noqa: S101
         idle_ms = self._client.clock.monotonic_ms() - loan.busy_ms
-        if idle_ms >= IDLE_MS or loan.is_recalled:
-            is_over = True
-        else:
-            is_over = self._engine.is_closing or self._stopped.is_set()
-        if is_over:
-            with self._lock:
-                self._end(loan)
-        return is_over
+        return (
+            idle_ms >= IDLE_MS
+            or loan.is_recalled
+            or self._engine.is_closing
+            or self._stopped.is_set()
+        )
 
     def _turn(self, wait_ms_max: int) -> None:
         engine, inbox = self._engine, self._inbox

@@ -171,11 +171,12 @@ def test_a_listener_may_close_its_consumer(rmq_cluster, rmq_topic):
     assert committed(rmq_cluster, "g", rmq_topic) == {2: 1}
 
 
-def test_an_exception_in_the_engine_ends_nobody(rmq_cluster, rmq_topic, caplog):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_an_exception_in_the_engine_ends_nobody(rmq_cluster, rmq_topic, caplog, error):
     seen = Gated()
 
     def fail():
-        raise ZeroDivisionError
+        raise error
 
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
         sent = lend(running, rmq_cluster, rmq_topic, seen)
