@@ -9,9 +9,10 @@ hand a pull's messages to another thread costs as much as to decode them; so the
 lent, with the messages, and given back when nothing comes any more, when requests take
 over QUICK_MS on average, or when the consumer closes. A listener that stays away is
 noticed by the engine's own thread, which looks each LOOK_MS while its work is lent: it
-takes the work back and hands what is left to the other consume threads. So no listener
-holds up the engine for longer than that, and never more of them run than there are
-consume threads. Who was slow has to be quick more often before it is trusted again.
+takes the work back after two looks at most, and hands what is left to the other consume
+threads. So no listener holds up the engine for longer than that, and never more of them
+run than there are consume threads. Who was slow has to be quick more often before it is
+trusted again.
 
 The engine's loop survives whatever is raised in it.
 """

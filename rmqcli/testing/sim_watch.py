@@ -59,6 +59,8 @@ class Watch:
         self._working = working
         self._locks_lost_ms = locks_lost_ms
         self._pulling: set[tuple[MessageQueue, int]] = set()
+        #: which ProcessQueue of a queue was pulled last
+        self._pulled: dict[MessageQueue, object] = {}
         #: the last commit of a queue: of which ProcessQueue, None after its drop
         self._commits: dict[MessageQueue, tuple[ProcessQueue[Pulled] | None, int]] = {}
 
@@ -123,14 +125,18 @@ class Watch:
         if key in self._pulling:
             self.checker.violation(f"{self.name} has two pulls of {queue}")
         self._pulling.add(key)
+        self._pulled[queue] = process_queue
 
     def asks(self, queue: MessageQueue) -> None:
         """It looks where to begin: what it knew of the queue is over.
 
-        Also of an orderly queue that is there already: its offset is asked for again
-        under the lock, and a late commit of the last owner may have set it back.
+        Also of an orderly queue that is there and was not pulled: its offset is asked
+        for again under the lock, and a late commit of the last owner may have set it
+        back.
         """
-        self._commits.pop(queue, None)
+        life, _ = self._commits.get(queue, (None, -1))
+        if life is None or (self.is_orderly and self._pulled.get(queue) is not life):
+            self._commits.pop(queue, None)
 
     def pulled(self, queue: MessageQueue, process_queue: object) -> None:
         """Its answer is there."""

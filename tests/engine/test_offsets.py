@@ -122,6 +122,23 @@ def test_a_member_only_moves_forward_where_order_does_not_matter():
     assert world.offset() == 2
 
 
+def test_who_loses_a_queue_commits_once_its_pull_cannot_undo_that():
+    """The pull under way commits 2, and a broker may read it after a commit of 4."""
+    world = started(queues=2)
+    world.found([0, 1], call=world.pull(1))
+    world.found([2, 3], call=world.pull(1))
+    waiting = world.pull(1)
+    assert waiting.args["ask"].commit_offset == 2
+    world.network.members = [ME, OTHER]
+    world.engine.rebalances.members_changed()
+    world.run(100)
+    assert queue_of(1) in world.member.process_queues
+    world.answer(NO_NEW, 4, call=waiting)
+    world.run(10)
+    assert queue_of(1) not in world.member.process_queues
+    assert world.committed(1) == 4
+
+
 # Broadcasting
 
 

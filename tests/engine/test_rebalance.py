@@ -6,7 +6,6 @@ import pytest
 
 from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS, HANDOVER_MS, TAKE_OVER_MS
 from rmqcli.engine.running_info import running_info
-from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
     BROADCASTING,
     ME,
@@ -488,20 +487,3 @@ def test_news_of_members_wait_for_a_tenth_of_a_second_only():
         world.engine.rebalances.members_changed()
         world.run(10)
     assert world.engine.rebalances.runs == 11
-
-
-def test_who_loses_a_queue_commits_once_its_pull_cannot_undo_that():
-    """The pull under way commits 2, and a broker may read it after a commit of 4."""
-    world = started(queues=2)
-    world.found([0, 1], call=world.pull(1))
-    world.found([2, 3], call=world.pull(1))
-    waiting = world.pull(1)
-    assert waiting.args["ask"].commit_offset == 2
-    world.network.members = [ME, OTHER]
-    world.engine.rebalances.members_changed()
-    world.run(100)
-    assert numbers_of(world) == [0, 1]
-    world.answer(PullStatus.NO_NEW_MSG, 4, call=waiting)
-    world.run(10)
-    assert numbers_of(world) == [0]
-    assert world.committed(1) == 4

@@ -47,16 +47,30 @@ def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms,
     assert len(checker.violations) == count
 
 
-@pytest.mark.parametrize(("is_asked", "count"), [(True, 0), (False, 1)])
-def test_a_commit_goes_back_only_where_the_offset_was_asked_for_again(is_asked, count):
+@pytest.mark.parametrize(
+    ("is_orderly", "is_asked", "is_pulled", "count"),
+    [
+        (True, True, False, 0),
+        (True, False, False, 1),
+        (True, True, True, 1),
+        (False, True, False, 1),
+    ],
+    ids=["asked under the lock", "not asked", "asked after a pull", "no lock"],
+)
+def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_again(
+    is_orderly, is_asked, is_pulled, count
+):
     """Found by seeds 366 and 389, orderly: the last owner's commit of 226 came late,
     and under the lock the queue begins there and not at 230."""
     world = World("1")
     checker = Checker(world)
     watch = Watch(world, checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
+    watch.is_orderly = is_orderly
     process_queue = queue_locked_at(0)
     watch.asks(QUEUE)
     watch.commits(QUEUE, process_queue, 230)
+    if is_pulled:
+        watch.pulls(QUEUE, process_queue)
     if is_asked:
         watch.asks(QUEUE)
     watch.commits(QUEUE, process_queue, 226)
