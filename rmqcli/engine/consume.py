@@ -80,21 +80,22 @@ def consume_concurrently(
             taken.consume_start_ms = before_ms  # type: ignore[union-attr]
             try:
                 result = call(taken)
-            except LeaveRest:
+                done.append(taken)  # type: ignore[arg-type]
+            except LeaveRest as rest:
                 request.is_cancelled = True
-                break
+                result = None
+                if rest.consumed:
+                    done.append(taken)  # type: ignore[arg-type]
             except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
                 result = _failure_of(error, taken.message_queue)  # type: ignore[union-attr]
-            done.append(taken)  # type: ignore[arg-type]
+                done.append(taken)  # type: ignore[arg-type]
             if result is not None and not is_success(result, listener):
                 failed.append(Failed(taken, 0))  # type: ignore[arg-type]
         else:
             batch: Sequence[Pulled] = [taken] if is_single else taken  # type: ignore[list-item,assignment]
-            called = _call_batch(batch, listener, request.message_queue, before_ms)
+            called = call_batch(request, batch, listener, before_ms)
             done += called[0]
             failed += called[1]
-            if len(called[0]) < len(batch):
-                request.is_cancelled = True
         ended_ms = now_ms()
         if ended_ms - before_ms >= SHARE_MS and not request.is_shared:
             share(request)
@@ -145,9 +146,10 @@ def consume_orderly(
             else:
                 batch = messages[succeeded : succeeded + size]
                 context = ConsumeOrderlyContext(request.message_queue)
-                status = _call_orderly(batch, listener, context, now_ms)
+                status = call_orderly(batch, listener, context, now_ms)
         except LeaveRest as rest:
-            succeeded += _length_of(batch, rest.consumed)
+            shown = batch or messages[succeeded : succeeded + 1]
+            succeeded += _length_of(shown, rest.consumed)
             request.is_cancelled = True
             break
         except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
@@ -191,13 +193,17 @@ def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> objec
     return listener.call(batch, context)
 
 
-def _call_batch(
-    batch: Sequence[Pulled], listener: Listener, queue: MessageQueue, now_ms: int
+def call_batch(
+    request: ConcurrentRequest,
+    batch: Sequence[Pulled],
+    listener: Listener,
+    now_ms: int,
 ) -> tuple[list[Pulled], list[Failed]]:
     """Show a batch to the listener; what of it is done, and which of that failed.
 
-    Less than the batch is done when the listener leaves the rest.
+    Cancels the request when the listener leaves the rest.
     """
+    queue = request.message_queue
     done: list[Pulled] = []
     failed: list[Failed] = []
     try:
@@ -207,6 +213,7 @@ def _call_batch(
                     failed.append(Failed(each, 0))
                 done.append(each)
     except LeaveRest:
+        request.is_cancelled = True
         return done, failed
     readable = [each for each in batch if not isinstance(each, UndecodableMessage)]
     if not readable:
@@ -217,6 +224,7 @@ def _call_batch(
     try:
         result = _call(listener, list(readable), context)
     except LeaveRest as rest:
+        request.is_cancelled = True
         return done + readable[: rest.consumed], failed
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
         result = _failure_of(error, queue)
@@ -248,12 +256,13 @@ def _auto_commit(
     return status
 
 
-def _call_orderly(
+def call_orderly(
     batch: Sequence[Pulled],
     listener: Listener,
     context: ConsumeOrderlyContext,
     now_ms: int,
 ) -> ConsumeOrderlyStatus:
+    """Show a batch to the listener; its status. Raises LeaveRest as the listener."""
     queue = context.message_queue
     for each in batch:
         if isinstance(each, UndecodableMessage) and not _surfaced(each, listener):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmqcli.engine.consume import (
     REPORT_MS,
     SHARE_MS,
-    _call_batch,
-    _call_orderly,
+    call_batch,
+    call_orderly,
 )
 from rmqcli.engine.consume_request import (
     ConcurrentOutcome,
@@ -171,7 +171,7 @@ class SimWorkers:
             watch.begins(queue, request.process_queue, batch)
             yield call.duration_ms
             self._outcome = call.outcome
-            called = _call_batch(batch, self.listener, queue, before_ms)
+            called = call_batch(request, batch, self.listener, before_ms)
             watch.ends(queue, request.process_queue, called[0], called[1])
             done += called[0]
             failed += called[1]
@@ -207,7 +207,7 @@ class SimWorkers:
             yield call.duration_ms
             self._outcome = call.outcome
             context = ConsumeOrderlyContext(queue)
-            status = _call_orderly(batch, self.listener, context, before_ms)
+            status = call_orderly(batch, self.listener, context, before_ms)
             is_success = status is ConsumeOrderlyStatus.SUCCESS
             failed = [] if is_success else [Failed(each, 0) for each in batch]
             watch.ends(queue, process_queue, batch, failed)

@@ -1,0 +1,211 @@
+"""One message at a time: the quick way and the way of batches do the same.
+
+A listener of one message without a context is called by short code of its own, for its
+calls are most of what a consumer does. Here the same listener is called both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rmqcli.engine.consume import (
+    REPORT_MS,
+    SHARE_MS,
+    consume_concurrently,
+    consume_orderly,
+)
+from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
+from rmqcli.engine.listener import (
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    LeaveRest,
+    Listener,
+)
+from rmqcli.engine.message import Origin, decode_pulled
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.testing import ManualClock
+from rmqcli.wire.subscription import parse_subscription
+from tests.engine.world import START_MS, TOPIC, queue_of, stored
+
+QUEUE = queue_of()
+ALL = parse_subscription(TOPIC, "*", sub_version=START_MS)
+RESULTS = (
+    None,
+    None,
+    None,
+    True,
+    False,
+    "no status",
+    partial(ValueError, "of the listener"),
+    partial(SystemExit, 3),
+    partial(LeaveRest, 0),
+    partial(LeaveRest, 1),
+    *ConsumeConcurrentlyStatus,
+    *ConsumeOrderlyStatus,
+)
+#: What else may happen in a call; the request ends sooner for it.
+EVENTS = ("", "", "", "", "", "cancel", "drop", "unlock")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call does, and how long it takes."""
+
+    result: Any
+    ms: int
+    event: str
+    is_readable: bool
+
+
+steps = st.lists(
+    st.builds(
+        Step,
+        result=st.sampled_from(RESULTS),
+        ms=st.sampled_from([0, 0, 0, 1, SHARE_MS, REPORT_MS]),
+        event=st.sampled_from(EVENTS),
+        is_readable=st.sampled_from([True, True, True, False]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@dataclass
+class Script:
+    """A listener that does as `steps` say, and what was seen of it."""
+
+    steps: list[Step]
+    clock: ManualClock = field(default_factory=lambda: ManualClock(START_MS))
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    shared: int = 0
+    request: Any = None
+
+    def act(self, message):
+        self.calls.append((message.queue_offset, message.consume_start_ms))
+        return self.step(message)
+
+    def step(self, message):
+        step = self.steps[message.queue_offset]
+        self.clock.advance(step.ms)
+        process_queue = self.request.process_queue
+        if step.event == "cancel":
+            self.request.is_cancelled = True
+        elif step.event == "drop":
+            process_queue.dropped = True
+        elif step.event == "unlock":
+            process_queue.locked = False
+        if isinstance(step.result, partial):
+            raise step.result()
+        return step.result
+
+    def unreadable(self, message):
+        self.calls.append((message.queue_offset, -1))
+        self.step(message)
+
+    def listener(self, *, is_quick, **settings):
+        return Listener(
+            call=self.act if is_quick else lambda messages, _: self.act(messages[0]),
+            one_message=is_quick,
+            on_undecodable=self.unreadable,
+            **settings,
+        )
+
+    def make(self, request_type):
+        origin = Origin(QUEUE, 0, len(self.steps))
+        messages = []
+        for offset, step in enumerate(self.steps):
+            raw = bytearray(stored(QUEUE, offset))
+            if not step.is_readable:
+                raw[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+            messages += decode_pulled(
+                bytes(raw), origin, start_offset=offset, subscription=ALL
+            )
+        assert offsets_of(messages) == list(range(len(self.steps)))
+        process_queue: ProcessQueue[Any] = ProcessQueue(self.clock.monotonic_ms())
+        process_queue.put_message(messages)
+        self.request = request_type(QUEUE, process_queue, messages, 1)
+        return self.request
+
+
+def offsets_of(messages):
+    return [each.queue_offset for each in messages]
+
+
+def concurrently(steps, *, is_quick, none_is_failure):
+    script = Script(steps)
+    outcomes: list[Any] = []
+
+    def share(request):
+        request.is_shared = True
+        script.shared += 1
+
+    consume_concurrently(
+        script.make(ConcurrentRequest),
+        script.listener(is_quick=is_quick, none_is_failure=none_is_failure),
+        script.clock,
+        report=outcomes.append,
+        share=share,
+    )
+    told = [
+        (
+            offsets_of(each.done),
+            [
+                (failed.message.queue_offset, failed.delay_level)
+                for failed in each.failed
+            ],
+            each.spent_ms,
+            each.is_end,
+        )
+        for each in outcomes
+    ]
+    return told, script.calls, script.shared, script.request.is_cancelled
+
+
+def in_order(steps, *, is_quick, none_is_failure, needs_lock):
+    script = Script(steps)
+    outcome = consume_orderly(
+        script.make(OrderlyRequest),
+        script.listener(
+            is_quick=is_quick, none_is_failure=none_is_failure, is_orderly=True
+        ),
+        script.clock,
+        needs_lock=needs_lock,
+    )
+    told = (
+        outcome.succeeded,
+        offsets_of(outcome.batch),
+        outcome.status,
+        outcome.auto_commit,
+        outcome.suspend_ms,
+        outcome.spent_ms,
+    )
+    return told, script.calls, script.request.is_cancelled
+
+
+@given(steps, st.booleans())
+@example([Step(partial(LeaveRest, 1), 0, "", is_readable=True)], False)
+def test_concurrent_messages_one_by_one(steps, none_is_failure):
+    quick, other = (
+        concurrently(steps, is_quick=is_quick, none_is_failure=none_is_failure)
+        for is_quick in (True, False)
+    )
+    assert quick == other
+
+
+@given(steps, st.booleans(), st.booleans())
+def test_orderly_messages_one_by_one(steps, none_is_failure, needs_lock):
+    quick, other = (
+        in_order(
+            steps,
+            is_quick=is_quick,
+            none_is_failure=none_is_failure,
+            needs_lock=needs_lock,
+        )
+        for is_quick in (True, False)
+    )
+    assert quick == other
