@@ -9,19 +9,50 @@ typed method per request code; `admin` answers an operator's questions; `spark` 
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rmqcli.consumer.consumer import Consumer
+    from rmqcli.consumer.consumer import Consumer, sql
+    from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+    from rmqcli.engine.listener import (
+        ConsumeConcurrentlyStatus,
+        ConsumeOrderlyStatus,
+    )
+    from rmqcli.engine.message import Message
+    from rmqcli.model import MessageQueue
 
-__all__ = ["Consumer", "__version__"]
+__all__ = [
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyStatus",
+    "Consumer",
+    "ConsumerConfig",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "__version__",
+    "sql",
+]
+
+#: Where the names above live; imported only for those who ask, so that `rmq` is quick.
+_HOMES = {
+    "ConsumeConcurrentlyStatus": "rmqcli.engine.listener",
+    "ConsumeFromWhere": "rmqcli.engine.config",
+    "ConsumeOrderlyStatus": "rmqcli.engine.listener",
+    "Consumer": "rmqcli.consumer.consumer",
+    "ConsumerConfig": "rmqcli.engine.config",
+    "Message": "rmqcli.engine.message",
+    "MessageModel": "rmqcli.engine.config",
+    "MessageQueue": "rmqcli.model",
+    "sql": "rmqcli.consumer.consumer",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "Consumer":
-        from rmqcli.consumer.consumer import Consumer  # only for those who consume
-
-        return Consumer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)

@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "store",
         "broker",
     },
-    "__init__": {"consumer"},  # when it is asked for
+    "__init__": {"consumer", "engine"},  # when they are asked for
     "__main__": {"cli"},
 }
 #: Values among themselves; `config` names what a client is made of.

@@ -112,6 +112,7 @@ class Consumer:
             )
         self._client_config = client or _client_config(namesrv)
         self._engine: PushConsumer | None = None
+        self._requests: PeerRequests | None = None
         self._threads: ConsumeThreads | None = None
         self._driver: EngineThread | None = None
         self._client: Client | None = None
@@ -190,13 +191,13 @@ class Consumer:
             offsets=self._offset_store(network, is_broadcasting=is_broadcasting),
         )
         self._engine = engine = PushConsumer(member)
-        requests = PeerRequests(
+        self._requests = PeerRequests(
             engine,
             namesrv=";".join(namesrv),
             call=self._threads.call,
             answer=client.remoting.send_answer,
         )
-        client.remoting.set_request_handler(requests.handle)
+        client.remoting.set_request_handler(self._requests.handle)
         self._threads.start(engine)
 
     def _offset_store(
@@ -293,17 +294,9 @@ class Consumer:
 
     def running_info(self) -> ConsumerRunningInfo:
         """What brokers get when they ask (307): queues, spans, rates."""
-        from rmqcli.engine.running_info import running_info
-
-        member = self._need_engine().member
-        info: ConsumerRunningInfo = self._ask(
-            lambda: running_info(
-                member,
-                namesrv=";".join(self._client_config.namesrv),
-                version_name="",
-                started_epoch_ms=0,
-            )
-        )
+        self._need_engine()
+        assert self._requests is not None  # noqa: S101  # made with the engine
+        info: ConsumerRunningInfo = self._ask(self._requests.running_info)
         return info
 
     def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked

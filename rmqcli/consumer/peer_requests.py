@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.engine.push_consumer import PushConsumer
+    from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,16 @@ class PeerRequests:
         self._call = call
         self._answer = answer
         self._started_epoch_ms = engine.member.clock.epoch_ms()
+
+    def running_info(self, *, jstack: str | None = None) -> ConsumerRunningInfo:
+        """What 307 is answered with."""
+        return running_info(
+            self._member,
+            namesrv=self._namesrv,
+            version_name=f"V{version_name(CLIENT_VERSION).replace('.', '_')}",
+            started_epoch_ms=self._started_epoch_ms,
+            jstack=jstack,
+        )
 
     def handle(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         """The answer; None when there is none, or later."""
@@ -112,12 +123,8 @@ class PeerRequests:
         )
         if header.consumer_group != self._member.group:
             return _no_consumer(header.consumer_group)
-        info = running_info(
-            self._member,
-            namesrv=self._namesrv,
-            version_name=f"V{version_name(CLIENT_VERSION).replace('.', '_')}",
-            started_epoch_ms=self._started_epoch_ms,
-            jstack=_thread_dump() if header.jstack_enable else None,
+        info = self.running_info(
+            jstack=_thread_dump() if header.jstack_enable else None
         )
         return RemotingCommand(
             ResponseCode.SUCCESS, body=encode_consumer_running_info(info)

@@ -414,3 +414,23 @@ def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
         gate.set()
         seen.wait_for(60)
     assert committed(rmq_cluster, "g", topic) == {0: 60}
+
+
+def test_running_info_is_what_a_broker_is_told(rmq_cluster, rmq_topic):
+    from rmqcli.api.calls_consumer import get_consumer_running_info
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+
+    with (
+        consumer(rmq_cluster, "g", rmq_topic, Seen()) as running,
+        Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client,
+    ):
+        assert running.client_id is not None
+        told = client.invoke(
+            client.master_of(client.route(rmq_topic), "broker-a"),
+            get_consumer_running_info("g", running.client_id),
+        )
+        ours = running.running_info()
+    assert ours.properties == told.properties
+    assert told.properties["PROP_NAMESERVER_ADDR"] == rmq_cluster.namesrv
+    assert int(told.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 1_700_000_000_000
