@@ -180,9 +180,9 @@ def consume(
     Example: rmq consume orders --group billing --exec ./charge.sh --threads 8
 
     A message is consumed once its line is written, or its command ended with 0. The
-    command finds RMQ_TOPIC, RMQ_QUEUE_ID, RMQ_OFFSET, RMQ_KEYS, RMQ_TAGS and
-    RMQ_RECONSUME_TIMES in its environment. Ctrl-C and SIGTERM end what was begun,
-    commit and leave the group; a second one kills the commands.
+    command finds RMQ_TOPIC, RMQ_BROKER_NAME, RMQ_QUEUE_ID, RMQ_OFFSET, RMQ_KEYS,
+    RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT in its environment. Ctrl-C and SIGTERM
+    end what was begun, commit and leave the group; a second one kills the commands.
     """
     _check(
         {

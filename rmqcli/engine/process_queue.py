@@ -275,13 +275,6 @@ class ProcessQueue(Generic[M]):
         message: M = run.messages[run.head]
         return message
 
-    def clear(self) -> None:
-        """Forget all messages; the flags stay."""
-        self._runs.clear()
-        self._taken = {}
-        self.msg_count = self.msg_size_bytes = self.queue_offset_max = 0
-        self._highest = -1
-
     def is_pull_expired(self, now_ms: int) -> bool:
         """Whether its pull was forgotten: not even tried for two minutes."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS

@@ -111,6 +111,25 @@ class Rebalance:
             process_queue.dropped = True
             self._release(queue, process_queue)
 
+    def begin_again(self, queue: MessageQueue, before: ProcessQueue[Pulled]) -> None:
+        """Consume a queue of ours, at rest until now, from where it was frozen at."""
+        member = self._member
+        table = member.offsets.table
+        member.resting.discard(before)
+        offset = table.get(queue)
+        is_ours = member.process_queues.get(queue) is before
+        if not is_ours or offset is None or not member.is_running:
+            return
+        process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
+        process_queue.locked = before.locked
+        process_queue.last_lock_ms = before.last_lock_ms
+        member.process_queues[queue] = process_queue
+        table.remove(queue)
+        table.put(queue, offset)
+        request = PullRequest(queue, process_queue, offset)
+        request.is_locked_before = True
+        self._pull(request)
+
     def _topic(self, topic: str) -> Task[bool]:
         member = self._member
         queues = member.topic_queues.get(topic)

@@ -270,7 +270,7 @@ T21 concurrently_send_back::sending_back_holds_up_no_thread_and_no_other_message
 T22 lifecycle::what_is_done_again_and_again
       lifecycle::one_answer_that_does_not_come_starves_no_heartbeat
 T23 lifecycle::a_close_waits_no_longer_than_it_may
-T24 offsets::a_reset_counts_whatever_is_being_done
+T24 resets::a_reset_counts_whatever_is_being_done
       process_queue::orderly_trace_of_4_6
 T25 local_offsets::java_s_text_is_read_and_written
       wire/fastjson::object_keys_hold_their_object
@@ -332,8 +332,8 @@ A30 lifecycle::a_close_ends_in_order
       lifecycle::a_close_waits_for_what_was_begun_and_commits_it
 A31 lifecycle::a_close_waits_for_what_was_begun_and_commits_it
       lifecycle::a_close_waits_no_longer_than_it_may
-A32 offsets::a_reset_counts_whatever_is_being_done
-      offsets::a_hundred_resets_while_consuming_all_count
+A32 resets::a_reset_counts_whatever_is_being_done
+      resets::a_hundred_resets_while_consuming_all_count
 A36 wire/ids::unique_id_says_who_made_it_and_when
       wire/ids::unique_id_of_last_month
 A39 traps::a_broker_that_knows_of_another_subscription_is_told_of

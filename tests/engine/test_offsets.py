@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rmqcli.engine.offset_store import LocalFileOffsetStore, OffsetTable
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
@@ -195,50 +193,3 @@ def test_broadcasting_stores_what_a_broker_corrects():
     assert world.file.offsets == {queue_of(): 70}
     world.next_pull_after_ms()
     assert world.asked()[-1].queue_offset == 70
-
-
-# Offsets from outside
-
-
-@pytest.mark.parametrize("target", [0, 5, 900])
-@pytest.mark.parametrize("orderly", [False, True])
-def test_a_reset_counts_whatever_is_being_done(target, orderly):
-    """A32, T24, testResetOffset, testResetOffsetByTimeStamp: what is in flight ends
-    without effect, back and forth, and nothing pauses for 10 s."""
-    world = started(orderly=orderly)
-    world.found(range(10))
-    world.holds_work = True
-    world.found(range(10, 20))
-    world.consume()
-    held = world.pulls()
-    world.engine.move({queue_of(): target})
-    world.settle()
-    for call in held:
-        world.found(range(20, 30), call=call)
-    world.work()
-    world.holds_work = False
-    world.run(2_000)
-    assert world.committed() == target
-    assert world.asked()[-1].queue_offset == target
-    world.run(30_000)
-    assert world.committed() == target
-
-
-def test_a_reset_of_another_s_queue_is_left_to_that_one():
-    world = World(queues=2)
-    world.network.members = [ME, OTHER]
-    world.start()
-    world.engine.move({queue_of(1): 50})
-    world.run(10_000)
-    assert world.committed(1) is None
-
-
-def test_a_hundred_resets_while_consuming_all_count():
-    """A32."""
-    world = started()
-    for target in range(100):
-        world.found(range(target, target + 32), call=world.pulls()[-1])
-        world.engine.move({queue_of(): 3 * target})
-        world.run(1_000)
-        assert world.committed() == 3 * target
-        assert world.asked()[-1].queue_offset == 3 * target

@@ -183,16 +183,6 @@ def test_limits_are_exceeded_and_not_reached():
     assert queue.is_lock_expired(31_001)
 
 
-def test_clear_leaves_the_flags():
-    queue = filled(1, 2)
-    queue.take_messages(1, 0)
-    queue.clear()
-    assert (queue.msg_count, queue.msg_size_bytes, queue.max_span()) == (0, 0, 0)
-    assert queue.commit() is None
-    assert queue.locked
-    assert queue.consuming
-
-
 def test_times_are_told_as_epoch():
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.last_pull_ms = 3_000

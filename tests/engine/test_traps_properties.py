@@ -41,9 +41,9 @@ class AnyOrder:
         self.fails: tuple[int, ...] = ()
         #: messages of which a listener said that they are done, or that are taken back
         self.done: set[tuple[Any, int]] = set()
-        #: the lowest offset that a queue was begun at anew, by a correction or a reset
-        self.begun: dict[Any, int] = {}
         self.high: Counter[Any] = Counter()
+        #: where it was begun anew, and that was not seen in what is committed
+        self.back_to: dict[Any, int] = {}
         self.world = World(
             queues=QUEUES,
             orderly=self.is_orderly,
@@ -169,9 +169,9 @@ class AnyOrder:
         return pulls[-1] if pulls else None
 
     def begin_anew(self, queue, offset):
-        """From here on it may be committed at that offset, whatever was before."""
+        """From now on, or a little later, it may be committed there, once."""
         self.done |= {(queue, each) for each in range(offset)}
-        self.high[queue] = 0
+        self.back_to[queue] = offset
 
     def committed_is_done(self):
         """(b), (e), (h)"""
@@ -187,7 +187,8 @@ class AnyOrder:
     def committed_never_moves_back(self):
         """(c)"""
         for queue, offset in self.world.network.committed.items():
-            assert offset >= self.high[queue]
+            if offset < self.high[queue]:
+                assert offset >= self.back_to.pop(queue, self.high[queue])
             self.high[queue] = offset
 
     def counts_are_those_of_what_is_cached(self):

@@ -138,6 +138,26 @@ def test_a_reset_reaches_a_live_member(real_cluster, group):
         wait_until(lambda: is_committed(real_cluster, group, topic))
 
 
+def test_a_busy_queue_goes_where_it_is_sent(real_cluster, group):
+    """A pull under way carries an older commit, and threads of a broker race."""
+    topic = real_cluster.create_topic(queues=1)
+    fill(real_cluster, topic, 30_000, body_bytes=16)
+    offsets = []
+
+    def handle(message):
+        offsets.append(message.queue_offset)
+
+    with consumer(real_cluster, group, topic, handle) as running:
+        wait_until(lambda: len(offsets) > 1_000)
+        (queue,) = (each for each in running.queues() if each.topic == topic)
+        for target in range(20):
+            seen = len(offsets)
+            running.seek(queue, target)
+            wait_until(lambda seen=seen, target=target: target in offsets[seen:])
+            seen = len(offsets)
+            wait_until(lambda seen=seen: len(offsets) > seen + 1_000)
+
+
 @pytest.mark.parametrize(
     ("answer", "result"),
     [

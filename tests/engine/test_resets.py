@@ -1,0 +1,151 @@
+"""Offsets from outside: a broker's reset (220) and `seek`."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.engine.pull_message import CARRIED_MS
+from rmqcli.wire.pull_answer import PullStatus
+from tests.engine.world import ME, OTHER, World, no_answer, queue_of, started
+
+NO_NEW = PullStatus.NO_NEW_MSG
+both = pytest.mark.parametrize("orderly", [False, True])
+
+
+@pytest.mark.parametrize("target", [0, 5, 900])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_reset_counts_whatever_is_being_done(target, orderly):
+    """A32, T24, testResetOffset, testResetOffsetByTimeStamp: what is in flight ends
+    without effect, back and forth, and nothing pauses for 10 s."""
+    world = started(orderly=orderly)
+    world.found(range(10))
+    world.holds_work = True
+    world.found(range(10, 20))
+    world.consume()
+    held = world.pulls()
+    world.engine.move({queue_of(): target})
+    world.settle()
+    for call in held:
+        world.found(range(20, 30), call=call)
+    world.work()
+    world.holds_work = False
+    world.run(2_000)
+    assert world.committed() == target
+    assert world.asked()[-1].queue_offset == target
+    world.run(30_000)
+    assert world.committed() == target
+
+
+def test_a_reset_of_another_s_queue_is_left_to_that_one():
+    world = World(queues=2)
+    world.network.members = [ME, OTHER]
+    world.start()
+    world.engine.move({queue_of(1): 50})
+    world.run(10_000)
+    assert world.committed(1) is None
+
+
+def test_a_hundred_resets_while_consuming_all_count():
+    """A32."""
+    world = started()
+    for target in range(100):
+        world.found(range(target, target + 32), call=world.pulls()[-1])
+        world.engine.move({queue_of(): 3 * target})
+        world.run(1_000)
+        assert world.committed() == 3 * target
+        assert world.asked()[-1].queue_offset == 3 * target
+
+
+def moving_with_a_pull_that_commits_2(target, *, orderly=False, **options):
+    """Consumed to 4; the pull that waits was sent when that was 2."""
+    world = started(orderly=orderly, **options)
+    world.found([0, 1])
+    world.found([2, 3])
+    (waiting,) = world.pulls(queue_of())
+    assert waiting.args["ask"].commit_offset == 2
+    world.engine.move({queue_of(): target})
+    return world, waiting
+
+
+@both
+@pytest.mark.parametrize("target", [0, 900])
+def test_a_reset_is_undone_by_no_pull_that_was_under_way(target, orderly):
+    """A broker's threads race (4.6.0, 8 of 60): it may read the pull last of all."""
+    world, _ = moving_with_a_pull_that_commits_2(target, orderly=orderly)
+    world.run(CARRIED_MS - 10)
+    world.network.committed[queue_of()] = 2
+    asked = len(world.asked())
+    world.run(20)
+    assert world.committed() == target
+    assert [each.queue_offset for each in world.asked()[asked:]] == [target]
+
+
+def test_a_reset_does_not_wait_once_the_pull_is_answered():
+    world, waiting = moving_with_a_pull_that_commits_2(900)
+    world.answer(NO_NEW, 4, call=waiting)
+    world.run(10)
+    assert world.committed() == 900
+    assert world.asked()[-1].queue_offset == 900
+
+
+@pytest.mark.parametrize("target", [0, 900])
+def test_a_reset_commits_again_what_was_undone(target):
+    world, _ = moving_with_a_pull_that_commits_2(target)
+    world.network.hold.add("update_offset")
+    world.run(CARRIED_MS)
+    world.network.committed[queue_of()] = 2
+    world.network.of("update_offset")[-1].answer(None)
+    world.network.of("update_offset")[-1].answer(None)
+    world.run(10)
+    assert world.committed() == target
+    assert world.asked()[-1].queue_offset == target
+
+
+@both
+def test_the_last_of_two_resets_counts(orderly):
+    world, _ = moving_with_a_pull_that_commits_2(900, orderly=orderly)
+    world.run(50)
+    world.engine.move({queue_of(): 700})
+    world.run(CARRIED_MS)
+    assert world.committed() == 700
+    assert world.asked()[-1].queue_offset == 700
+    assert len(world.pulls(queue_of())) == 2  # the one that was under way, and one
+
+
+@both
+def test_a_reset_of_a_queue_that_is_lost_meanwhile_is_stored_for_its_next_owner(
+    orderly,
+):
+    world, waiting = moving_with_a_pull_that_commits_2(900, orderly=orderly)
+    world.network.members = ["10.0.0.0@1", ME]  # who comes first gets the only queue
+    world.engine.rebalances.members_changed()
+    world.run(CARRIED_MS + 100)
+    assert world.committed() == 900
+    assert queue_of() not in world.member.process_queues
+    assert world.pulls(queue_of()) == [waiting]
+    assert not world.member.resting
+
+
+def test_a_close_waits_until_a_reset_is_stored():
+    world, _ = moving_with_a_pull_that_commits_2(900)
+    world.close()
+    world.run(CARRIED_MS - 10)
+    world.network.committed[queue_of()] = 2
+    assert world.closed == []
+    world.run(20)
+    assert world.closed == [None]
+    assert world.committed() == 900
+
+
+def test_a_reset_counts_also_where_it_cannot_be_stored_now():
+    """It is with every commit that follows."""
+    world = started()
+    world.found(range(4))
+    world.network.fail["update_offset"] = no_answer()
+    world.engine.move({queue_of(): 1})
+    world.run(CARRIED_MS)
+    assert world.asked()[-1].queue_offset == 1
+    world.network.fail.clear()
+    world.found([1, 2], call=world.pulls()[-1])
+    world.run(10_000)
+    assert world.committed() == 3
