@@ -77,6 +77,7 @@ class Checker:
         self.consumed: dict[int, int] = {}
         self.dead = 0
         self.trimmed = 0
+        self.skipped = 0
         self.duplicates = 0
         self.failures = 0
         self._sequence = 0
@@ -125,6 +126,13 @@ class Checker:
                 del self.pending[number]
                 self.trimmed += 1
         self._minimum.update(minimums)
+
+    def skipped_to(self, place: Place, offset: int) -> None:
+        """A queue is reset: of what waits before that nobody need hear any more."""
+        for number, sequence in self._records.get(place, ())[:offset]:
+            if number in self.pending and self._last[number] == sequence:
+                del self.pending[number]
+                self.skipped += 1
 
     def oldest(self, broker: str, end: int) -> int:
         """Where in its log a broker's oldest record is that somebody needs."""

@@ -51,6 +51,8 @@ class Plan(NamedTuple):
     queues: int = 16
     brokers: int = 2
     messages_per_s: float = 0.5
+    #: whether somebody resets offsets, which is no fault: then messages may be skipped
+    has_resets: bool = False
 
 
 class SimCluster:
@@ -217,6 +219,14 @@ class SimCluster:
                 minimums[broker.name, topic, queue_id] = bounds[0]
         self.world.note(f"trim {broker.name} below {before}")
         self.checker.trimmed_to(broker.name, store.log_bounds()[0], minimums)
+
+    def reset(self, member: SimMember) -> str:
+        """Let a member move one of its queues, as request 220 and `seek` do."""
+        queue = self.world.rng.choice(member.owned())
+        place = (queue.broker_name, queue.topic, queue.queue_id)
+        target = int(self.world.rng.random() * (self.checker.end_of(place) + 1))
+        member.move(queue, target)
+        return f"reset {queue} to {target}"
 
     # --- healing ---
 

@@ -63,6 +63,8 @@ class Faults:
             self._locks,
             self._listeners,
         ]
+        if cluster.plan.has_resets:
+            self._kinds += [self._reset] * 3
 
     def begin(self) -> None:
         """Let faults come, from now on."""
@@ -178,6 +180,12 @@ class Faults:
         mood.poison = self._world.rng.choice((0, 0, 7, 50))
         self._for(self._span(5_000, 120_000), mood.calm)
         return "listeners"
+
+    def _reset(self) -> str:
+        owners = [each for each in self._cluster.live() if each.owned()]
+        if not owners:
+            return "nothing to reset"
+        return self._cluster.reset(self._world.rng.choice(owners))
 
     # --- the network ---
 

@@ -156,6 +156,17 @@ class SimMember:
             self._wake_ms = None
             self.run(lambda: self.engine.run_due(self.member.now()))
 
+    def move(self, queue: MessageQueue, offset: int) -> None:
+        """Let it consume one of its queues from there on."""
+
+        def move() -> None:
+            process_queue = self.member.process_queues.get(queue)
+            if process_queue is not None:
+                self.watch.moves(queue, process_queue, offset)
+                self.engine.move({queue: offset})
+
+        self.run(move)
+
     def freeze(self, for_ms: int) -> None:
         """Do nothing for a while, as after SIGSTOP."""
         self._world.note(f"{self.name} frozen for {for_ms}")

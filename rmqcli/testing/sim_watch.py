@@ -1,8 +1,8 @@
 """Looks on as one member works: its listener calls, pulls and commits.
 
-Checked here: one live pull a queue; no commit grows after its queue was dropped, and
-none goes back while it is not; a queue's orderly calls never overlap, unless a broker
-has lost its locks or the lock has run out.
+Checked here: one live pull a queue; what was reset is pulled from there; no commit
+grows after its queue was dropped, and none goes back while it is not; a queue's orderly
+calls never overlap, unless a broker has lost its locks or the lock has run out.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Watch:
         self._pulled: dict[MessageQueue, object] = {}
         #: the last commit of a queue: of which ProcessQueue, None after its drop
         self._commits: dict[MessageQueue, tuple[ProcessQueue[Pulled] | None, int]] = {}
+        #: what was reset, of which ProcessQueue, and is to be pulled from there
+        self._moves: dict[MessageQueue, tuple[ProcessQueue[Pulled], int]] = {}
 
     def begins(
         self,
@@ -119,21 +121,40 @@ class Watch:
         for calls in self._working.calls.values():
             calls[:] = [each for each in calls if each[0] is not self]
 
-    def pulls(self, queue: MessageQueue, process_queue: object) -> None:
+    def moves(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], offset: int
+    ) -> None:
+        """It is told to consume a queue from there on; what is before is given up."""
+        self.world.note(f"{self.name} move {queue} {offset}")
+        self._moves[queue] = (process_queue, offset)
+        self.checker.skipped_to(
+            (queue.broker_name, queue.topic, queue.queue_id), offset
+        )
+
+    def pulls(self, queue: MessageQueue, process_queue: object, offset: int) -> None:
         """A pull goes out."""
+        before, moved = self._moves.get(queue, (process_queue, offset))
+        if before is not process_queue:
+            del self._moves[queue]
+            if offset != moved:
+                self.checker.violation(
+                    f"{self.name} pulls {queue} at {offset}, and not at {moved}"
+                )
         key = (queue, id(process_queue))
         if key in self._pulling:
             self.checker.violation(f"{self.name} has two pulls of {queue}")
         self._pulling.add(key)
         self._pulled[queue] = process_queue
 
-    def asks(self, queue: MessageQueue) -> None:
+    def asks(self, queue: MessageQueue, process_queue: object = None) -> None:
         """It looks where to begin: what it knew of the queue is over.
 
         Also of an orderly queue that is there and was not pulled: its offset is asked
         for again under the lock, and a late commit of the last owner may have set it
         back.
         """
+        if process_queue is None:
+            self._moves.pop(queue, None)  # it was lost meanwhile
         life, _ = self._commits.get(queue, (None, -1))
         if life is None or (self.is_orderly and self._pulled.get(queue) is not life):
             self._commits.pop(queue, None)
@@ -169,7 +190,7 @@ class WatchedNetwork(RemotingNetwork):
     def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
         """As RemotingNetwork."""
         process_queue = self.member.process_queues.get(ask.queue)
-        self._watch.pulls(ask.queue, process_queue)
+        self._watch.pulls(ask.queue, process_queue, ask.queue_offset)
         if ask.commit_offset is not None:
             self._watch.commits(ask.queue, process_queue, ask.commit_offset)
 
@@ -183,7 +204,7 @@ class WatchedNetwork(RemotingNetwork):
         self, group: str, queue: MessageQueue, done: Done[int | None]
     ) -> None:
         """As RemotingNetwork."""
-        self._watch.asks(queue)
+        self._watch.asks(queue, self.member.process_queues.get(queue))
         super().query_offset(group, queue, done)
 
     def update_offset(

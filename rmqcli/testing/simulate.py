@@ -32,7 +32,10 @@ _SLICE_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one seed. `duplicates`: consumed again, as may happen."""
+    """What became of one seed. `duplicates`: consumed again, as may happen.
+
+    `trimmed` and `skipped`: gone, or reset over, before they were consumed.
+    """
 
     seed: int
     mode: str
@@ -44,6 +47,7 @@ class Result:
     produced: int
     dead: int
     trimmed: int
+    skipped: int
     duplicates: int
     failures: int
     settled_ms_max: int
@@ -93,6 +97,7 @@ def simulate(
         produced=cluster.produced,
         dead=checker.dead,
         trimmed=checker.trimmed,
+        skipped=checker.skipped,
         duplicates=checker.duplicates,
         failures=checker.failures,
         settled_ms_max=settled_ms_max,
@@ -169,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.5, help="messages a second")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time")
+    parser.add_argument("--resets", action="store_true", help="offsets are reset too")
     parser.add_argument("--calm", action="store_true", help="without faults")
     parser.add_argument("--trace", action="store_true", help="history on stderr")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -187,6 +193,7 @@ def _plans(options: argparse.Namespace) -> Iterator[Plan]:
                 queues=options.queues,
                 brokers=options.brokers,
                 messages_per_s=options.rate,
+                has_resets=options.resets,
             )
 
 
@@ -196,6 +203,7 @@ def _line(result: Result) -> str:
         f"seed {result.seed} {result.mode} {state} {result.history}"
         f" messages={result.produced} duplicates={result.duplicates}"
         f" failures={result.failures} dead={result.dead} trimmed={result.trimmed}"
+        f" skipped={result.skipped}"
         f" faults={result.faults} events={result.events}"
         f" settled_ms={result.settled_ms_max} wall_ms={result.wall_ms}"
     )
@@ -203,11 +211,12 @@ def _line(result: Result) -> str:
 
 def _replay(result: Result, options: argparse.Namespace) -> str:
     calm = " --calm" if options.calm else ""
+    resets = " --resets" if options.resets else ""
     return (
         f"python -m rmqcli.testing.simulate --seeds {result.seed} --{result.mode}"
         f" --hours {options.hours:g} --members {options.members}"
         f" --queues {options.queues} --brokers {options.brokers}"
-        f" --rate {options.rate:g}{calm}"
+        f" --rate {options.rate:g}{resets}{calm}"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from rmqcli.engine.message import Origin, Pulled, decode_pulled
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.model import MessageQueue
-from rmqcli.testing.sim_checker import Checker
+from rmqcli.testing.sim_checker import RETRY_TOPIC, Checker
 from rmqcli.testing.sim_watch import Watch, Working
 from rmqcli.testing.sim_world import World
 from rmqcli.wire.subscription import parse_subscription
@@ -70,8 +70,39 @@ def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_a
     watch.asks(QUEUE)
     watch.commits(QUEUE, process_queue, 230)
     if is_pulled:
-        watch.pulls(QUEUE, process_queue)
+        watch.pulls(QUEUE, process_queue, 230)
     if is_asked:
         watch.asks(QUEUE)
     watch.commits(QUEUE, process_queue, 226)
     assert len(checker.violations) == count
+
+
+@pytest.mark.parametrize(
+    ("is_lost", "offset", "count"),
+    [(False, 70, 0), (False, 71, 1), (True, 71, 0)],
+    ids=["there", "elsewhere", "lost meanwhile"],
+)
+def test_what_was_reset_is_pulled_from_there(is_lost, offset, count):
+    """Unless it was lost and got again: then it begins where it was committed."""
+    checker = Checker(World("1"))
+    watch = Watch(World("1"), checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
+    before, after = queue_locked_at(0), queue_locked_at(0)
+    watch.moves(QUEUE, before, 70)
+    watch.asks(QUEUE, before)  # the commit is read back
+    if is_lost:
+        watch.asks(QUEUE)
+    watch.pulls(QUEUE, after, offset)
+    watch.pulls(QUEUE, queue_locked_at(0), 99)
+    assert len(checker.violations) == count
+
+
+def test_what_a_reset_skips_is_waited_for_no_more():
+    checker = Checker(World("1"))
+    place = (QUEUE.broker_name, QUEUE.topic, QUEUE.queue_id)
+    for number in range(4):
+        checker.stored(*place, number, 100 * number)
+    checker.stored(QUEUE.broker_name, RETRY_TOPIC, 0, 1, 400)  # 1 was sent back
+    checker.skipped_to(place, 2)
+    assert list(checker.pending) == [1, 2, 3]
+    assert checker.skipped == 1
+    assert checker.first_unsettled(place) == 2

@@ -73,9 +73,25 @@ def test_a_seed_with_faults_is_green(seed: int, is_orderly: bool):
     assert result.faults > 0
 
 
-def _violations(*, is_orderly: bool, with_faults: bool = True) -> str:
+@MODES
+@pytest.mark.parametrize("seed", [21, 22])
+def test_a_seed_with_resets_is_green(seed: int, is_orderly: bool):
+    plan = Plan(seed=seed, is_orderly=is_orderly, has_resets=True)
+    result = simulate(plan, hours=0.25)
+    assert result.violations == []
+    assert result.faults > 0
+
+
+def _violations(
+    *, is_orderly: bool, with_faults: bool = True, has_resets: bool = False
+) -> str:
     for seed in range(1, 6):
-        plan = Plan(seed=seed, is_orderly=is_orderly, messages_per_s=20)
+        plan = Plan(
+            seed=seed,
+            is_orderly=is_orderly,
+            messages_per_s=20,
+            has_resets=has_resets,
+        )
         result = simulate(plan, hours=0.1, with_faults=with_faults)
         if result.violations:
             return " ".join(result.violations)
@@ -122,17 +138,28 @@ def test_offsets_that_are_never_committed_are_seen(monkeypatch: pytest.MonkeyPat
     assert "after everybody left" in _violations(is_orderly=False, with_faults=False)
 
 
+def test_resets_that_go_elsewhere_are_seen(monkeypatch: pytest.MonkeyPatch):
+    freeze = OffsetTable.freeze
+
+    def freeze_behind(table: OffsetTable, queue: MessageQueue, offset: int) -> None:
+        freeze(table, queue, offset + 1)
+
+    monkeypatch.setattr(OffsetTable, "freeze", freeze_behind)
+    assert "and not at" in _violations(is_orderly=False, has_resets=True)
+
+
 def test_the_command_says_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
-    argv = ["--seeds", "3-4", "--hours", "0.02", "--concurrent", "--calm"]
+    argv = ["--seeds", "3-4", "--hours", "0.02", "--concurrent", "--resets", "--calm"]
     assert main(argv) == 1
     out = capsys.readouterr().out
     assert "seed 3 concurrent FAILED" in out
     assert (
         "again with: python -m rmqcli.testing.simulate --seeds 3 --concurrent"
-        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 0.5 --calm" in out
+        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 0.5 --resets --calm"
+        in out
     )
 
 
