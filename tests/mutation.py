@@ -1,0 +1,224 @@
+"""`python -m tests.mutation PACKAGE`: would the tests notice if the code were wrong?
+
+mutmut changes one operator, number, argument or assignment at a time, and the tests
+that run the changed function have to fail. This command chooses which mutants count,
+draws a sample that a seed repeats, and prints the share that the tests killed and a
+diff of each survivor. Mutants that change only texts (messages of errors and logs) do
+not count: they are for readers to judge. Needs the extra `mutation`.
+
+Everything happens in a copy of the working tree, in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which files are changed (glob patterns), and which tests have to notice."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+SCOPES = {
+    "store": Scope(("rmqcli/store/*.py",), ("tests/store",)),
+    "wire": Scope(("rmqcli/wire/*.py",), ("tests/wire", "tests/api")),
+    "engine": Scope(("rmqcli/engine/*.py",), ("tests/engine",)),
+    "reset": Scope(
+        ("rmqcli/admin/reset_*.py", "rmqcli/admin/backup.py"),
+        ("tests/admin", "tests/cli/test_reset*.py"),
+    ),
+    "lag": Scope(("rmqcli/admin/lag*.py",), ("tests/admin", "tests/cli/test_lag*.py")),
+    "export": Scope(
+        (
+            "rmqcli/spark/manifest.py",
+            "rmqcli/spark/plan.py",
+            "rmqcli/spark/directory.py",
+        ),
+        ("tests/spark",),
+    ),
+    "broker": Scope(("rmqcli/broker/*.py",), ("tests/broker",)),
+    "transport": Scope(("rmqcli/transport/*.py",), ("tests/transport",)),
+}
+
+#: mutmut's exit codes of a mutant that the tests did not notice: every test passed,
+#: or no test runs the function at all.
+_SURVIVED = {0: "survived", 33: "no test runs it"}
+
+_CONFIG = """
+[tool.mutmut]
+source_paths = ["rmqcli"]
+only_mutate = {files}
+also_copy = ["tests", "README.md", "LICENSE", "completions"]
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = ["-p", "no:randomly", "-q"]
+"""
+
+
+def main() -> int:
+    """Make the mutants, run a sample of them, print what survived."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutation", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("package", choices=sorted(SCOPES))
+    parser.add_argument("--sample", type=int, default=100, help="mutants to run")
+    parser.add_argument("--seed", type=int, default=1, help="which sample to draw")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants run side by side")
+    parser.add_argument("--only", default="", help="only mutants with this in the name")
+    parser.add_argument("--at-least", type=float, default=0.0, help="per cent to reach")
+    options = parser.parse_args()
+    if shutil.which("mutmut") is None:
+        print("mutmut is missing: pip install -e '.[mutation]'", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="rmq-mutation-") as folder:
+        copy = Path(folder)
+        _copy_tree(copy, SCOPES[options.package])
+        # A name that no mutant has: mutmut makes them all, notes which tests run what,
+        # and ends there.
+        output = _mutmut(copy, "no-mutant")
+        if not (copy / "mutants" / "mutmut-stats.json").exists():
+            raise SystemExit(f"mutmut made no mutants:\n{output[-4000:]}")
+        names = sorted(
+            name for name in _decisive(copy / "mutants") if options.only in name
+        )
+        sample = random.Random(options.seed).sample(
+            names, min(options.sample, len(names))
+        )
+        if not sample:
+            print("no mutant has that in its name", file=sys.stderr)
+            return 2
+        _mutmut(copy, "--max-children", str(options.jobs), *sample)
+        return _report(copy / "mutants", names, sample, options.at_least)
+
+
+def _copy_tree(copy: Path, scope: Scope) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    tests = [
+        path.relative_to(ROOT).as_posix()
+        for pattern in scope.tests
+        for path in sorted(ROOT.glob(pattern))
+    ]
+    with (copy / "pyproject.toml").open("a") as file:
+        file.write(
+            _CONFIG.format(files=json.dumps(scope.files), tests=json.dumps(tests))
+        )
+
+
+def _mutmut(copy: Path, *arguments: str) -> str:
+    """Run `mutmut run`; what it printed."""
+    done = subprocess.run(
+        ["mutmut", "run", *arguments],
+        cwd=copy,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.stdout
+
+
+def _decisive(mutants: Path) -> dict[str, tuple[Path, str]]:
+    """The mutants that change more than a text: name -> (file, diff)."""
+    decisive = {}
+    for meta in sorted(mutants.rglob("*.py.meta")):
+        source = meta.with_suffix("")
+        spans = source.with_name(f"{source.name}.spans")
+        if not spans.exists():
+            continue
+        lines = source.read_text().splitlines()
+        places = json.loads(spans.read_text())["spans"]
+
+        def function(name: str, lines=lines, places=places) -> str:
+            first, last = places[name]
+            return textwrap.dedent("\n".join(lines[first - 1 : last]))
+
+        for name in json.loads(meta.read_text())["exit_code_by_key"]:
+            mutant_name = name.rpartition(".")[2]
+            before_name = f"{mutant_name.rpartition('__mutmut_')[0]}__mutmut_orig"
+            before, after = function(before_name), function(mutant_name)
+            after = after.replace(mutant_name, before_name)
+            if _decisions(before) != _decisions(after):
+                path = source.relative_to(mutants)
+                decisive[name] = path, _difference(before, after)
+    return decisive
+
+
+def _decisions(function: str) -> str:
+    """What a function does, without its texts: strings, log calls, error messages."""
+    return ast.dump(_WithoutTexts().visit(ast.parse(function)))
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("") if isinstance(node.value, str) else node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        text = ast.unparse(node)
+        return ast.Pass() if text.startswith("logger.") else self.generic_visit(node)
+
+
+def _difference(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1)
+    return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+def _report(mutants: Path, names: list[str], sample: list[str], at_least: float) -> int:
+    decisive = _decisive(mutants)
+    codes: dict[str, int | None] = {}
+    for meta in mutants.rglob("*.py.meta"):
+        codes.update(json.loads(meta.read_text())["exit_code_by_key"])
+    counts: Counter[tuple[Path, bool]] = Counter()
+    for name in sorted(sample):
+        path, difference = decisive[name]
+        code = codes[name]
+        if code is None:
+            raise SystemExit(f"mutmut did not run {name}")
+        reason = _SURVIVED.get(code)
+        counts[path, reason is None] += 1
+        if reason is not None:
+            print(f"--- {path} {name.rpartition('.')[2]}: {reason}")
+            print(difference)
+    print()
+    for path in sorted({path for path, _ in counts}):
+        killed = counts[path, True]
+        print(f"{killed:5} of {killed + counts[path, False]:4} killed  {path}")
+    killed = sum(count for (_, is_killed), count in counts.items() if is_killed)
+    rate = 100 * killed / len(sample)
+    print(f"{killed} of {len(sample)} killed: {rate:.1f} %, of {len(names)} mutants")
+    return 0 if rate >= at_least else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
