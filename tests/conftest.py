@@ -12,6 +12,7 @@ import signal
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kit import artefacts, java_program
 from tests.kit.cluster import RealCluster
@@ -28,11 +29,17 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """Let signals through to the commands that tests start and interrupt.
+    """Take Hypothesis's deadlines away, and let signals through to commands.
+
+    How long an example takes says more about a busy machine than about the code.
 
     A run under `nohup`, or in the background of a script, starts with them ignored,
     and processes inherit that: rmq would rightly ignore them too.
     """
+    settings.register_profile(
+        "rmq", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("rmq")
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli import __version__
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,7 +34,7 @@ def wheel(tmp_path_factory):
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     (path,) = folder.glob("*.whl")
     return path
@@ -71,7 +72,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(python), "install",
          "--no-index", "--no-deps", "--no-compile", "-q", str(wheel)],
-        check=True, timeout=120,
+        check=True, timeout=PATIENCE_S,
     )  # fmt: skip
     (packages,) = home.glob("lib/python*/site-packages")
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -80,7 +81,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     def run(*command):
         done = subprocess.run(
             command, cwd=tmp_path, env=environ, capture_output=True, text=True,
-            check=True, timeout=60,
+            check=True, timeout=PATIENCE_S,
         )  # fmt: skip
         return done.stdout
 

@@ -12,7 +12,8 @@ import pytest
 
 import rmqcli
 from rmqcli.testing import Seed
-from tests.consumer.collecting import committed, wait_until
+from tests.consumer.collecting import committed
+from tests.kit.waiting import wait_until
 
 README = Path(__file__).parents[1] / "README.md"
 NAMESRV = "127.0.0.1:9876"

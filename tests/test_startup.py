@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from rmqcli.cli.commands import COMMANDS
+from tests.kit.waiting import PATIENCE_S
 
 FORBIDDEN = {
     "asyncio",
@@ -47,7 +48,7 @@ def modules_after(arguments):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     code, modules = json.loads(process.stderr.splitlines()[-1])
     return code, set(modules)

@@ -75,7 +75,7 @@ class ModelQueue:
         return answer(status, window.stop, low=low, high=high, body=records(*there))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_every_offset_comes_once_whatever_the_broker_answers(
     data: st.DataObject,

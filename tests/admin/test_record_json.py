@@ -77,7 +77,7 @@ def test_an_amount_keeps_its_zero() -> None:
     assert json.loads(line)["body"] == '{"amount":1.50}'
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     properties=st.one_of(
         st.dictionaries(

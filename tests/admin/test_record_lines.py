@@ -86,7 +86,7 @@ def assert_same_as_records(chunk: Chunk) -> None:
     assert all("\n" not in line for line in batch.items)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     kinds=st.lists(
         st.tuples(

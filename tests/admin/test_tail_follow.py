@@ -11,14 +11,13 @@ from rmqcli.config import ClientConfig
 from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.admin.scripted_broker import ILLEGAL, ScriptedBroker, answer_fields
 from tests.admin.test_range_reader import cluster, queue
+from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.admin.range_reader import Chunk
-
-PATIENCE_S = 15
 
 
 def follow(

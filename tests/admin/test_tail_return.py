@@ -20,10 +20,10 @@ from rmqcli.model import MessageQueue
 from rmqcli.position import Ago, AtOffset, Earliest, Latest
 from rmqcli.testing import ManualClock
 from rmqcli.wire.message import StoredMessage, decode_messages
+from tests.kit.waiting import PATIENCE_S
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
 OLD = 5
-PATIENCE_S = 15
 MINUTE_MS = 60_000
 
 

@@ -26,7 +26,7 @@ class Waiting:
 
     def __init__(self, stage: Stage, **changes: Any) -> None:
         self._stage = stage
-        self._client = WireClient(stage.address, timeout_s=30)
+        self._client = WireClient(stage.address)
         fields = {"sysFlag": 6, "suspendTimeoutMillis": 20_000, **changes}
         names = stage.names
         texts = {k: str(v).format(**names) for k, v in pull(**fields).items()}

@@ -70,8 +70,8 @@ class Stage:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.client = WireClient(address, timeout_s=30)
-        self.online = WireClient(address, timeout_s=30)
+        self.client = WireClient(address)
+        self.online = WireClient(address)
         mark = uuid.uuid4().hex[:8]
         self.names = {
             name: f"{name}-{mark}"

@@ -16,6 +16,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies_route import parse_topic_route
 from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.broker.wire_client import WireClient
+from tests.kit.waiting import wait_until
 
 PULL, ROUTE, MAX_OFFSET = 11, 105, 30
 
@@ -228,7 +229,9 @@ def test_a_slave_follows(cluster):
     cluster.create_topic("orders", queues=1)
     slave = cluster.add_slave()
     cluster.send("orders", ["x"])
-    until(lambda: cluster.call(lambda: slave.store.queue_bounds("orders", 0)) == (0, 1))
+    wait_until(
+        lambda: cluster.call(lambda: slave.store.queue_bounds("orders", 0)) == (0, 1)
+    )
 
 
 def test_a_fail_over_needs_a_slave(cluster):
@@ -261,10 +264,3 @@ def test_a_manual_clock_moves_the_cluster():
 def test_the_system_clock_cannot_be_moved(cluster):
     with pytest.raises(UsageError, match="not a manual one"):
         cluster.advance(1)
-
-
-def until(claim, *, timeout_s=10):
-    end = time.monotonic() + timeout_s
-    while not claim():
-        assert time.monotonic() < end, "not in time"
-        threading.Event().wait(0.005)

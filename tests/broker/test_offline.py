@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from rmqcli.wire.bodies_offset import parse_all_consumer_offset
 from rmqcli.wire.bodies_route import parse_cluster_info, parse_topic_route
 from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.broker.wire_client import WireClient
+from tests.kit.waiting import wait_until
 from tests.store import folders
 from tests.store.folders import state_of
 
@@ -53,14 +53,6 @@ def pull_fields(topic, offset, *, queue_id=0, flags=SUBSCRIPTION, expression="*"
 
 def offsets_of(client):
     return parse_all_consumer_offset(client.ask(ALL_OFFSETS).body)
-
-
-def until(claim, *, timeout_s=20.0):
-    """Ask until the claim holds; the answer comes from another thread or process."""
-    ends = time.monotonic() + timeout_s
-    while not (found := claim()):
-        assert time.monotonic() < ends
-    return found
 
 
 @pytest.mark.parametrize("version", folders.VERSIONS)
@@ -113,7 +105,7 @@ def test_pulls_are_held_until_the_broker_writes(tmp_path):
     with EmbeddedCluster(store=tmp_path) as cluster:
         cluster.create_topic("orders", queues=1)
         cluster.send("orders", ["a"], tags="A")
-        until((tmp_path / "consumequeue" / "orders" / "0").exists)
+        wait_until((tmp_path / "consumequeue" / "orders" / "0").exists)
         with (
             StoreServer(tmp_path) as server,
             WireClient(address_of(server)) as client,
@@ -152,7 +144,7 @@ def test_new_topics_and_offsets_are_seen(tmp_path):
             )
             cluster.broker().restart()
             with WireClient(address_of(server)) as client:
-                table = until(lambda: offsets_of(client))
+                table = wait_until(lambda: offsets_of(client))
             assert table == {("g", "orders"): {0: 1}}
             assert len(route_of(server, "later").read_queues()) == 3
 

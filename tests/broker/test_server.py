@@ -27,6 +27,7 @@ from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import FRAME_LENGTH_MAX, SerializeType
 from tests.broker.echo_core import BIG, BOOM, BYE, ECHO, LATER, EchoCore
 from tests.broker.wire_client import WireClient
+from tests.kit.waiting import wait_until
 
 ONEWAY = 2
 
@@ -67,13 +68,6 @@ def start():
 @pytest.fixture
 def running(start):
     return start()
-
-
-def until(claim, *, timeout_s=10):
-    end = time.monotonic() + timeout_s
-    while not claim():
-        assert time.monotonic() < end, "not in time"
-        threading.Event().wait(0.005)
 
 
 def test_answers_come_in_the_order_of_the_requests(running):
@@ -147,7 +141,7 @@ def test_garbage_is_closed_and_others_go_on(running, data):
         bad.sock.sendall(data)
         assert bad.is_closed_by_peer()
         assert other.ask(ECHO).code == 0
-        until(lambda: running.connections() == 1)
+        wait_until(lambda: running.connections() == 1)
 
 
 def test_a_frame_byte_by_byte_is_a_frame(running):
@@ -169,12 +163,12 @@ def test_half_frames_are_forgotten_with_their_connections(running):
     clients = [running.connect() for _ in range(20)]
     for client in clients:
         client.sock.sendall(half)
-    until(
+    wait_until(
         lambda: running.server.call(lambda: running.server.input_bytes) == 20 * 90_008
     )
     for client in clients:
         client.sock.close()
-    until(lambda: running.connections() == 0)
+    wait_until(lambda: running.connections() == 0)
     assert running.server.call(lambda: running.server.input_bytes) == 0
 
 
@@ -183,7 +177,9 @@ def test_incomplete_frames_together_are_bounded(start):
     half = struct.pack(">iI", 1_000_000, 100) + b"x" * 90_000
     with running.connect() as first, running.connect() as second:
         first.sock.sendall(half)
-        until(lambda: running.server.call(lambda: running.server.input_bytes) == 90_008)
+        wait_until(
+            lambda: running.server.call(lambda: running.server.input_bytes) == 90_008
+        )
         second.sock.sendall(half + half)
         assert second.is_closed_by_peer()
         assert running.connections() == 1
@@ -198,15 +194,15 @@ def test_a_reader_that_never_drains_is_paused_and_then_closed(start):
     with running.connect() as slow, running.connect() as other:
         for _ in range(200):
             slow.send(BIG, bytes=500_000)
-        until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
+        wait_until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
         assert other.ask(ECHO).code == 0
         # Now and then it is all in the kernel's buffers, until those are full.
-        until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
+        wait_until(lambda: running.server.call(_out_bytes(running)) > 1_000_000)
         assert running.server.call(_out_bytes(running)) < 2_000_000
         assert running.core.handled < 100
         clock.advance(40_000)
         running.server.wake()
-        until(lambda: running.connections() == 1)
+        wait_until(lambda: running.connections() == 1)
         assert other.ask(ECHO).code == 0
 
 
@@ -244,7 +240,7 @@ def test_idle_connections_are_closed(start):
         clock.advance(130_000)
         running.server.wake()
         assert client.is_closed_by_peer()
-        until(lambda: running.core.peers_closed == [1])
+        wait_until(lambda: running.core.peers_closed == [1])
 
 
 def test_one_flush_comes_before_the_answers_of_a_turn(running):

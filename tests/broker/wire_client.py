@@ -6,12 +6,13 @@ import socket
 
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import FrameBuffer, SerializeType
+from tests.kit.waiting import PATIENCE_S
 
 
 class WireClient:
     """One blocking connection. A context manager."""
 
-    def __init__(self, address, *, timeout_s=10.0):
+    def __init__(self, address, *, timeout_s=PATIENCE_S):
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout_s)
         self._buffer = FrameBuffer()

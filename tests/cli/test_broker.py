@@ -16,6 +16,7 @@ from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
 from tests.broker.wire_client import WireClient
+from tests.kit.waiting import PATIENCE_S
 
 CLUSTER_INFO, MAX_OFFSET = 106, 30
 
@@ -38,7 +39,7 @@ def rmq_broker(*options):
         yield process, [first, second]
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def until_ready(lines):
@@ -59,7 +60,7 @@ def test_it_says_where_it_listens_and_ends_when_told(signum):
         assert broker["address"].encode() in info.body
         said = "".join(until_ready(process.stderr))
         process.send_signal(signum)
-        said += process.communicate(timeout=20)[1]
+        said += process.communicate(timeout=PATIENCE_S)[1]
         assert process.returncode == 0
         assert f"export NAMESRV_ADDR={names['address']}" in said
         assert "for development and tests, not for production" in said

@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli.cli.complete import render_all, write_all
 from tests.cli.sample_command import TABLE
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def test_each_shell_can_read_its_file(files, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     name = "_rmq" if shell == "zsh" else f"rmq.{shell}"
-    subprocess.run([shell, "-n", str(files / name)], check=True, timeout=60)
+    subprocess.run([shell, "-n", str(files / name)], check=True, timeout=PATIENCE_S)
 
 
 def complete_in_bash(files, *words):
@@ -65,7 +66,7 @@ def complete_in_bash(files, *words):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stderr == ""
     return done.stdout.split()

@@ -9,28 +9,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqcli.cli.main import run
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30
 
 #: One write a message: several commands write to the same file.
 SLOW_ECHO = "sleep 0.01; printf '%s\\n' $(cat)"
-
-
-def until(claim, what):
-    """Wait until `claim()` is true; return it."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := claim()):
-        assert time.monotonic() < deadline, f"not in {DEADLINE_S} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 class Member:
@@ -66,7 +56,7 @@ class Member:
 
     def end(self, signum=signal.SIGTERM):
         self.process.send_signal(signum)
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -84,7 +74,7 @@ def start(rmq_cluster, tmp_path):
     for member in members:
         if member.process.poll() is None:
             member.process.kill()
-            member.process.wait(DEADLINE_S)
+            member.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -107,7 +97,7 @@ def test_a_signal_commits_and_leaves_and_nothing_comes_twice(
     rmq_cluster.send("T", [str(n) for n in range(400)])
     flags = ["--exec", SLOW_ECHO, "--shell", "--exec-input", "raw"]
     member = start(*flags)
-    until(lambda: len(member.lines()) > 20, "twenty messages")
+    wait_until(lambda: len(member.lines()) > 20, "twenty messages")
     assert member.end(signum) == 130
     seen = member.lines()
     assert len(seen) < 400
@@ -117,7 +107,7 @@ def test_a_signal_commits_and_leaves_and_nothing_comes_twice(
     assert err.endswith("interrupted\n")
     assert all(queue["client_id"] is None for queue in lag())
     other = start("-o", "raw", "--count", str(400 - len(seen)))
-    assert other.process.wait(DEADLINE_S) == 0
+    assert other.process.wait(PATIENCE_S) == 0
     assert sorted(seen + other.lines(), key=int) == [str(n) for n in range(400)]
 
 
@@ -125,11 +115,11 @@ def test_in_order_too(rmq_cluster, start):
     rmq_cluster.send("T", [str(n) for n in range(400)])
     flags = ["--orderly", "--threads", "4", "--exec-input", "raw"]
     member = start("--exec", SLOW_ECHO, "--shell", *flags)
-    until(lambda: len(member.lines()) > 20, "twenty messages")
+    wait_until(lambda: len(member.lines()) > 20, "twenty messages")
     assert member.end() == 130
     seen = member.lines()
     other = start("--orderly", "-o", "raw", "--count", str(400 - len(seen)))
-    assert other.process.wait(DEADLINE_S) == 0
+    assert other.process.wait(PATIENCE_S) == 0
     assert sorted(seen + other.lines(), key=int) == [str(n) for n in range(400)]
 
 
@@ -139,12 +129,12 @@ def test_a_command_that_was_begun_ends_before_we_leave(rmq_cluster, start, tmp_p
     go = tmp_path / "go"
     command = f"echo begun; while ! test -e {go}; do sleep 0.02; done; echo ended"
     member = start("--exec", command, "--shell")
-    until(lambda: member.lines() == ["begun"], "the command")
+    wait_until(lambda: member.lines() == ["begun"], "the command")
     assert os.getpgid(member.process.pid) == os.getpgid(0)
     member.process.send_signal(signal.SIGINT)
-    until(lambda: "ending what was begun" in member.err(), "the first words")
+    wait_until(lambda: "ending what was begun" in member.err(), "the first words")
     go.touch()
-    assert member.process.wait(DEADLINE_S) == 130
+    assert member.process.wait(PATIENCE_S) == 130
     assert member.lines() == ["begun", "ended"]
     assert "1 consumed" in member.err()
 
@@ -153,18 +143,18 @@ def test_a_second_signal_ends_the_command_too(rmq_cluster, start):
     rmq_cluster.send("T", ["x"])
     command = 'trap "echo told; exit 1" TERM; echo begun; while :; do sleep 0.05; done'
     member = start("--exec", command, "--shell")
-    until(lambda: member.lines() == ["begun"], "the command")
+    wait_until(lambda: member.lines() == ["begun"], "the command")
 
     def ends():
         member.process.send_signal(signal.SIGTERM)
         return member.process.poll() is not None
 
-    until(ends, "the process")
+    wait_until(ends, "the process")
     assert member.process.returncode == 130
-    until(lambda: member.lines() == ["begun", "told"], "the command's last word")
+    wait_until(lambda: member.lines() == ["begun", "told"], "the command's last word")
     assert "left at once: what was begun will be consumed again" in member.err()
     again = start("--count", "1", "-o", "raw")
-    assert again.process.wait(DEADLINE_S) == 0
+    assert again.process.wait(PATIENCE_S) == 0
     assert again.lines() == ["x"]
 
 
@@ -183,14 +173,14 @@ def test_a_reader_that_goes_away_ends_it_and_loses_nothing(rmq_cluster, start):
         seen = [process.stdout.readline().strip() for _ in range(3)]
         process.stdout.close()
         err = process.stderr.read()
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert "error" not in err
     assert "Traceback" not in err
     told = re.search(r"(\S+) consumed;", err)
     assert told is not None
     consumed = int(told[1].replace(",", ""))
     other = start("-o", "raw", "--count", str(2_000 - consumed))
-    assert other.process.wait(DEADLINE_S) == 0
+    assert other.process.wait(PATIENCE_S) == 0
     # What went into the pipe was written; what was refused was not committed.
     assert len(set(other.lines())) == 2_000 - consumed
     assert not set(seen) & set(other.lines())
@@ -200,26 +190,26 @@ def test_members_share_the_queues_and_lag_shows_who_owns_which(rmq_cluster, star
     rmq_cluster.create_topic("T")
     members = [start("-o", "raw") for _ in range(2)]
     ids = [
-        until(
+        wait_until(
             lambda m=member: re.search(r"joined group g as (\S+)", m.err()), "a member"
         ).group(1)
         for member in members
     ]
     # Each has two: sorted ids get runs of queues, as in Java.
-    until(
+    wait_until(
         lambda: sorted(str(q["client_id"]) for q in lag()) == sorted(ids * 2),
         "two queues each",
     )
     rmq_cluster.send("T", [str(n) for n in range(100)])
-    until(lambda: sum(len(m.lines()) for m in members) == 100, "all messages")
+    wait_until(lambda: sum(len(m.lines()) for m in members) == 100, "all messages")
     for member in members:
         assert len(member.lines()) == 50
         owns = r"owns [23] queues: .*T@broker-a:(0-1|2-3)"
-        until(lambda m=member, o=owns: re.search(o, m.err()), "who owns what")
+        wait_until(lambda m=member, o=owns: re.search(o, m.err()), "who owns what")
     assert members[0].end() == 130
     rmq_cluster.send("T", [str(n) for n in range(100, 200)])
     everything = sorted(map(str, range(200)))
-    until(
+    wait_until(
         lambda: sorted(members[0].lines() + members[1].lines()) == everything,
         "the messages that came after one left",
     )
@@ -249,10 +239,10 @@ def test_on_a_terminal_a_line_says_how_it_goes(rmq_cluster, start):
         process.send_signal(signal.SIGTERM)
         while b"interrupted" not in shown:
             shown += os.read(ours, 4096)
-        assert process.wait(DEADLINE_S) == 130
+        assert process.wait(PATIENCE_S) == 130
     finally:
         process.kill()
-        process.wait(DEADLINE_S)
+        process.wait(PATIENCE_S)
         os.close(ours)
     # The line is taken away before words follow it.
     assert b"\r\x1b[Kending what was begun" in shown

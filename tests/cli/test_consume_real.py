@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rmqcli.cli.main import run
-from tests.cli.test_consume_process import DEADLINE_S, SLOW_ECHO, Member, until
+from tests.cli.test_consume_process import SLOW_ECHO, Member
 from tests.kit.java_program import fill
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 MESSAGES = 400
 
@@ -58,7 +59,7 @@ def start(real_cluster, group, filled, tmp_path):
     for member in members:
         if member.process.poll() is None:
             member.process.kill()
-            member.process.wait(DEADLINE_S)
+            member.process.wait(PATIENCE_S)
 
 
 def numbers(lines):
@@ -100,12 +101,12 @@ def test_a_failing_command_gets_it_again_by_way_of_the_retry_topic(filled, consu
 def test_a_signal_commits_and_nothing_comes_twice(start, mode):
     flags = ["--shell", "--exec-input", "raw", *mode]
     member = start("--exec", SLOW_ECHO, *flags)
-    until(lambda: len(member.lines()) > 20, "twenty messages")
+    wait_until(lambda: len(member.lines()) > 20, "twenty messages")
     assert member.end(signal.SIGTERM) == 130
     seen = member.lines()
     assert len(seen) < MESSAGES
     rest = start("-o", "raw", "--count", str(MESSAGES - len(seen)), *mode)
-    assert rest.process.wait(DEADLINE_S) == 0
+    assert rest.process.wait(PATIENCE_S) == 0
     assert numbers(seen + rest.lines()) == list(range(MESSAGES))
 
 
@@ -127,9 +128,9 @@ def test_two_members_share_the_queues_and_lag_shows_them(
         found = owners()
         return len(found) == 4 and found[0] and found[0] == found[1] < found[2]
 
-    until(shared, "two queues each")
+    wait_until(shared, "two queues each")
     everything = list(range(MESSAGES))
-    until(
+    wait_until(
         lambda: (
             set(numbers(members[0].lines() + members[1].lines())) == set(everything)
         ),

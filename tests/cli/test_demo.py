@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 
 def start(tmp_path, *arguments):
     environ = {**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": "1"}
@@ -25,7 +27,7 @@ def start(tmp_path, *arguments):
 
 def test_the_whole_tour(tmp_path):
     with start(tmp_path) as process:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     commands = re.findall(r"^\$ (rmq \S+|export)", out, re.MULTILINE)
     assert commands == [
@@ -52,7 +54,7 @@ def test_without_java_it_says_what_to_install(tmp_path):
         capture_output=True,
         text=True,
         env=environ,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -68,7 +70,7 @@ def test_an_interrupt_leaves_nothing(tmp_path, signum):
             if "rmq lag billing" in line:
                 break
         os.killpg(process.pid, signum)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert not [name for name in os.listdir(tmp_path) if name.startswith("rmq-demo")]

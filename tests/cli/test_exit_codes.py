@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 PROCESS = [sys.executable, "-m", "tests.cli.sample_process"]
 
@@ -29,7 +31,7 @@ def start(*arguments, **settings):
 
 def finish(*arguments, **settings):
     with start(*arguments, **settings) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out, err
 
 
@@ -62,7 +64,7 @@ def test_a_signal_runs_the_clean_up_and_ends_with_130(signum):
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signum)
         process.send_signal(signum)  # timeout(1) sends it twice
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, "cleaned up\n", "interrupted\n")
 
 
@@ -70,7 +72,7 @@ def test_steps_that_belong_together_are_not_torn_apart():
     with start("sample", "together", stdin=subprocess.PIPE) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate("go on\n", timeout=60)
+        out, err = process.communicate("go on\n", timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, "whole\n", "interrupted\n")
 
 
@@ -83,7 +85,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
     with start("sample", "wait", stdin=subprocess.PIPE, preexec_fn=ignore) as process:
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGHUP)
-        out, err = process.communicate("", timeout=60)
+        out, err = process.communicate("", timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (0, "cleaned up\n", "")
 
 
@@ -91,7 +93,7 @@ def test_a_closed_pipe_ends_quietly():
     with start("sample", "flood") as process:
         assert process.stdout.read(10) == "y" * 10
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
         assert process.stderr.read() == ""
 
 
@@ -130,7 +132,7 @@ def on_a_terminal(answer, *arguments):
     try:
         with start(*arguments, stdin=theirs) as process:
             os.write(ours, answer)
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=PATIENCE_S)
     finally:
         os.close(ours)
         os.close(theirs)

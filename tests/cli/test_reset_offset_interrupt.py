@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.test_reset_offset import commit, committed, new_group
 from tests.kit import raw
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +46,7 @@ def test_an_interrupt_reports_what_was_done(real_cluster, tmp_path, signum):
             what=lambda: "the reset",
         )
         process.send_signal(signum)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     done = json.loads(out)
     assert [row["result"] for row in done["queues"]] == ["CONFIRMED", "CONFIRMED"]

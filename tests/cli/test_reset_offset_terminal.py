@@ -15,6 +15,7 @@ from rmqcli.api.calls_offset import query_consumer_offset, update_consumer_offse
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster import EmbeddedCluster
 from rmqcli.config import ClientConfig
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Type G to go on: "
@@ -69,7 +70,7 @@ def start(cluster, tmp_path, *flags, terminal=None):
 
 def finish(process):
     """Exit code, JSON of stdout or None, stderr."""
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, json.loads(out) if out else None, err
 
 

@@ -16,6 +16,7 @@ import pytest
 from rmqcli.cli.main import run
 from rmqcli.wire.message_encode import MessageFields, encode_message
 from tests.admin.scripted_broker import ScriptedBroker
+from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer
 
 ROOT = Path(__file__).parents[2]
@@ -337,5 +338,5 @@ def test_a_closed_pipe_ends_quietly():
             process.stdout.readline()
             process.stdout.close()
             err = process.stderr.read()
-            process.wait(timeout=60)
+            process.wait(timeout=PATIENCE_S)
     assert (process.returncode, err) == (0, b"")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rmqcli.broker.cluster import EmbeddedCluster
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ def test_a_broker_that_hangs_at_the_start_comes_back():
             first = [json.loads(tail.stdout.readline()) for _ in range(3)]
             told = read_until(tail.stderr, "; trying again")
             away.resume()
-            out, err = tail.communicate(timeout=60)
+            out, err = tail.communicate(timeout=PATIENCE_S)
     assert [record["body"] for record in first] == ["a"] * 3
     rest = [json.loads(line) for line in out.splitlines()]
     assert [(r["body"], r["queue_offset"]) for r in rest] == [
@@ -66,7 +67,7 @@ def test_one_that_stays_away_is_exit_6():
         cluster.send("T", ["a"] * 3, broker="broker-a")
         cluster.broker("broker-b").hang()
         with start(cluster, "--from", "earliest", "--timeout", "2s") as tail:
-            out, err = tail.communicate(timeout=60)
+            out, err = tail.communicate(timeout=PATIENCE_S)
     assert len(out.splitlines()) == 3
     assert err.count("trying again") == 1
     assert "T@broker-b:0: abandoned: no answer from" in err

@@ -12,12 +12,11 @@ from rmqcli.consumer.remoting_network import RemotingNetwork
 from rmqcli.engine.ports import PullAsk
 from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import SubscriptionData
+from tests.kit.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
-
-_PATIENCE_S = 20
 
 
 class Asking:
@@ -42,7 +41,7 @@ class Asking:
         def ask(*args: object) -> Any:
             outcomes: list[object] = []
             method(*args, outcomes.append)
-            end = time.monotonic() + _PATIENCE_S
+            end = time.monotonic() + PATIENCE_S
             while not outcomes:
                 assert time.monotonic() < end, f"{name} was never answered"
                 self.client.poll(50)
@@ -53,7 +52,7 @@ class Asking:
 
     def poll_until(self, claim: Callable[[], object]) -> None:
         """Drive the sockets until `claim()`."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + PATIENCE_S
         while not claim():
             assert time.monotonic() < end, "it did not come to be in time"
             self.client.poll(10)

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from tests.kit.cluster import RealCluster
 from tests.kit.guard import GUARD
+from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "chaos"
@@ -263,7 +264,7 @@ class Chaos:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         return json.loads(done.stdout)[0] if done.returncode == 0 else {}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,18 +35,10 @@ class Seen:
             times = self.bodies.count(text)
         return None if self._act is None else self._act(message, times)
 
-    def wait_for(self, count, *, timeout_s=20):
+    def wait_for(self, count, *, timeout_s=PATIENCE_S):
         """Wait until so many different bodies were seen; return all of them, sorted."""
         wait_until(lambda: len(set(self.bodies)) >= count, timeout_s=timeout_s)
         return sorted(set(self.bodies))
-
-
-def wait_until(claim, *, timeout_s=20):
-    """Wait until `claim()`; AssertionError when the time is over."""
-    end = time.monotonic() + timeout_s
-    while not claim():
-        assert time.monotonic() < end, "it did not come to be in time"
-        threading.Event().wait(0.005)
 
 
 def consumer(cluster, group, topics, listener, **options):

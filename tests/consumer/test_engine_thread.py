@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_consumer import names
+from tests.kit.waiting import wait_until
 
 ORDERLY = pytest.mark.parametrize("orderly", [False, True])
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.now import Now
 
 # How long an example takes says more of the machine than of the queue.
-BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(eq=False)
@@ -207,25 +206,25 @@ def follow(data, operations):
     assert both.queue.take_messages(1_000, 0) == rest
 
 
-@settings(BUSY, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_concurrent_use_is_as_with_tree_maps(data):
     follow(data, CONCURRENT)
 
 
-@settings(BUSY, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_orderly_use_is_as_with_tree_maps(data):
     follow(data, ORDERLY)
 
 
-@settings(BUSY, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_use_is_as_with_tree_maps(data):
     follow(data, CONCURRENT + ORDERLY)
 
 
-@settings(BUSY, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_what_is_told_to_commit_never_passes_what_is_cached(data):
     """Property (b) and (c): at most the lowest cached, and never lower than before."""
@@ -238,7 +237,7 @@ def test_what_is_told_to_commit_never_passes_what_is_cached(data):
             committed = found
 
 
-@settings(BUSY, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_counts_and_sizes_are_of_what_is_cached_or_taken(data):
     """Property (d), where no offset was put twice."""

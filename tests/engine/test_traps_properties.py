@@ -259,7 +259,7 @@ class InOrder(AnyOrder):
 
 
 @pytest.mark.parametrize("kind", [AnyOrder, InOrder])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_happens(kind, data):
     """Properties (a) to (f) and (h)."""

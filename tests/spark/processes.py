@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from tests.kit.waiting import wait_until
 
 PROJECT = Path(__file__).parents[2]
 
@@ -60,17 +60,6 @@ class ExportProcess:
         code = self.process.wait()
         assert code == 0, self.errors.read_text()
         return json.loads(out)
-
-
-def wait_until(claim, *, timeout_ms=60_000) -> None:
-    """Return when `claim()` holds; fail after the timeout."""
-    import threading
-
-    deadline = Deadline(SYSTEM_CLOCK, timeout_ms)
-    never = threading.Event()
-    while not claim():
-        assert not deadline.is_over(), "it did not come true in time"
-        never.wait(0.02)
 
 
 def in_session(session: int) -> list[int]:

@@ -17,8 +17,9 @@ import pytest
 
 from rmqcli.errors import ConfigError
 from rmqcli.spark.java import find_java
+from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.spark.inline import expected, offsets_in
-from tests.spark.processes import PROJECT, ExportProcess, in_session, wait_until
+from tests.spark.processes import PROJECT, ExportProcess, in_session
 
 QUEUES = {0: (0, 9000), 1: (500, 9000)}
 
@@ -89,9 +90,9 @@ def test_interrupt_leaves_a_resumable_state_and_no_process(tmp_path, moment):
     with ExportProcess(path, QUEUES) as export:
         wait_until(lambda: re.search(moment, export.errors.read_text()))
         export.process.send_signal(signal.SIGINT)
-        assert export.process.wait(20) != 0
+        assert export.process.wait(PATIENCE_S) != 0
         session = export.process.pid
-        wait_until(lambda: not in_session(session), timeout_ms=5000)
+        wait_until(lambda: not in_session(session))
     assert not (path / "_rmq" / "tmp").exists()
     assert not (path / "_SUCCESS").exists()
     with ExportProcess(path, QUEUES, options={"resume": True}) as export:

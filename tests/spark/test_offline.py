@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import golden_vectors
+from tests.kit.waiting import PATIENCE_S
 from tests.store import folders
 from tests.store.folders import state_of
 
@@ -23,7 +24,7 @@ def test_a_folder_is_exported(version, tmp_path):
     target = tmp_path / "out"
     command = [sys.executable, "-m", "rmqcli", "export", "g_orders", "-o", "json"]
     command += ["--store", str(folder), "--to-parquet", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     expected = [
         (case["queue_id"], case["queue_offset"], case["commit_log_offset"])

@@ -23,7 +23,8 @@ from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.disk import walk_files
 from rmqcli.wire.message import StoredMessage, decode_messages
 from tests.kit.java_program import fill
-from tests.spark.processes import PROJECT, in_session, wait_until
+from tests.kit.waiting import wait_until
+from tests.spark.processes import PROJECT, in_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+from tests.kit.waiting import PATIENCE_S
+
 PLUGIN = ["-p", "rmqcli.testing.plugin", "-p", "no:cacheprovider"]
 
 
@@ -21,7 +23,7 @@ def run_pytest(folder, text, *options):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

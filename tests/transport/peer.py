@@ -19,13 +19,11 @@ from rmqcli.wire.command import (
     encode_command,
 )
 from rmqcli.wire.frame import FrameBuffer
+from tests.kit.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
-
-#: No script waits longer; a test that needs it has failed.
-PATIENCE_S = 20
 
 
 class PeerConnection:

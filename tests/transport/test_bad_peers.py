@@ -21,7 +21,8 @@ from rmqcli.errors import (
 )
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import Frame, encode_frame
-from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, answer_to
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, PeerConnection, answer_to
 
 PULL = RemotingCommand(11, ext_fields={"topic": "T"})
 HEADER = b'{"code":0,"flag":1,"opaque":1}'

@@ -11,7 +11,8 @@ import pytest
 from rmqcli.errors import DeadlineError, DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
-from tests.transport.peer import PATIENCE_S, Peer, silent
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, silent
 
 PULL = RemotingCommand(11, body=b"body")
 

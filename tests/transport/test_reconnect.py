@@ -14,7 +14,8 @@ from rmqcli.testing import ManualClock
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
-from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, free_port
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, PeerConnection, free_port
 
 PULL = RemotingCommand(11)
 

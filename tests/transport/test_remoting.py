@@ -21,7 +21,8 @@ from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.acl import Credentials
 from rmqcli.wire.command import RemotingCommand, encode_command
 from rmqcli.wire.frame import SerializeType
-from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, answer_to, silent
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, PeerConnection, answer_to, silent
 
 PULL = RemotingCommand(11, ext_fields={"topic": "T"}, body=b"body")
 

@@ -13,7 +13,8 @@ from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.transport.tls import TlsOptions
 from rmqcli.wire.command import RemotingCommand
-from tests.transport.peer import PATIENCE_S, Peer, PeerConnection, echo, silent
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, PeerConnection, echo, silent
 
 CERTS = Path(__file__).parent / "certs"
 CA = str(CERTS / "ca.pem")

@@ -240,21 +240,21 @@ REPEATED = {
 
 @pytest.mark.parametrize("name", sorted(REPEATED))
 def test_time_is_linear_in_the_input(name):
-    """Ten times the input takes at most about ten times as long."""
+    """Ten times the input takes about ten times the processor time, not a hundred."""
     start, part, end = REPEATED[name]
 
     def cost(size: int) -> float:
         text = start + part * (size // len(part)) + end
         best = float("inf")
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.thread_time()
             with contextlib.suppress(BodyError):
                 fastjson.loads(text)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.thread_time() - began)
         return best
 
     small, large = cost(10_000), cost(100_000)
-    assert large < 30 * small + 0.05
+    assert large < 50 * small + 0.1
 
 
 @pytest.mark.slow

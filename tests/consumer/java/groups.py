@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.kit import configuration
 from tests.kit.artefacts import class_path
 from tests.kit.java_program import java_producer
+from tests.kit.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def lag(cluster, group, *flags):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     return json.loads(done.stdout)[0] if done.returncode == 0 else {}
 

@@ -10,9 +10,10 @@ import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from tests.conftest import start_cluster
-from tests.consumer.collecting import consumer, wait_until
+from tests.consumer.collecting import consumer
 from tests.consumer.java.groups import bodies_of, lag, send
 from tests.kit.java_program import JavaConsumer
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
 

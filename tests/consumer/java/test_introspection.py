@@ -10,9 +10,10 @@ import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus
 from rmqcli.wire.bodies_offset import parse_consumer_status
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
 from tests.consumer.java.groups import is_committed, lag, send
 from tests.kit.java_program import fill, mqadmin
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
 

@@ -6,9 +6,10 @@ import uuid
 
 import pytest
 
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
 from tests.consumer.java.groups import ClientOf, bodies_of, held, is_committed, send
 from tests.kit.java_program import JavaConsumer
+from tests.kit.waiting import wait_until
 
 pytestmark = [
     pytest.mark.rmq_versions("4.6.0", "5.5.0"),

@@ -1,0 +1,24 @@
+"""How tests wait: for a condition, with a limit that only a hang reaches.
+
+A test that passes needs a fraction of the limit even on a machine that does ten other
+things; the limit is for the one that would never end. It lies below the time-out of a
+test (`timeout` in pyproject.toml), so that the failure names the condition.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+PATIENCE_S = 180
+_POLL_S = 0.005
+
+
+def wait_until(claim, what="", *, timeout_s=PATIENCE_S):
+    """Ask again and again until `claim()` is true; return what it returned."""
+    end = time.monotonic() + timeout_s
+    never = threading.Event()
+    while not (found := claim()):
+        assert time.monotonic() < end, f"not within {timeout_s} s: {what or claim}"
+        never.wait(_POLL_S)
+    return found
