@@ -67,7 +67,7 @@ source_paths = ["rmqcli"]
 only_mutate = {files}
 also_copy = ["tests", "README.md", "LICENSE", "completions"]
 pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = ["-p", "no:randomly", "-q"]
+pytest_add_cli_args = ["-p", "no:randomly", "-q", "-m", "not java and not spark"]
 """
 
 
