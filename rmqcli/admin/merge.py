@@ -27,7 +27,9 @@ _NEVER_MS = -(1 << 63) - 1
 class Batch(NamedTuple, Generic[T]):
     """Items of one queue in its order, out of offsets up to (excluding) `end`.
 
-    The three lists are parallel. `size_bytes` is about what the items hold in memory.
+    The three lists are parallel. `size_bytes` is about what the items hold in memory:
+    of what a filter left out it has nothing. `reached_ms` is the latest store time
+    among those offsets, of what a filter left out too; None: that of the items.
     """
 
     store_times_ms: list[int]
@@ -35,6 +37,7 @@ class Batch(NamedTuple, Generic[T]):
     items: list[T]
     end: int
     size_bytes: int = 0
+    reached_ms: int | None = None
 
 
 class _Run(Generic[T]):
@@ -76,6 +79,8 @@ class StoreTimeMerger(Generic[T]):
         run = self._runs[queue]
         keys = list(accumulate(batch.store_times_ms, max, initial=run.key))
         run.key = keys[-1]
+        if batch.reached_ms is not None:
+            run.key = max(run.key, batch.reached_ms)
         run.keys += keys[1:]
         run.offsets += batch.queue_offsets
         run.items += batch.items
@@ -88,7 +93,11 @@ class StoreTimeMerger(Generic[T]):
         self._runs[queue].is_open = False
 
     def held_back(self, size_bytes: int) -> set[MessageQueue]:
-        """Queues that keep over `size_bytes` and wait for others."""
+        """Queues that keep over `size_bytes` and wait for others.
+
+        After a `release` without limit it is never all open queues: the one that the
+        others wait for keeps nothing.
+        """
         return {q for q, run in self._runs.items() if run.size_bytes > size_bytes}
 
     def release(self, *, limit: int | None = None) -> list[T]:

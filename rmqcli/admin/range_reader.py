@@ -120,7 +120,11 @@ class RangeReader:
         return self._states[queue].reading.emit_at
 
     def pause(self, queue: MessageQueue) -> None:
-        """Ask no more of `queue`; what is out still comes."""
+        """Ask no more of `queue`; what is out still comes.
+
+        Once every queue that is left is paused, and nothing is out, all go on: nobody
+        could resume one while the reader waits.
+        """
         self._states[queue].is_paused = True
 
     def resume(self, queue: MessageQueue) -> None:
@@ -142,8 +146,17 @@ class RangeReader:
                     del self._open[queue]
                 elif state.error is not None:
                     self._abandon(queue, state.error)
-            if self._open and not self._ask_more():
+            if not self._open or self._ask_more():
+                continue
+            if not self._resume_if_all_are_paused():
                 self._client.poll(self._wait_ms())
+
+    def _resume_if_all_are_paused(self) -> bool:
+        if self._asks_out or not all(s.is_paused for s in self._open.values()):
+            return False
+        for queue in self._open:
+            self.resume(queue)
+        return True
 
     def _left_ms(self) -> int:
         left_ms = self._options.left_ms

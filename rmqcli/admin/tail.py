@@ -31,8 +31,6 @@ T = TypeVar("T")
 
 #: Chunks between two looks at what can be released.
 _CHUNKS_A_RELEASE = 16
-#: A queue that keeps more than this while others are waited for is read no further.
-_KEPT_BYTES_MAX = 1 << 20
 _TURN_MS = 1_000
 
 
@@ -61,6 +59,8 @@ class TailPlan:
     idle_timeout_ms: int | None = None
     rate_per_s: float | None = None
     selects: Callable[[MessageQueue], bool] = field(default=lambda _queue: True)
+    #: a queue that keeps more than this while others are waited for is read no further
+    kept_bytes_max: int = 1 << 20
 
 
 class Tail(Generic[T]):
@@ -162,14 +162,16 @@ class Tail(Generic[T]):
             queue = chunk.queue
             self._heard(chunk)
             merger.add(queue, self._batcher.batch(chunk))
-            if chunk.end >= open_ends[queue]:
+            is_at_its_end = chunk.end >= open_ends[queue]
+            if is_at_its_end:
                 merger.close(queue)
                 del open_ends[queue]
-            if number % _CHUNKS_A_RELEASE == 0 or not open_ends:
+            # One that ends may be what the queues held back are waiting for.
+            if is_at_its_end or number % _CHUNKS_A_RELEASE == 0:
                 for given_up in reader.abandoned:
                     merger.close(given_up)
                 yield from self._counted(merger, all_of_it=False)
-                _hold_back(reader, merger, open_ends)
+                _hold_back(reader, merger, open_ends, self._plan.kept_bytes_max)
         yield from self._counted(merger, all_of_it=True)
         if not self._plan.follow:  # else it is followed from where it stopped
             self.abandoned.update(reader.abandoned)
@@ -275,9 +277,10 @@ def _hold_back(
     reader: RangeReader,
     merger: StoreTimeMerger[T],
     open_queues: Mapping[MessageQueue, int],
+    kept_bytes_max: int,
 ) -> None:
     """Read those first that the others wait for, so that little is kept."""
-    held_back = merger.held_back(_KEPT_BYTES_MAX)
+    held_back = merger.held_back(kept_bytes_max)
     for queue in open_queues:
         if queue in held_back:
             reader.pause(queue)

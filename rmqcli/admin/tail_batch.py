@@ -66,14 +66,19 @@ class Batcher(Generic[T]):
         return self._render(queue, messages)
 
     def batch(self, chunk: Chunk) -> Batch[T]:
-        """The items of `chunk`; empty ones too have its end."""
+        """The items of `chunk`; empty ones too have its end.
+
+        Their times are the latest so far in the chunk, of what is left out too, so
+        what a filter leaves out changes nothing about the order of the rest.
+        """
         decoded = decode_messages(chunk.body) if chunk.body else []
         found: list[StoredMessage | DecodeFailure] = []
         times: list[int] = []
         offsets: list[int] = []
         matches = None if self._filter.is_everything else self._filter.matches
         start, end = chunk.start, chunk.end
-        time_ms, offset = -1, start
+        latest_ms: int | None = None
+        size_bytes, offset = 0, start
         for message in decoded:
             if isinstance(message, StoredMessage):
                 offset = message.queue_offset
@@ -81,19 +86,23 @@ class Batcher(Generic[T]):
                     continue
                 self.counts.scanned += 1
                 time_ms = message.store_timestamp_ms
+                if latest_ms is None or time_ms > latest_ms:
+                    latest_ms = time_ms
                 if matches is not None and not matches(message):
                     continue
+                size_bytes += message.store_bytes
             else:
                 # Its time is unknown: it stays right behind the one before it.
                 self.counts.scanned += 1
                 self.counts.undecodable += 1
                 if message.queue_offset is not None:
                     offset = message.queue_offset
+                size_bytes += len(message.raw)
             found.append(message)
-            times.append(time_ms)
+            times.append(-1 if latest_ms is None else latest_ms)
             offsets.append(offset)
         items = self._render(chunk.queue, found)
-        return Batch(times, offsets, items, end, len(chunk.body))
+        return Batch(times, offsets, items, end, size_bytes, latest_ms)
 
 
 class BodyBatcher(Batcher[bytes]):

@@ -66,3 +66,26 @@ def test_tags_and_last_and_one_queue(filled, capfdbinary):
     assert "TagB" not in {record["tags"] for record in last}
     one = lines_of(capfdbinary, *common, "--from", "earliest", "--queue", "2")
     assert {record["queue_id"] for record in one} == {2}
+
+
+@pytest.mark.timeout(300)
+def test_filters_that_match_little_of_a_large_topic_end_with_all_matches(
+    real_cluster, new_topic, capfdbinary
+):
+    topic = new_topic(queues=6)
+    fill(real_cluster, topic, messages=100_000, body_bytes=100, keys=True)
+    bounded = [topic, "-n", real_cluster.namesrv, "-o", "jsonl", "--timeout", "2m"]
+    bounded += ["--from", "earliest", "--to", "latest"]
+    for flags, numbers in (
+        (["--key", "no-such-key"], []),
+        (["--key", "key-99999"], [99_999]),
+        (["--grep", r"^9999[0-9]\."], list(range(99_990, 100_000))),
+        (["--property", "KEYS=key-5000?"], list(range(50_000, 50_010))),
+    ):
+        assert run(["tail", *bounded, *flags]) == 0
+        out, err = capfdbinary.readouterr()
+        records = [json.loads(line) for line in out.splitlines()]
+        assert sorted(map(number_of, records)) == numbers
+        assert b"100,000 scanned; " in err
+        times = [record["store_timestamp"] for record in records]
+        assert times == sorted(times)
