@@ -31,7 +31,8 @@ def confirm_by_name(common: Common, question: str, *, name: str) -> None:
     if common.assume_yes:
         return
     answer = _ask(common, f"{question}\nType {safe(name)} to go on: ")
-    if answer.strip() != name:
+    # Nothing but the end of the line is taken off: no answer is close enough.
+    if answer.removesuffix("\n").removesuffix("\r") != name:
         raise RefusedError(
             f"not confirmed: {name!r} was not typed, nothing was changed"
         )

@@ -150,6 +150,12 @@ def on_a_terminal(answer, *arguments):
         ("ask-name", b"orders\n", 0),
         ("ask-name", b"order\n", 7),
         ("ask-name", b"y\n", 7),
+        ("ask-name", b"yes, reset orders\n", 7),  # it contains the name
+        ("ask-name", b"orders-old\n", 7),
+        ("ask-name", b"my orders\n", 7),
+        ("ask-name", b"ORDERS\n", 7),
+        ("ask-name", b" orders\n", 7),
+        ("ask-name", b"\n", 7),
     ],
 )
 def test_on_a_terminal_a_person_is_asked(do, answer, code):

@@ -112,7 +112,8 @@ def test_the_plan_is_shown_and_the_name_agrees(cluster, client, tmp_path):
     ("answer", "code", "words"),
     [
         (b"y\n", 7, "'G' was not typed"),
-        (b"n\n", 7, "'G' was not typed"),
+        (b"G, yes\n", 7, "'G' was not typed"),
+        (b"GG\n", 7, "'G' was not typed"),
         (b"\n", 7, "'G' was not typed"),
         (b"\x04", 7, "'G' was not typed"),  # the end of the input
         (b"\x03", 130, ""),  # Ctrl-C
