@@ -124,6 +124,7 @@ complete -c rmq -n '__rmq_at \'reset-offset\'' -l past-message -x -d 'Skip this 
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l apply -r -F -d 'A plan of --out, or kafka-consumer-groups\' CSV'
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l undo -d 'Restore a backup'
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l list-backups -d 'List what --undo can restore'
+complete -c rmq -n '__rmq_at \'reset-offset\'' -l other-cluster -d 'Restore backup ID, or apply FILE, although another cluster made it'
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l queue -x -d 'Only this queue'
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l include-retry -d 'Also the group\'s retry topic: by the same time, else to its end'
 complete -c rmq -n '__rmq_at \'reset-offset\'' -l execute -d 'Do it, after asking'

@@ -3,6 +3,13 @@
 A backup is a JSON file of its own, readable by its owner only, in
 `$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
 not at all, is on the disk before any offset changes, and is never overwritten.
+
+A backup belongs to one cluster (`cluster_identity` has the rule). A file of an earlier
+version does not say which: it is taken for the cluster's own when the two share a name
+server. Earlier versions read the files of this one and pass over what they do not know.
+
+Backups are in the order in which they were saved, also after the machine's clock was
+set back: each gets a `sequence` above every other in the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +21,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
+from rmqcli.admin.cluster_identity import (
+    ClusterIdentity,
+    identity_json,
+    is_same_cluster,
+    is_same_namesrv,
+    parse_identity,
+)
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
@@ -33,12 +53,16 @@ class Backup:
     """What a group had committed before a reset; None: nothing.
 
     `targets` is what the reset set. `undo_of` is the id of the backup that the reset
-    restored, empty for any other reset.
+    restored, empty for any other reset. `cluster` is None in a file of a version that
+    did not record it. `sequence` orders backups: the time in ms at which it was saved,
+    or one above the highest in the folder when the clock is behind that.
     """
 
     backup_id: str
     created_ms: int
+    sequence: int
     namesrv: tuple[str, ...]
+    cluster: ClusterIdentity | None
     group: str
     topic: str
     committed: dict[MessageQueue, int | None]
@@ -69,6 +93,7 @@ def save_backup(
     topic: str,
     committed: Mapping[MessageQueue, int | None],
     targets: Mapping[MessageQueue, int],
+    cluster: ClusterIdentity | None = None,
     undo_of: str = "",
 ) -> str:
     """Write a backup to the disk and return its id.
@@ -77,11 +102,14 @@ def save_backup(
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newest = max((each.sequence for each in list_backups(directory)), default=0)
         for at_ms in range(created_ms, created_ms + _SAME_MS_MAX):
             backup = Backup(
                 backup_id=backup_id_of(at_ms),
                 created_ms=at_ms,
+                sequence=max(at_ms, newest + 1),
                 namesrv=tuple(namesrv),
+                cluster=cluster,
                 group=group,
                 topic=topic,
                 committed=dict(committed),
@@ -108,6 +136,8 @@ def load_backup(directory: Path, backup_id: str) -> Backup:
             data = file.read(_BYTES_MAX)
     except FileNotFoundError:
         raise _no_backup(f"there is no backup {backup_id} in {directory}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     try:
         return _from_json(backup_id, json.loads(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -117,8 +147,8 @@ def load_backup(directory: Path, backup_id: str) -> Backup:
 def list_backups(
     directory: Path, *, group: str | None = None, topic: str | None = None
 ) -> list[Backup]:
-    """The backups of a group and topic, or of all, oldest first; damaged ones are
-    left out."""
+    """The backups of a group and topic, or of all, in the order in which they were
+    saved; damaged and unreadable ones are left out."""
     found = []
     for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
         try:
@@ -127,17 +157,54 @@ def list_backups(
             continue
         if group in (None, backup.group) and topic in (None, backup.topic):
             found.append(backup)
-    return sorted(found, key=lambda each: each.created_ms)
+    return sorted(found, key=lambda each: (each.sequence, each.backup_id))
 
 
-def latest_backup(directory: Path, *, group: str, topic: str) -> Backup:
-    """What `--undo` without an id restores: the newest backup that is not itself of an
-    undo, so that a second `--undo` changes nothing. Raises NotFoundError."""
-    found = list_backups(directory, group=group, topic=topic)
+def is_of_cluster(
+    backup: Backup, cluster: ClusterIdentity, *, namesrv: Sequence[str]
+) -> bool:
+    """Whether `backup` was made on `cluster`, which is reached through `namesrv`."""
+    if backup.cluster is None:
+        return is_same_namesrv(backup.namesrv, namesrv)
+    return is_same_cluster(backup.cluster, cluster)
+
+
+def latest_backup(
+    directory: Path,
+    *,
+    group: str,
+    topic: str,
+    cluster: ClusterIdentity,
+    namesrv: Sequence[str],
+) -> Backup:
+    """What `--undo` without an id restores: the newest backup of this cluster that is
+    not itself of an undo, so that a second `--undo` changes nothing.
+
+    Raises NotFoundError, or RefusedError when all its backups are of other clusters.
+    """
+    found = [
+        each
+        for each in list_backups(directory, group=group, topic=topic)
+        if not each.undo_of
+    ]
     for backup in reversed(found):
-        if not backup.undo_of:
+        if is_of_cluster(backup, cluster, namesrv=namesrv):
             return backup
+    if found:
+        raise RefusedError(
+            f"there is no backup of group {group} and topic {topic} of this cluster,"
+            f" {cluster}; the latest, {found[-1].backup_id}, is of"
+            f" {origin_of(found[-1])}",
+            hint=f"to restore it here: --undo {found[-1].backup_id} --other-cluster",
+        )
     raise _no_backup(f"there is no backup of group {group} and topic {topic}")
+
+
+def origin_of(backup: Backup) -> str:
+    """Where `backup` was made, for people."""
+    if backup.cluster is not None:
+        return str(backup.cluster)
+    return f"a cluster with the name servers {';'.join(backup.namesrv)}"
 
 
 def _write_new(directory: Path, backup: Backup) -> bool:
@@ -168,7 +235,9 @@ def _to_json(backup: Backup) -> dict[str, object]:
     return {
         "version": _VERSION,
         "created_ms": backup.created_ms,
+        "sequence": backup.sequence,
         "namesrv": list(backup.namesrv),
+        "cluster": None if backup.cluster is None else identity_json(backup.cluster),
         "group": backup.group,
         "topic": backup.topic,
         "undo_of": backup.undo_of or None,
@@ -193,8 +262,9 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     rows, namesrv, created_ms = data["queues"], data["namesrv"], data["created_ms"]
     if not (isinstance(rows, list) and isinstance(namesrv, list)):
         raise TypeError("queues and namesrv are lists")
-    if not isinstance(created_ms, int):
-        raise TypeError("created_ms is a number")
+    sequence = data.get("sequence", created_ms)
+    if not (isinstance(created_ms, int) and isinstance(sequence, int)):
+        raise TypeError("created_ms and sequence are numbers")
     for row in rows:
         queue = MessageQueue(
             str(row["topic"]), str(row["broker_name"]), int(row["queue_id"])
@@ -205,7 +275,9 @@ def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
     return Backup(
         backup_id=backup_id,
         created_ms=created_ms,
+        sequence=sequence,
         namesrv=tuple(map(str, namesrv)),
+        cluster=parse_identity(data.get("cluster")),
         group=str(data["group"]),
         topic=str(data["topic"]),
         committed=committed,

@@ -5,6 +5,8 @@
     other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
                   names no broker, so a queue id must exist on one broker only
 
+The JSON also says on which cluster the plan was made; a CSV does not.
+
 A file may come from anywhere: it is read with bounds and every value is checked.
 """
 
@@ -16,19 +18,28 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqcli.admin.cluster_identity import parse_identity
 from rmqcli.admin.reset_target import ToOffsets
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import LONG_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from rmqcli.admin.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset_plan import ResetPlan
 
 CSV_HEADER = ("group", "topic", "broker_name", "queue_id", "committed", "target")
 _BYTES_MAX = 64 << 20
+
+
+class _Json(NamedTuple):
+    """A plan in JSON: its queues, and the cluster it was made on."""
+
+    rows: list[_Row]
+    cluster: ClusterIdentity | None
 
 
 class _Row(NamedTuple):
@@ -81,8 +92,11 @@ def read_plan(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not a text file") from None
-    is_json = text.lstrip().startswith("{")
-    rows = _json_rows(path, text) if is_json else _csv_rows(path, text)
+    rows: Iterable[_Row]
+    if text.lstrip().startswith("{"):
+        rows, cluster = _read_json(path, text)
+    else:
+        rows, cluster = _csv_rows(path, text), None
     targets: dict[MessageQueue, int] = {}
     planned_from: dict[MessageQueue, int | None] = {}
     for row in rows:
@@ -101,7 +115,7 @@ def read_plan(
             planned_from[queue] = _number(row.where, "committed", row.committed)
     if not targets:
         raise UsageError(f"{path} names no queue to reset")
-    return ToOffsets(targets, planned_from)
+    return ToOffsets(targets, planned_from, cluster)
 
 
 def _to_csv(plan: ResetPlan) -> str:
@@ -122,12 +136,12 @@ def _to_csv(plan: ResetPlan) -> str:
     return out.getvalue()
 
 
-def _json_rows(path: Path, text: str) -> Iterator[_Row]:
+def _read_json(path: Path, text: str) -> _Json:
     try:
         document = json.loads(text)
         group, topic = document["group"], document["topic"]
-        for number, row in enumerate(document["queues"], start=1):
-            yield _Row(
+        rows = [
+            _Row(
                 where=f"{path}, queue {number}",
                 group=str(group),
                 topic=str(row.get("topic") or topic),
@@ -136,6 +150,9 @@ def _json_rows(path: Path, text: str) -> Iterator[_Row]:
                 target=_text(row["target"]),
                 committed=_text(row["committed"]),
             )
+            for number, row in enumerate(document["queues"], start=1)
+        ]
+        return _Json(rows, parse_identity(document.get("cluster")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a plan: {type(error).__name__} {error}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rmqcli.admin.cluster_identity import identity_of
 from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.reset_look import with_times
 from rmqcli.admin.reset_message import find_message
@@ -82,7 +83,9 @@ def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
         unknown |= lost
     if unknown and not facts:
         raise next(iter(unknown.values()))
-    plan = make_plan(_group_facts(wish, members, pending), facts, routes)
+    group = _group_facts(wish, members, pending)
+    group = replace(group, cluster=identity_of(client.route(wish.topic)))
+    plan = make_plan(group, facts, routes)
     plan = _with_unknown(plan, unknown, members)
     if isinstance(wish.target, ToOffsets):
         targets = wish.target.targets

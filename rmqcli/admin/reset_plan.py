@@ -17,6 +17,7 @@ from rmqcli.model import retry_topic
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rmqcli.admin.cluster_identity import ClusterIdentity
     from rmqcli.admin.reset_mechanism import BrokerRoute
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
@@ -128,6 +129,7 @@ class ResetPlan:
     topic and broker how the offsets there can be set, `broadcast` holds why it is of no
     use in a broadcast group. `unknown` are the queues that are part of the reset but
     could not be read, and why: with any of them a plan is only to be looked at.
+    `cluster` is where the queues are, None when the caller did not say.
     """
 
     group: str
@@ -137,6 +139,7 @@ class ResetPlan:
     client_ids: tuple[str, ...] = ()
     broadcast: str = ""
     routes: dict[RouteKey, BrokerRoute]
+    cluster: ClusterIdentity | None = None
     unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
 
     def route_of(self, queue: MessageQueue) -> BrokerRoute:
@@ -174,6 +177,7 @@ class GroupFacts:
     client_ids: tuple[str, ...] = ()
     is_broadcast: bool = False
     retry_pending: int | None = None
+    cluster: ClusterIdentity | None = None
 
 
 def plan_queue(facts: QueueFacts) -> QueuePlan:
@@ -277,6 +281,7 @@ def make_plan(
         client_ids=group.client_ids,
         broadcast=broadcast,
         routes=routes,
+        cluster=group.cluster,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.admin.cluster_identity import ClusterIdentity
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
@@ -42,11 +43,12 @@ class ToOffsets:
     """Given offsets of given queues, out of a plan file.
 
     `planned_from` is what was committed when the plan was made, for those queues where
-    the file says it.
+    the file says it. `cluster` is where it was made, None when the file does not say.
     """
 
     targets: Mapping[MessageQueue, int]
     planned_from: Mapping[MessageQueue, int | None] = field(default_factory=dict)
+    cluster: ClusterIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)

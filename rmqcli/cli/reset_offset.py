@@ -25,9 +25,10 @@ from rmqcli.cli.reset_offset_view import (
 from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
 
 if TYPE_CHECKING:
+    from rmqcli.admin.backup import Backup
     from rmqcli.admin.reset_apply import ResetRun
     from rmqcli.admin.reset_plan import ResetPlan
-    from rmqcli.admin.reset_target import ResetWish, Target
+    from rmqcli.admin.reset_target import ResetWish, Target, ToOffsets
     from rmqcli.api.client import Client
 
 _USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
@@ -84,6 +85,13 @@ def reset_offset(
     list_backups: Annotated[
         bool, typer.Option("--list-backups", help="List what --undo can restore.")
     ] = False,
+    other_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--other-cluster",
+            help="Restore backup ID, or apply FILE, although another cluster made it.",
+        ),
+    ] = False,
     queue: Queues = None,
     include_retry: Annotated[
         bool,
@@ -110,8 +118,12 @@ def reset_offset(
     """Plan, apply, verify or undo a change of a group's offsets.
 
     Without --execute nothing is changed. With it a backup is saved first and every
-    queue is read back. Exits 7 when offsets moved since a plan was made or nobody
-    agreed, 6 when some queues could not be read or set.
+    queue is read back. Exits 7 when offsets moved since a plan was made, when a
+    backup or plan is of another group or cluster, or when nobody agreed; 6 when
+    some queues could not be read or set.
+
+    A cluster is recognised by the addresses that its brokers advertise. A backup
+    of another cluster is restored only by its ID and with --other-cluster.
 
     Example: rmq reset-offset my-group my-topic --to -15m --execute
     """
@@ -125,6 +137,11 @@ def reset_offset(
         "--list-backups": list_backups or None,
     }
     mode = _mode(values)
+    if other_cluster and mode != "--apply" and not (mode == "--undo" and backup_id):
+        raise UsageError(
+            "--other-cluster needs the ID of a backup after --undo, or --apply FILE",
+            hint="see: rmq reset-offset --list-backups",
+        )
     if mode == "--list-backups":
         return _list_backups(common, group, topic)
     if mode in ("--past-message", "--apply", "--undo"):
@@ -138,12 +155,25 @@ def reset_offset(
     if group is None or topic is None:
         raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
     from rmqcli.admin.reset_gather import gather_plan
-    from rmqcli.admin.reset_target import ResetWish
+    from rmqcli.admin.reset_target import ResetWish, Restore, ToOffsets
 
     with common.open_client() as client:
-        target, undo_of = _target(
-            client, mode, values[mode], group=group, topic=topic, backup_id=backup_id
-        )
+        if mode == "--undo":
+            backup = _read_backup(
+                common,
+                client,
+                group=group,
+                topic=topic,
+                backup_id=backup_id,
+                other_cluster=other_cluster,
+            )
+            target: Target = Restore(backup.committed)
+            undo_of = backup.backup_id
+        else:
+            target = _target(client, mode, values[mode], group=group, topic=topic)
+            undo_of = ""
+        if isinstance(target, ToOffsets):
+            _check_cluster(common, client, target, topic, other_cluster=other_cluster)
         wish = ResetWish(
             group=group,
             topic=topic,
@@ -187,39 +217,31 @@ def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
 
 
 def _target(
-    client: Client,
-    mode: str,
-    value: object,
-    *,
-    group: str,
-    topic: str,
-    backup_id: str | None,
-) -> tuple[Target, str]:
-    """Where to go, and the id of the backup that this restores, else empty."""
+    client: Client, mode: str, value: object, *, group: str, topic: str
+) -> Target:
+    """Where to go."""
     from rmqcli.admin import reset_target
 
     match mode, value:
         case "--shift", int():
-            return reset_target.Shift(value), ""
+            return reset_target.Shift(value)
         case "--to-group", str():
             from rmqcli.position import parse_position
 
             position = parse_position(f"group:{value}", tz=None)
-            return reset_target.ToPosition(position), ""
+            return reset_target.ToPosition(position)
         case "--past-message", str():
-            return reset_target.PastMessage(value), ""
+            return reset_target.PastMessage(value)
         case "--apply", Path():
-            return _read_file(client, value, group=group, topic=topic), ""
-        case "--undo", _:
-            return _read_backup(group=group, topic=topic, backup_id=backup_id)
+            return _read_file(client, value, group=group, topic=topic)
     from rmqcli.position import Position
 
     if not isinstance(value, Position):
         raise TypeError(f"{mode} gave {value!r}")
-    return reset_target.ToPosition(value), ""
+    return reset_target.ToPosition(value)
 
 
-def _read_file(client: Client, path: Path, *, group: str, topic: str) -> Target:
+def _read_file(client: Client, path: Path, *, group: str, topic: str) -> ToOffsets:
     from rmqcli.admin.reset_file import read_plan
     from rmqcli.model import retry_topic
 
@@ -229,23 +251,78 @@ def _read_file(client: Client, path: Path, *, group: str, topic: str) -> Target:
     return read_plan(path, group=group, topic=topic, queues=queues)
 
 
+def _check_cluster(
+    common: Common,
+    client: Client,
+    target: ToOffsets,
+    topic: str,
+    *,
+    other_cluster: bool,
+) -> None:
+    """Refuse a plan file of another cluster. A CSV does not say which it is of."""
+    from rmqcli.admin.cluster_identity import identity_of, is_same_cluster
+
+    here = identity_of(client.route(topic))
+    if target.cluster is None or is_same_cluster(target.cluster, here):
+        return
+    what = f"the plan was made on {target.cluster}, and this is {here}"
+    _insist(common, what, other_cluster=other_cluster)
+
+
 def _read_backup(
-    *, group: str, topic: str, backup_id: str | None
-) -> tuple[Target, str]:
-    from rmqcli.admin.backup import backup_directory, latest_backup, load_backup
-    from rmqcli.admin.reset_target import Restore
+    common: Common,
+    client: Client,
+    *,
+    group: str,
+    topic: str,
+    backup_id: str | None,
+    other_cluster: bool,
+) -> Backup:
+    """The backup to restore: of this group, topic and cluster, or RefusedError."""
+    from rmqcli.admin.backup import (
+        backup_directory,
+        is_of_cluster,
+        latest_backup,
+        load_backup,
+        origin_of,
+    )
+    from rmqcli.admin.cluster_identity import identity_of
 
     directory = backup_directory(os.environ)
     if backup_id is None:
-        backup = latest_backup(directory, group=group, topic=topic)
+        here = identity_of(client.route(topic))
+        backup = latest_backup(
+            directory, group=group, topic=topic, cluster=here, namesrv=common.namesrv
+        )
     else:
         backup = load_backup(directory, backup_id)
-    if (backup.group, backup.topic) != (group, topic):
-        raise UsageError(
-            f"backup {backup.backup_id} is of group {backup.group} and topic"
-            f" {backup.topic}"
+        if (backup.group, backup.topic) != (group, topic):
+            raise RefusedError(
+                f"backup {backup.backup_id} is of group {backup.group} and topic"
+                f" {backup.topic}: nothing was changed",
+                hint=f"see: rmq reset-offset {group} {topic} --list-backups",
+            )
+        here = identity_of(client.route(topic))
+        if not is_of_cluster(backup, here, namesrv=common.namesrv):
+            what = f"backup {backup_id} is of {origin_of(backup)}, and this is {here}"
+            _insist(common, what, other_cluster=other_cluster)
+            return backup
+    if backup.cluster is None:
+        common.messages.warn(
+            f"backup {backup.backup_id} does not say which brokers it is of; it was"
+            f" made through {';'.join(backup.namesrv)}"
         )
-    return Restore(backup.committed), backup.backup_id
+    return backup
+
+
+def _insist(common: Common, what: str, *, other_cluster: bool) -> None:
+    if not other_cluster:
+        raise RefusedError(
+            f"{what}: nothing was changed",
+            hint="if all brokers of the cluster have moved, or these offsets are meant"
+            " for this cluster too, add --other-cluster",
+        )
+    common.messages.warn(what)
 
 
 def _warn(common: Common, plan: ResetPlan) -> None:
@@ -359,6 +436,7 @@ def _save_backup(common: Common, plan: ResetPlan, *, undo_of: str) -> str:
         backup_directory(os.environ),
         created_ms=SYSTEM_CLOCK.epoch_ms(),
         namesrv=common.namesrv,
+        cluster=plan.cluster,
         group=plan.group,
         topic=plan.topic,
         committed={each.queue: each.committed for each in plan.changes},

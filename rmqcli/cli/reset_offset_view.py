@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.admin.cluster_identity import identity_json
 from rmqcli.cli.output import Column, emit_json, write_rows, write_table
 from rmqcli.units import format_rfc3339
 
@@ -60,6 +61,8 @@ BACKUP_COLUMNS = (
     Column("topic", "the topic"),
     Column("queues", "how many queues it holds"),
     Column("undo_of", "the backup that this reset restored", "UNDO OF"),
+    Column("cluster", "the cluster's name; null in a backup of an earlier version"),
+    Column("brokers", "its brokers and the addresses that they advertised then", None),
     Column("namesrv", "the name servers that were used"),
 )
 
@@ -74,6 +77,7 @@ def document(
         "mode": "plan" if outcomes is None else "applied",
         "queues": list(_rows(plan, outcomes).values()),
         "backup": backup_id,
+        "cluster": None if plan.cluster is None else identity_json(plan.cluster),
         "client_ids": list(plan.client_ids),
         "warnings": list(plan.warnings),
     }
@@ -120,6 +124,8 @@ def write_backups(common: Common, backups: list[Backup]) -> None:
             "topic": each.topic,
             "queues": len(each.committed),
             "undo_of": each.undo_of or None,
+            "cluster": each.cluster and ", ".join(each.cluster.names),
+            "brokers": each.cluster and dict(each.cluster.brokers),
             "namesrv": ";".join(each.namesrv),
         }
         for each in backups

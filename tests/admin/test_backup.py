@@ -15,6 +15,7 @@ from rmqcli.admin.backup import (
     load_backup,
     save_backup,
 )
+from rmqcli.admin.cluster_identity import ClusterIdentity
 from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
 from rmqcli.model import MessageQueue
 
@@ -34,6 +35,18 @@ def save(directory, **changes):
         **changes,
     }
     return save_backup(directory, **values)
+
+
+def latest(directory, *, topic="T"):
+    """The id of what `--undo` takes, through the name server of `save`."""
+    backup = latest_backup(
+        directory,
+        group="G",
+        topic=topic,
+        cluster=ClusterIdentity((), {}),
+        namesrv=["127.0.0.1:9876"],
+    )
+    return backup.backup_id
 
 
 def test_what_was_saved_is_loaded(tmp_path):
@@ -58,10 +71,47 @@ def test_two_of_one_millisecond_are_two(tmp_path):
 def test_an_undo_is_not_undone_by_default(tmp_path):
     first = save(tmp_path)
     undo = save(tmp_path, created_ms=TIME_MS + 50, undo_of=first)
-    assert latest_backup(tmp_path, group="G", topic="T").backup_id == first
+    assert latest(tmp_path) == first
     assert load_backup(tmp_path, undo).undo_of == first
     with pytest.raises(NotFoundError):
-        latest_backup(tmp_path, group="G", topic="U")
+        latest(tmp_path, topic="U")
+
+
+def test_the_order_is_that_of_saving_although_the_clock_was_set_back(tmp_path):
+    first = save(tmp_path)
+    second = save(tmp_path, created_ms=TIME_MS - 3_600_000)
+    third = save(tmp_path, created_ms=TIME_MS - 7_200_000)
+    saved = [each.backup_id for each in list_backups(tmp_path)]
+    assert saved == [first, second, third]
+    assert saved[1:] == ["20260102-020405-678", "20260102-010405-678"]
+    assert latest(tmp_path) == third
+    later = save(tmp_path, created_ms=TIME_MS + 60_000)
+    assert load_backup(tmp_path, later).sequence == TIME_MS + 60_000
+
+
+def test_a_file_of_an_earlier_version_is_in_its_place(tmp_path):
+    first = save(tmp_path)
+    old = save(tmp_path, created_ms=TIME_MS + 1000)
+    file = tmp_path / f"{old}.json"
+    document = json.loads(file.read_text())
+    del document["sequence"], document["cluster"]
+    file.write_text(json.dumps(document))
+    third = save(tmp_path, created_ms=TIME_MS + 500)
+    assert [each.backup_id for each in list_backups(tmp_path)] == [first, old, third]
+    assert load_backup(tmp_path, old).cluster is None
+
+
+def test_the_cluster_comes_back(tmp_path):
+    cluster = ClusterIdentity(("C",), {"broker-a": ("a:1", "b:2"), "broker-b": ()})
+    assert load_backup(tmp_path, save(tmp_path, cluster=cluster)).cluster == cluster
+
+
+def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read: Is a directory"):
+        load_backup(tmp_path, "x")
+    kept = save(tmp_path)
+    assert [each.backup_id for each in list_backups(tmp_path)] == [kept]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 9}', "null"])
