@@ -8,6 +8,7 @@ results are judged by `reset_result`.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.reset_mechanism import Mechanism
@@ -61,6 +62,8 @@ class ResetRun:
         self._attempted: set[MessageQueue] = set()
         #: queue -> why its request had no success
         self._errors: dict[MessageQueue, RmqError] = {}
+        #: queue -> why it could not be read back when that was last tried
+        self._read_errors: dict[MessageQueue, RmqError] = {}
         #: queue -> where it really was sent, when a push came out differently
         self._targets: dict[MessageQueue, int] = {}
         #: queue -> every different offset read back, oldest first
@@ -69,7 +72,7 @@ class ResetRun:
     @property
     def errors(self) -> tuple[RmqError, ...]:
         """What went wrong, queue by queue."""
-        return tuple(self._errors.values())
+        return tuple((self._read_errors | self._errors).values())
 
     def execute(self) -> None:
         """Send everything, and read back once; until clients have obeyed a push."""
@@ -123,8 +126,9 @@ class ResetRun:
         answers = self._client.gather(pendings)
         for each, offset in zip(asked, answers, strict=True):
             if isinstance(offset, RmqError):
-                self._errors.setdefault(each.queue, offset)
+                self._read_errors[each.queue] = offset
                 continue
+            self._read_errors.pop(each.queue, None)
             seen = self._seen.setdefault(each.queue, [])
             if not seen or seen[-1] != offset:
                 seen.append(offset)
@@ -151,6 +155,9 @@ class ResetRun:
             mechanism=route.mechanism,
             is_live=route.is_live,
         )
+        if error is None and not seen and plan.queue in self._read_errors:
+            reason = self._read_errors[plan.queue].message
+            return replace(outcome, note=f"{outcome.note}: {reason}")
         if outcome.is_good or error is None:
             return outcome
         if isinstance(error, TransportError) and not isinstance(error, ConnectError):
