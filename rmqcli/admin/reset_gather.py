@@ -72,7 +72,7 @@ def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
     queue at all could be read.
     """
     members = read_members(client, client.route(wish.topic), wish.group)
-    topics, pending = _read_topics(client, wish, members)
+    topics, retry = _read_topics(client, wish, members)
     facts: list[QueueFacts] = []
     unknown: dict[MessageQueue, RmqError] = {}
     routes: dict[RouteKey, BrokerRoute] = {}
@@ -83,7 +83,7 @@ def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
         unknown |= lost
     if unknown and not facts:
         raise next(iter(unknown.values()))
-    group = _group_facts(wish, members, pending)
+    group = _group_facts(wish, members, retry)
     group = replace(group, cluster=identity_of(client.route(wish.topic)))
     plan = make_plan(group, facts, routes)
     plan = _with_unknown(plan, unknown, members)
@@ -124,8 +124,8 @@ def _with_unknown(
 
 def _read_topics(
     client: Client, wish: ResetWish, members: Membership
-) -> tuple[list[_Topic], int | None]:
-    """The topics of the reset, and what waits in a retry topic that is none of them."""
+) -> tuple[list[_Topic], _Topic | None]:
+    """The topics of the reset, and the retry topic when it is none of them."""
     main = _read_topic(client, client.route(wish.topic), wish, members)
     topics = [replace(main, chosen=_choose(wish, main))]
     retry = _read_retry(client, wish, members)
@@ -135,18 +135,20 @@ def _read_topics(
         return [*topics, replace(retry, target=_retry_target(wish.target))], None
     if isinstance(wish.target, Restore | ToOffsets):
         return [*topics, replace(retry, chosen=_named(wish.target, retry))], None
-    return topics, sum(_pending(each) for each in retry.every.values())
+    return topics, retry
 
 
 def _group_facts(
-    wish: ResetWish, members: Membership, pending: int | None
+    wish: ResetWish, members: Membership, retry: _Topic | None
 ) -> GroupFacts:
+    every = {} if retry is None else retry.every
     return GroupFacts(
         group=wish.group,
         topic=wish.topic,
         client_ids=members.client_ids(wish.topic),
         is_broadcast=members.is_broadcast,
-        retry_pending=pending,
+        retry_pending=sum(map(_pending, every.values())),
+        retry_unknown=0 if retry is None else len(retry.unknown),
     )
 
 
@@ -188,6 +190,8 @@ def _read_retry(client: Client, wish: ResetWish, members: Membership) -> _Topic 
         route = client.route(retry_topic(wish.group))
     except NotFoundError:
         return None  # no member ever was online
+    if not route.read_queues():
+        return None  # nobody may read it, members included
     return _read_topic(client, route, wish, members)
 
 
@@ -199,9 +203,10 @@ def _retry_target(target: Target) -> Target:
 
 
 def _pending(facts: QueueFacts) -> int:
-    if facts.committed is None:
-        return 0
-    return max(0, facts.max_offset - max(facts.committed, facts.min_offset))
+    """What a member will be given of a retry queue: without a commit all of it, because
+    members begin at the start of a retry topic wherever they begin elsewhere."""
+    start = facts.min_offset if facts.committed is None else facts.committed
+    return max(0, facts.max_offset - max(start, facts.min_offset))
 
 
 def _choose(wish: ResetWish, topic: _Topic) -> tuple[MessageQueue, ...]:

@@ -168,15 +168,16 @@ class ResetPlan:
 class GroupFacts:
     """What was found out about the group as a whole.
 
-    `retry_pending` counts what waits in its retry topic while that is not part of the
-    reset; None when it is, or nobody could say.
+    `retry_pending` counts what waits in its retry topic, and `retry_unknown` the queues
+    of it that could not be read, while that topic is not part of the reset.
     """
 
     group: str
     topic: str
     client_ids: tuple[str, ...] = ()
     is_broadcast: bool = False
-    retry_pending: int | None = None
+    retry_pending: int = 0
+    retry_unknown: int = 0
     cluster: ClusterIdentity | None = None
 
 
@@ -268,11 +269,7 @@ def make_plan(
             " own offsets, a reset at the broker does nothing for them"
         )
         warnings.append(broadcast)
-    if group.retry_pending:
-        warnings.append(
-            f"{group.retry_pending} messages wait in {retry_topic(group.group)} and"
-            " will still be delivered; --include-retry resets that too"
-        )
+    warnings += _retry_warnings(group)
     return ResetPlan(
         group=group.group,
         topic=group.topic,
@@ -283,6 +280,24 @@ def make_plan(
         routes=routes,
         cluster=group.cluster,
     )
+
+
+def _retry_warnings(group: GroupFacts) -> list[str]:
+    count, topic = group.retry_pending, retry_topic(group.group)
+    warnings = []
+    if count:
+        what = "message waits" if count == 1 else "messages wait"
+        warnings.append(
+            f"{count} {what} in {topic} and will still be delivered; --include-retry"
+            " resets that too"
+        )
+    if group.retry_unknown:
+        queues = "queue" if group.retry_unknown == 1 else "queues"
+        warnings.append(
+            f"{group.retry_unknown} {queues} of {topic} could not be read: messages may"
+            " wait there; --include-retry resets that too"
+        )
+    return warnings
 
 
 def check_drift(

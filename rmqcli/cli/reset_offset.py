@@ -184,7 +184,7 @@ def reset_offset(
             with_edges=show_edges,
         )
         plan = gather_plan(client, wish)
-        _warn(common, plan)
+        _warn(common, plan, target)
         if out is not None:
             _write_file(common, plan, out)
         if not execute:
@@ -325,7 +325,13 @@ def _insist(common: Common, what: str, *, other_cluster: bool) -> None:
     common.messages.warn(what)
 
 
-def _warn(common: Common, plan: ResetPlan) -> None:
+def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
+    """Say which moment a time was taken for, and what is odd about the plan."""
+    from rmqcli.admin.reset_target import ToPosition
+    from rmqcli.position import AtTime
+
+    if isinstance(target, ToPosition) and isinstance(target.position, AtTime):
+        common.messages.info(f"target: {target.position}")
     for warning in plan.warnings:
         common.messages.warn(warning)
 
