@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.model import BrokerData, MessageQueue, TopicRoute
     from rmqcli.transport.reply import Reply
     from rmqcli.wire.bodies_route import ClusterInfo
 
@@ -76,8 +76,10 @@ class Client:
         self._cluster_info: ClusterInfo | None = None
         #: address -> MQVersion ordinal, as its last answer said
         self._versions: dict[str, int] = {}
-        #: address -> the broker that advertises it
+        #: address -> the broker that advertises it, as the newest route says
         self._advertised: dict[str, str] = {}
+        #: address -> in how many routes, and in the cluster's list, it is
+        self._mentions: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -205,10 +207,11 @@ class Client:
     def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
         """Every broker of every cluster."""
         if self._cluster_info is None or refresh:
+            known = self._cluster_info
             self._cluster_info = info = self.namesrv(get_broker_cluster_info())
-            for name, broker in info.brokers.items():
-                for address in broker.addresses.values():
-                    self._advertised[address] = name
+            self._replace_brokers(
+                () if known is None else known.brokers.values(), info.brokers.values()
+            )
         return self._cluster_info
 
     def masters(self) -> dict[str, str]:
@@ -261,10 +264,36 @@ class Client:
 
     def remember(self, topic: str, route: TopicRoute) -> None:
         """Keep a route that was asked for by other means than `route`."""
+        known = self._routes.get(topic)
         self._routes[topic] = route
-        for broker in route.brokers:
+        self._replace_brokers(() if known is None else known.brokers, route.brokers)
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic's route, and the brokers that are in no other."""
+        known = self._routes.pop(topic, None)
+        if known is not None:
+            self._replace_brokers(known.brokers, ())
+
+    def _replace_brokers(
+        self, known: Iterable[BrokerData], brokers: Iterable[BrokerData]
+    ) -> None:
+        """Note what a new route names; keep nothing of addresses in no route now."""
+        mentions = self._mentions
+        for broker in brokers:
             for address in broker.addresses.values():
                 self._advertised[address] = broker.broker_name
+                mentions[address] = mentions.get(address, 0) + 1
+        gone: list[str] = []
+        for broker in known:
+            for address in broker.addresses.values():
+                mentions[address] -= 1
+                if not mentions[address]:
+                    del mentions[address], self._advertised[address]
+                    self._versions.pop(address, None)
+                    gone.append(address)
+        gone = [each for each in gone if each not in self._namesrvs]
+        if gone:
+            self.remoting.forget(gone)
 
     def _prefer(self, address: str) -> None:
         self._namesrvs.remove(address)

@@ -82,6 +82,7 @@ class Routes:
         """Forget all others."""
         for topic in set(self._routes) - set(topics):
             del self._routes[topic]
+            self._client.forget(topic)
 
     def brokers(self, topic: str) -> list[BrokerData]:
         """The topic's brokers, as far as they are known."""

@@ -19,7 +19,7 @@ from rmqcli.transport.reply import Reply
 from rmqcli.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rmqcli.errors import TransportError
     from rmqcli.testing.sim_server import SimServer
@@ -135,6 +135,13 @@ class SimRemoting:
         link = self._links.get(address)
         if link is not None:
             self._answer(link, opaque, answer)
+
+    def forget(self, addresses: Iterable[str]) -> None:
+        """As RemotingClient: connections with nothing under way end."""
+        for address in addresses:
+            link = self._links.get(address)
+            if link is not None and not link.waiting:
+                self.lose(link, notice_ms=0)
 
     def close(self) -> None:
         """End all connections in order: what was sent arrives before their ends do."""

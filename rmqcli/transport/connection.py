@@ -33,7 +33,6 @@ from rmqcli.transport.serve import encode_served
 from rmqcli.transport.stream import WOULD_BLOCK
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import decode_command
-from rmqcli.wire.frame import FrameBuffer
 
 if TYPE_CHECKING:
     from rmqcli.transport.address import Address
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.reply import Reply
     from rmqcli.transport.stream import Stream
     from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.frame import FrameBuffer
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +51,9 @@ _CHUNK_BYTES = 256 * 1024
 _READS_PER_TURN = 8
 #: After this silence a look at the socket precedes a send: the peer may have left.
 _SILENCE_MS = 1_000
+#: An incomplete frame shorter than this is put aside, so that the buffer can be lent
+#: to another connection.
+_OWN_BUFFER_FROM_BYTES = 32 * 1024
 
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
@@ -65,11 +68,16 @@ class Connection:
         #: bytes ever queued (guarded by the loop's lock), and ever sent or dropped
         self.posted_bytes = 0
         self.gone_bytes = 0
+        #: whether the client has forgotten this connection (guarded by the loop's lock)
+        self.is_retired = False
         self._loop = loop
         self._dial: Dial | None = None
         self._stream: Stream | None = None
         self._events = 0
-        self._frames = FrameBuffer()
+        #: lent by the loop while there is something to read or a long frame comes in
+        self._frames: FrameBuffer | None = None
+        #: the start of a frame, while no buffer is lent
+        self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
         self._unsent: deque[tuple[Reply | None, bytes]] = deque()
@@ -95,6 +103,11 @@ class Connection:
     def is_sending(self) -> bool:
         """Whether an open connection has bytes to send."""
         return self._stream is not None and bool(self._unsent or self._chunk)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent or answered. Under the loop's lock."""
+        return not self.waiters and self.posted_bytes == self.gone_bytes
 
     def enqueue(self, reply: Reply | None, data: bytes, now_ms: int) -> None:
         """Queue a request (a oneway one has no reply); `flush` sends it."""
@@ -250,8 +263,25 @@ class Connection:
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _read(self, stream: Stream) -> None:
+        frames = self._frames
+        if frames is None:
+            frames = self._frames = self._loop.lend_buffer()
+            if self._rest:
+                frames.feed(self._rest)
+                self._rest = b""
+        self._read_into(frames, stream)
+        if (
+            self._frames is frames
+            and (pending_bytes := frames.pending_bytes) < _OWN_BUFFER_FROM_BYTES
+        ):
+            if pending_bytes:
+                self._rest = frames.take_pending()
+            self._frames = None
+            self._loop.take_buffer_back(frames)
+
+    def _read_into(self, frames: FrameBuffer, stream: Stream) -> None:
         for _ in range(_READS_PER_TURN):
-            room = self._frames.writable()
+            room = frames.writable()
             size = len(room)
             try:
                 count = stream.recv_into(room)
@@ -267,17 +297,17 @@ class Connection:
             if count == 0:
                 self._ended("closed the connection")
                 return
-            if not self._take(count) or self._stream is not stream:
+            if not self._take(frames, count) or self._stream is not stream:
                 return
             if count < size and stream.short_read_is_all:
                 return
         if stream.more_at_once:
             self._loop.again.add(self)
 
-    def _take(self, count: int) -> bool:
+    def _take(self, frames: FrameBuffer, count: int) -> bool:
         """Dispatch what `count` more bytes complete; False when they make no sense."""
         try:
-            for frame in self._frames.wrote(count):
+            for frame in frames.wrote(count):
                 if self._stream is None:
                     return False  # an answer before this one ended the connection
                 command = decode_command(frame)
@@ -350,7 +380,8 @@ class Connection:
         return diagnosis.not_remoting(address, self._first_bytes, error)
 
     def _ended(self, reason: str) -> None:
-        pending_bytes = self._frames.pending_bytes
+        frames = self._frames
+        pending_bytes = len(self._rest) if frames is None else frames.pending_bytes
         if pending_bytes:
             reason = f"{reason} {pending_bytes} bytes into a frame"
         self._lost(
@@ -397,7 +428,8 @@ class Connection:
         if self._chunk is not None:
             self.gone_bytes += len(self._chunk)
             self._chunk = None
-        self._frames = FrameBuffer()
+        self._frames = None
+        self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
 

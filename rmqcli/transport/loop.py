@@ -20,6 +20,7 @@ from rmqcli.transport.address import Resolver
 from rmqcli.transport.backoff import Backoff
 from rmqcli.transport.deadlines import Deadlines
 from rmqcli.transport.options import TransportCounters
+from rmqcli.wire.frame import FrameBuffer
 
 if TYPE_CHECKING:
     import random
@@ -38,6 +39,10 @@ OPAQUE_MAX = 0x7FFF_FFFF
 
 #: A pause between turns that is longer does not count for deadlines.
 PAUSE_MS = 100
+
+#: Buffers kept for the next reads. More than one, because a connection in the middle
+#: of a long frame keeps the buffer that it was lent.
+_SPARE_BUFFERS_MAX = 4
 
 
 class Watcher(Protocol):
@@ -78,6 +83,10 @@ class Loop:
         #: handed over and not yet taken by the driving thread; guarded by _lock
         self._inbox: list[tuple[Connection, Reply | None, bytes]] = []
         self._is_closed = False  # guarded by _lock
+        #: forgotten by the client, to be closed once idle; guarded by _lock
+        self._retiring: set[Connection] = set()
+        #: empty; between them the connections that have nothing to read hold none
+        self._spare_buffers: list[FrameBuffer] = []
         self._waker: Waker | None = None
         self._is_waiting = False
         #: what else ends a wait before it begins; see `wake_on_post`
@@ -136,6 +145,8 @@ class Loop:
                     address=connection.address.text,
                 )
             self._reserve(connection, len(data))
+            if connection.is_retired:
+                self._retiring.add(connection)
             self._inbox.append((connection, reply, data))
             is_first = len(self._inbox) == 1
         if is_first:
@@ -156,6 +167,31 @@ class Loop:
                 address=connection.address.text,
             )
         connection.posted_bytes += size_bytes
+
+    def retire(self, connection: Connection) -> None:
+        """Close the connection when nothing is under way on it. Safe from any thread.
+
+        A thread that looked the connection up before may still post to it: then it is
+        opened again, and closed after that.
+        """
+        with self._lock:
+            connection.is_retired = True
+            self._retiring.add(connection)
+        self.wake()
+
+    def retiring(self) -> list[Connection]:
+        """The retired connections that are not closed. Safe from any thread."""
+        with self._lock:
+            return list(self._retiring)
+
+    def lend_buffer(self) -> FrameBuffer:
+        """An empty buffer to read into."""
+        return self._spare_buffers.pop() if self._spare_buffers else FrameBuffer()
+
+    def take_buffer_back(self, buffer: FrameBuffer) -> None:
+        """Keep an empty buffer for the next reader, unless enough are kept."""
+        if len(self._spare_buffers) < _SPARE_BUFFERS_MAX:
+            self._spare_buffers.append(buffer)
 
     def answered(self, reply: Reply, answer: RemotingCommand) -> None:
         """Complete a reply; what its callback raises comes out at the turn's end."""
@@ -196,6 +232,8 @@ class Loop:
             if self.timed:
                 for connection in list(self.timed):
                     connection.on_time(now_ms)
+            if self._retiring:
+                self._close_retired()
         finally:
             self._turn_ended_ms = self._clock.monotonic_ms()
 
@@ -236,6 +274,17 @@ class Loop:
             touched[connection] = None
         for connection in touched:
             connection.flush(now_ms)
+
+    def _close_retired(self) -> None:
+        with self._lock:
+            idle = [each for each in self._retiring if each.is_idle]
+            self._retiring.difference_update(idle)
+        for connection in idle:
+            address = connection.address
+            self.resolver.forget(address)
+            connection.close(
+                DisconnectedError(f"{address} was forgotten", address=address.text)
+            )
 
     def _wait_and_read(self, timeout_ms: int | None) -> None:
         again, self.again = self.again, set()

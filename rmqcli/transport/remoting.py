@@ -198,10 +198,25 @@ class RemotingClient:
 
         For a handler that returned None. Lost when the connection ended meanwhile.
         """
+        connection = self._connections.get(address)
+        if connection is None:
+            return
         numbered = answer.with_opaque(opaque)
         numbered.flag = RESPONSE_FLAG
         data = encode_command(numbered, self._options.serialize_type)
-        self._loop.post(self._connection(address), None, data)
+        self._loop.post(connection, None, data)
+
+    def forget(self, addresses: Iterable[str]) -> None:
+        """Keep nothing of these peers: for addresses that no route names any more.
+
+        Each connection is closed as soon as nothing is under way on it; the next
+        request to the address makes a new one. Safe from the threads that may submit.
+        """
+        with self._lock:
+            known = [self._connections.pop(each, None) for each in addresses]
+        for connection in known:
+            if connection is not None:
+                self._loop.retire(connection)
 
     def let_wake(self, has_more: Callable[[], bool]) -> None:
         """Let `wake` end a `poll` of the thread that drives; before it first polls.
@@ -343,7 +358,7 @@ class RemotingClient:
                 loop.run_turn(deadline.left_ms())
         finally:
             loop.refuse_posts()
-            for connection in list(self._connections.values()):
+            for connection in self._all_connections():
                 address = connection.address.text
                 connection.close(
                     DisconnectedError(
@@ -356,7 +371,12 @@ class RemotingClient:
             self._log_callback_errors()
 
     def _is_sending(self) -> bool:
-        return any(c.is_sending for c in self._connections.values())
+        return any(each.is_sending for each in self._all_connections())
+
+    def _all_connections(self) -> list[Connection]:
+        with self._lock:
+            known = list(self._connections.values())
+        return known + self._loop.retiring()
 
 
 __all__ = ["RemotingClient", "Reply", "TransportOptions"]

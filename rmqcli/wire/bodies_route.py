@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 #: Queues of one topic on all brokers. More would only be said to use up memory.
 TOPIC_QUEUES_MAX = 1 << 20
+#: Brokers of one topic, and their addresses: a consumer connects to all of them.
+ROUTE_BROKERS_MAX = 1_024
+ROUTE_ADDRESSES_MAX = 4_096
+#: The same of all clusters that a name server knows.
+CLUSTER_BROKERS_MAX = 4_096
+CLUSTER_ADDRESSES_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ def parse_topic_route(topic: str, body: bytes) -> TopicRoute:
 
     A broker name that occurs twice is taken once: Java's consumers put queues in a
     set, so the larger counts win; of two addresses for one id the first. Raises
-    BodyError when a count is not in 0..65535 or there are absurdly many queues.
+    BodyError when a count is not in 0..65535, or there are more queues, brokers or
+    addresses than the limits above.
     """
     data = load_object(body, f"route of {topic}")
     brokers: dict[str, BrokerData] = {}
@@ -64,6 +71,7 @@ def parse_topic_route(topic: str, body: bytes) -> TopicRoute:
         if known is not None:
             broker.addresses.update(known.addresses)
         brokers[broker.broker_name] = broker
+    _check_brokers("route", brokers, ROUTE_BROKERS_MAX, ROUTE_ADDRESSES_MAX)
     return TopicRoute(
         topic=topic,
         brokers=tuple(brokers.values()),
@@ -85,12 +93,16 @@ def encode_topic_route(route: TopicRoute) -> bytes:
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
-    """The answer to GET_BROKER_CLUSTER_INFO (106)."""
+    """The answer to GET_BROKER_CLUSTER_INFO (106).
+
+    Raises BodyError when there are more brokers or addresses than the limits above.
+    """
     data = load_object(body, "cluster info")
     brokers = {
         name: _broker_data({"brokerName": name, **item})
         for name, item in get_table(data, "brokerAddrTable")
     }
+    _check_brokers("cluster info", brokers, CLUSTER_BROKERS_MAX, CLUSTER_ADDRESSES_MAX)
     clusters = get_object(data, "clusterAddrTable")
     return ClusterInfo(
         brokers, {name: sorted(get_texts(clusters, name)) for name in clusters}
@@ -160,6 +172,18 @@ def _merge_queues(items: Iterable[QueueData]) -> tuple[QueueData, ...]:
             )
         queues[item.broker_name] = merged
     return tuple(queues.values())
+
+
+def _check_brokers(
+    what: str, brokers: dict[str, BrokerData], brokers_max: int, addresses_max: int
+) -> None:
+    if len(brokers) > brokers_max:
+        raise BodyError(f"{what} with {len(brokers)} brokers, more than {brokers_max}")
+    addresses = sum(len(broker.addresses) for broker in brokers.values())
+    if addresses > addresses_max:
+        raise BodyError(
+            f"{what} with {addresses} addresses of brokers, more than {addresses_max}"
+        )
 
 
 def _broker_data(data: JsonObject) -> BrokerData:

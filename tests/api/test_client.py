@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -22,6 +23,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies_route import parse_topic_route
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, free_port, silent
 
@@ -246,3 +248,79 @@ def test_on_done_runs_while_polling():
 def test_config_refuses_what_cannot_work(values):
     with pytest.raises(ValueError, match=next(iter(values))):
         ClientConfig(**values)
+
+
+# --- brokers that leave their routes ---
+
+
+class Recording:
+    """Stands where a RemotingClient does, and notes what is forgotten."""
+
+    def __init__(self):
+        self.forgotten = []
+
+    def forget(self, addresses):
+        self.forgotten.append(sorted(addresses))
+
+    def close(self):
+        pass
+
+
+def route_to(topic, *addresses):
+    return parse_topic_route(topic, route_body(*addresses))
+
+
+@pytest.fixture
+def knowing():
+    """A client that knows topics T and U, and what it forgets."""
+    recording = Recording()
+    config = ClientConfig(namesrv=("127.0.0.1:9876",), timeout_ms=5000)
+    client = Client(config, remoting=recording)  # type: ignore[arg-type]  # its part
+    client.remember("T", route_to("T", "h:1", "h:2"))
+    client.remember("U", route_to("U", "h:2"))
+    return client, recording.forgotten
+
+
+def test_brokers_that_are_in_no_route_any_more_are_forgotten(knowing):
+    client, forgotten = knowing
+    client.remember("T", route_to("T", "h:3"))
+    assert forgotten == [["h:1"]]
+    client.remember("U", route_to("U", "h:3"))
+    assert forgotten == [["h:1"], ["h:2"]]
+
+
+def test_the_same_route_again_forgets_no_broker(knowing):
+    client, forgotten = knowing
+    client.remember("T", route_to("T", "h:1", "h:2"))
+    client.remember("T", client.route("T"))
+    assert forgotten == []
+
+
+def test_the_brokers_of_a_forgotten_topic_are_forgotten(knowing):
+    client, forgotten = knowing
+    client.forget("T")
+    client.forget("T")
+    assert forgotten == [["h:1"]]
+
+
+def test_a_name_server_is_not_forgotten_with_a_route_that_named_it(knowing):
+    client, forgotten = knowing
+    client.remember("V", route_to("V", "127.0.0.1:9876"))
+    client.remember("V", route_to("V", "h:1"))
+    assert forgotten == []
+
+
+def test_a_connection_to_a_broker_that_left_the_route_ends():
+    ended = threading.Event()
+
+    def until_it_ends(connection):
+        for request in connection.requests():
+            connection.answer(request, ext_fields={}, body=TOPICS)
+        ended.set()
+
+    with Peer(until_it_ends) as old, client_of("127.0.0.1:1") as client:
+        client.remember("T", route_to("T", old.address))
+        client.invoke(old.address, get_all_topic_list())
+        client.remember("T", route_to("T", "127.0.0.1:1"))
+        client.poll(0)
+        assert ended.wait(PATIENCE_S)

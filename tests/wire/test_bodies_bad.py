@@ -96,6 +96,40 @@ def test_a_route_of_absurdly_many_queues_is_refused():
         tracemalloc.stop()
 
 
+def broker_data(number: int, addresses: int = 1) -> str:
+    table = ",".join(f'"{i}":"h:{i + 1}"' for i in range(addresses))
+    return f'{{"brokerName":"b{number}","brokerAddrs":{{{table}}}}}'
+
+
+def test_a_route_of_more_brokers_than_may_be_is_refused():
+    """A consumer connects to each, so 1,024 are taken and no more."""
+    brokers = [broker_data(number) for number in range(1025)]
+    assert len(route("[]", f"[{','.join(brokers[:1024])}]").brokers) == 1024
+    with pytest.raises(BodyError, match="1025 brokers, more than 1024"):
+        route("[]", f"[{','.join(brokers)}]")
+
+
+def test_a_route_of_more_addresses_than_may_be_is_refused():
+    brokers = broker_data(1, 2048), broker_data(2, 2048), broker_data(3, 1)
+    assert len(route("[]", f"[{','.join(brokers[:2])}]").brokers) == 2
+    with pytest.raises(BodyError, match="4097 addresses of brokers, more than 4096"):
+        route("[]", f"[{','.join(brokers)}]")
+
+
+def test_a_cluster_of_more_brokers_or_addresses_than_may_be_is_refused():
+    def cluster(brokers: int, addresses: int):
+        table = ",".join(
+            f'"b{number}":{broker_data(number, addresses)}' for number in range(brokers)
+        )
+        return parse_cluster_info(f'{{"brokerAddrTable":{{{table}}}}}'.encode())
+
+    assert len(cluster(4096, 4).brokers) == 4096
+    with pytest.raises(BodyError, match="4097 brokers, more than 4096"):
+        cluster(4097, 1)
+    with pytest.raises(BodyError, match="16388 addresses of brokers, more than 16384"):
+        cluster(4, 4097)
+
+
 @pytest.mark.parametrize("value", ['"x"', "[]", "2.5", "99999999999999999999"])
 def test_perm_must_be_a_number(value):
     with pytest.raises(BodyError, match="perm"):
