@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.admin_topics import part
-from rmqcli.broker.group_table import GROUP_LENGTH_MAX
+from rmqcli.broker.group_table import GROUP_LENGTH_MAX, GROUPS_MAX
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.request_body import read_body
 from rmqcli.broker.table_json import group_json, groups_json
@@ -37,7 +37,7 @@ _GROUPS_MAX: Final = 10_000
 def update_group(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
     config = read_body(parse_subscription_group, request)
-    _check(config)
+    _check(broker, config)
     broker.groups.put(config)
     return Reply()
 
@@ -54,13 +54,18 @@ def update_groups(broker: Broker, request: Request) -> Reply:
 
     configs = read_body(parse, request)
     for config in configs:
-        _check(config)
+        _check(broker, config)
     for config in configs:
         broker.groups.put(config)
     return Reply()
 
 
-def _check(config: SubscriptionGroupConfig) -> None:
+def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
+    if broker.groups.is_full and broker.groups.get(config.group_name) is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"group {config.group_name} is not created: there are {GROUPS_MAX} already",
+        )
     if not 0 < len(config.group_name) <= GROUP_LENGTH_MAX:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,

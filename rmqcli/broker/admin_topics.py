@@ -19,6 +19,7 @@ from rmqcli.broker.table_json import topics_json, version_json
 from rmqcli.broker.topic_attributes import changed_attributes
 from rmqcli.broker.topic_table import (
     NOT_ALLOWED_SEND_TOPICS,
+    TOPICS_MAX,
     is_system_topic,
     topic_name_fault,
 )
@@ -100,6 +101,11 @@ def _put(broker: Broker, config: TopicConfig, attributes: str) -> None:
 def _check(broker: Broker, config: TopicConfig) -> None:
     topic, manners = config.topic_name, broker.manners
     code = manners.invalid_parameter_code
+    if broker.topics.is_full and broker.topics.get(topic) is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"topic {topic} is not created: there are {TOPICS_MAX} already",
+        )
     if manners.checks_topic_names:
         fault = topic_name_fault(topic)
         if fault is not None:

@@ -29,6 +29,8 @@ SCAN_INTERVAL_MS: Final = 10_000
 #: Groups that one connection may be in, and topics that one of them may subscribe.
 PEER_GROUPS_MAX: Final = 1_000
 GROUP_TOPICS_MAX: Final = 10_000
+#: Groups with members, of consumers and of producers each.
+MEMBER_GROUPS_MAX: Final = 20_000
 
 
 class ClientTable:
@@ -92,6 +94,16 @@ class ClientTable:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"more than {PEER_GROUPS_MAX} groups"
             )
+        for known, named in (
+            (self._consumers, joined),
+            (self._producers, data.producer_groups),
+        ):
+            new = len(set(named).difference(known))
+            if new and len(known) + new > MEMBER_GROUPS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"more than {MEMBER_GROUPS_MAX} groups with members",
+                )
         for consumer in data.consumers:
             if len(consumer.subscriptions) > GROUP_TOPICS_MAX:
                 raise Refusal(

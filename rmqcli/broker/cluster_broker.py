@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.replication import Replication
+from rmqcli.broker.request import Refusal
 from rmqcli.errors import RmqError, UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class EmbeddedBroker:
         self.settings = settings
         self._replication: Replication | None = None
         self._core: Broker | None = None
+        self._has_news = False
         self.is_running = False
 
     @property
@@ -101,10 +103,11 @@ class EmbeddedBroker:
         except BaseException:
             self._storage.abandon()
             raise
-        core.on_topics_changed = lambda: self._topics_changed(core)
+        core.on_topics_changed = self._topics_changed
         self._core = core
         self._port.core = core
         self._port.flush = self._before_answers
+        self._port.settle = self._announce_news
         if not self.settings.flush_disk_sync:
             core.agenda.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
         core.agenda.every(_EXPIRE_INTERVAL_MS, now, self._expire)
@@ -118,9 +121,20 @@ class EmbeddedBroker:
         if self.settings.flush_disk_sync:
             self.store.flush()
 
-    def _topics_changed(self, core: Broker) -> None:
-        self._announce(core)
+    def _topics_changed(self) -> None:
+        self._has_news = True
         self._port.was_used = True  # also by a change that nobody asked for by wire
+
+    def _announce_news(self) -> None:
+        """Register all topics: once, however many of them a turn has changed."""
+        if not self._has_news:
+            return
+        self._has_news = False
+        if self.is_running:
+            try:
+                self._announce(self.core)
+            except Refusal as refusal:
+                logger.warning("%s cannot register: %s", self.name, refusal)
 
     def follow(self, master: EmbeddedBroker, *, behind: int) -> None:
         """Be a slave: copy what the master has, but for the last `behind` messages."""
@@ -156,6 +170,7 @@ class EmbeddedBroker:
 
     def _leave(self) -> None:
         self.is_running = False
+        self._has_news = False
         self._server.drop(self._port)
         self._port.core = None
         self._retract(self.core)

@@ -32,6 +32,8 @@ BUILT_IN_GROUPS: Final = (
 )
 
 GROUP_LENGTH_MAX: Final = 255
+#: With that many groups clients create no new ones. RocketMQ has no such limit.
+GROUPS_MAX: Final = 20_000
 
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
 
@@ -57,12 +59,17 @@ class GroupTable:
         """The group's settings; None for one that is unknown."""
         return self._groups.get(group)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether clients may create no more groups."""
+        return len(self._groups) >= GROUPS_MAX
+
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """The group, created where that is allowed; else None (code 26)."""
         found = self._groups.get(group)
         if found is not None or not 0 < len(group) <= GROUP_LENGTH_MAX:
             return found
-        if not self._broker.settings.auto_create_subscription_group:
+        if self.is_full or not self._broker.settings.auto_create_subscription_group:
             return None
         created = SubscriptionGroupConfig(group_name=group)
         self.put(created)

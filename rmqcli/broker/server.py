@@ -93,7 +93,9 @@ class Server:
         if threading.current_thread() is self._thread or not self._thread.is_alive():
             if self._is_closing and threading.current_thread() is not self._thread:
                 raise RmqError("the embedded cluster is closed")
-            return function()
+            result = function()
+            self._settle()
+            return result
         done = threading.Event()
         results: list[T] = []
         errors: list[BaseException] = []
@@ -101,6 +103,7 @@ class Server:
         def run() -> None:
             try:
                 results.append(function())
+                self._settle()
             except BaseException as error:  # noqa: BLE001  # raised by the caller
                 errors.append(error)
             done.set()
@@ -259,6 +262,7 @@ class Server:
                 if due_ms is not None and due_ms <= now.monotonic_ms:
                     self.drive(port, lambda core: core.run_due(now))
         self.agenda.run_due(now)
+        self._settle()
         self._flush_ports()
         dirty, self._dirty = self._dirty, {}
         for connection in dirty.values():
@@ -280,6 +284,11 @@ class Server:
             return None  # who moves a manual clock wakes this thread
         # Rounded up: a timer that ends too early is a turn for nothing.
         return max(0, min(known) - self.clock.monotonic_ms() + 1) / 1000
+
+    def _settle(self) -> None:
+        for port in self.ports:
+            if port.settle is not None:
+                port.settle()
 
     def _flush_ports(self) -> None:
         for port in self.ports:

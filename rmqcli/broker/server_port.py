@@ -48,6 +48,8 @@ class Port:
         self.connections: dict[int, Connection] = {}
         #: called once before the answers of a turn go out
         self.flush: Callable[[], None] | None = None
+        #: called before other cores and callers see what a turn or a call changed
+        self.settle: Callable[[], None] | None = None
         self.is_hung = False
         self.was_used = False
 

@@ -14,7 +14,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.data_version import DataVersion
+from rmqcli.broker.request import Refusal
 from rmqcli.wire.bodies_config import TopicConfig
+from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
 TOPIC_LENGTH_MAX: Final = 127
+#: With that many topics clients create no new ones. RocketMQ has no such limit.
+TOPICS_MAX: Final = 50_000
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
@@ -114,6 +118,11 @@ class TopicTable:
         for config in configs:
             self._topics[config.topic_name] = config
 
+    @property
+    def is_full(self) -> bool:
+        """Whether clients may create no more topics."""
+        return len(self._topics) >= TOPICS_MAX
+
     def create_in_send(
         self, topic: str, default_topic: str, default_queue_nums: int
     ) -> TopicConfig | None:
@@ -124,7 +133,7 @@ class TopicTable:
         Source: TopicConfigManager.createTopicInSendMessageMethod.
         """
         default = self._topics.get(default_topic)
-        if default is None:
+        if default is None or self.is_full:
             return None
         if (
             default_topic == DEFAULT_TOPIC
@@ -150,10 +159,16 @@ class TopicTable:
     ) -> TopicConfig:
         """The topic; created when it is unknown (retry and DLQ topics, and the like).
 
+        Raises Refusal(1) when there are too many topics.
         Source: TopicConfigManager.createTopicInSendMessageBackMethod.
         """
         found = self._topics.get(topic)
         if found is None:
+            if self.is_full:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {topic} is not created: there are {TOPICS_MAX} already",
+                )
             found = TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queue_nums,
