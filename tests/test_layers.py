@@ -17,6 +17,7 @@ VALUES = {
     "errors",
     "model",
     "now",
+    "one_line_log",
     "position",
     "queue_selector",
     "units",
@@ -55,6 +56,7 @@ MAY_IMPORT = {
 VALUES_MAY_IMPORT = {
     "agenda": {"now"},
     "now": set(),
+    "one_line_log": set(),
     "errors": set(),
     "clock": set(),
     "model": {"errors"},
@@ -174,6 +176,14 @@ def test_only_the_clock_reads_the_time():
             names = {name for name, _ in imports_of(path)}
             assert "time.time" not in names, path
             assert "time.sleep" not in names, path
+
+
+def test_every_logger_of_the_library_keeps_records_on_one_line():
+    """The command line has a formatter of its own, which does the same."""
+    for path in MODULES:
+        text = path.read_text("utf-8")
+        if layer_of(path) != "cli" and "getLogger(__name__)" in text:
+            assert "one_line(logging.getLogger(__name__))" in text, path
 
 
 def test_modules_are_of_one_subject():

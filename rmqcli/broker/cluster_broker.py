@@ -13,6 +13,7 @@ from rmqcli.broker.core import Broker
 from rmqcli.broker.replication import Replication
 from rmqcli.broker.request import Refusal
 from rmqcli.errors import RmqError, UsageError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies_config import TopicConfig
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _EXPIRE_INTERVAL_MS: Final = 10_000  # MessageStoreConfig.cleanResourceInterval
 _FLUSH_INTERVAL_MS: Final = 500  # MessageStoreConfig.flushIntervalCommitLog

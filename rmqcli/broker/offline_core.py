@@ -20,6 +20,7 @@ from rmqcli.broker.pull_check import FLAG_COMMIT_OFFSET
 from rmqcli.broker.record_properties import properties_of_record
 from rmqcli.broker.request import Reply, Request
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -84,7 +85,7 @@ _ARRIVALS_MAX: Final = 1_000
 #: The tables' files are looked at no more often than this.
 _TABLES_INTERVAL_MS: Final = 500
 
-_log = logging.getLogger(__name__)
+_log = one_line(logging.getLogger(__name__))
 
 
 class ReadOnlyCore:

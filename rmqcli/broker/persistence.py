@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rmqcli.broker import java_json
 from rmqcli.broker.data_version import DataVersion
 from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
+from rmqcli.one_line_log import one_line
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies_config import (
@@ -39,7 +40,7 @@ DELAYS: Final = "delayOffset.json"
 
 _INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
-_log = logging.getLogger(__name__)
+_log = one_line(logging.getLogger(__name__))
 
 
 class ConfigFiles(Protocol):

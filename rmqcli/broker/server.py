@@ -26,6 +26,7 @@ from rmqcli.broker.server_port import Port
 from rmqcli.clock import SYSTEM_CLOCK, SystemClock
 from rmqcli.errors import RmqError, WireError
 from rmqcli.now import Now
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.frame import FrameBuffer
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.server_port import Core
     from rmqcli.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 T = TypeVar("T")
 

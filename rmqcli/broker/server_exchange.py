@@ -19,6 +19,7 @@ from rmqcli.broker.faults import (
     damaged,
 )
 from rmqcli.errors import FrameError, HeaderError
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import (
     RESPONSE_FLAG,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.server_connection import Connection
     from rmqcli.wire.frame import Frame
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _REMARK_MAX: Final = 1_000
 _MARKS_MAX: Final = 10_000

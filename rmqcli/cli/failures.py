@@ -72,7 +72,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     _discard_output_if_broken(error)
     messages = Messages(color=flags.color)
     if flags.verbose >= 2 and not isinstance(error, KeyboardInterrupt):
-        messages.info(_traceback_of(error))
+        messages.traceback(_traceback_of(error))
     if flags.as_json:
         _write_json(failure)
     elif isinstance(error, KeyboardInterrupt):

@@ -46,9 +46,16 @@ class Messages:
     _on_progress_line: bool = field(default=False, init=False)
 
     def info(self, text: str) -> None:
-        """Say something that is good to know. Nothing with `-q`."""
+        """Say something that is good to know, in one line. Nothing with `-q`.
+
+        A newline is shown as such: a name that has one must not look like two lines.
+        """
         if not self.quiet:
-            self.write_line(safe(text, keep_newlines=True))
+            self.write_line(safe(text))
+
+    def traceback(self, text: str) -> None:
+        """Show a traceback, which has lines of its own."""
+        self.write_line(safe(text, keep_newlines=True))
 
     def warn(self, text: str) -> None:
         """Say that something is not as it should be, though work goes on."""

@@ -46,6 +46,7 @@ from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetS
 from rmqcli.engine.push_consumer import PushConsumer
 from rmqcli.errors import DeadlineError, RmqError, UsageError
 from rmqcli.model import retry_topic
+from rmqcli.one_line_log import one_line
 from rmqcli.transport.local_address import local_ip
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
     Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class Consumer:

@@ -25,6 +25,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.one_line_log import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     Request = ConcurrentRequest | OrderlyRequest
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 QUICK_MS: Final = 1
 LOOK_MS: Final = 10

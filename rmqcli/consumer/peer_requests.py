@@ -9,12 +9,14 @@ import logging
 import sys
 import threading
 import traceback
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
 from rmqcli.model import MessageQueue
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_consumer import encode_consumer_running_info
 from rmqcli.wire.bodies_heartbeat import encode_consume_directly_result
 from rmqcli.wire.bodies_offset import encode_consumer_status, parse_reset_offset
@@ -35,11 +37,12 @@ from rmqcli.wire.version import CLIENT_VERSION, version_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from rmqcli.engine.push_consumer import PushConsumer
     from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class PeerRequests:
@@ -175,11 +178,23 @@ def _no_consumer(group: str) -> RemotingCommand:
 
 
 def _thread_dump() -> str:
-    """All threads of this process with their stacks, as jstack would show."""
+    """All threads of this process with their stacks, the innermost call first.
+
+    As jstack shows them: function, file name and line number, no directory and no
+    source text, for the dump leaves this machine.
+    """
     frames = sys._current_frames()  # noqa: SLF001  # the only way to them
     parts = []
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
-        stack = "".join(traceback.format_stack(frame)) if frame else ""
-        parts.append(f'"{thread.name}"\n{stack}')
+        calls = [] if frame is None else traceback.walk_stack(frame)
+        lines = [f'"{thread.name}"', *(_call(each, line) for each, line in calls)]
+        parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _call(frame: FrameType, line: int) -> str:
+    module = frame.f_globals.get("__name__", "?")
+    code = frame.f_code
+    name = PurePath(code.co_filename).name
+    return f"\tat {module}.{code.co_qualname}({name}:{line})"

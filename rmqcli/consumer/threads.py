@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rmqcli.consumer.engine_thread import Loan
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
 from rmqcli.engine.consume_request import ConcurrentRequest
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.push_consumer import PushConsumer
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class ConsumeThreads:

@@ -33,6 +33,7 @@ from rmqcli.engine.listener import (
     LeaveRest,
 )
 from rmqcli.engine.message import UndecodableMessage
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: A call that takes so long is slow: others help with the rest of the request.
 SHARE_MS: Final = 2

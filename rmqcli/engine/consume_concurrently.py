@@ -19,6 +19,7 @@ from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.send_back import send_message_back
 from rmqcli.engine.tasks import spawn
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 RESUBMIT_DELAY_MS: Final = 5_000
 _LOOK_INTERVAL_MS: Final = 20

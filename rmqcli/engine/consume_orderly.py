@@ -26,6 +26,7 @@ from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.engine.tasks import spawn
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: Messages taken at once, if the listener's batches are smaller.
 _TAKE: Final = 128

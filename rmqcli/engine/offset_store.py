@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class OffsetTable:

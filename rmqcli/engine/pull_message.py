@@ -23,6 +23,7 @@ from rmqcli.engine.ports import PullAsk
 from rmqcli.engine.pull_from_where import compute_pull_from_where
 from rmqcli.engine.tasks import spawn
 from rmqcli.errors import BrokerError, RmqError
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import TAG
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         None,
     ]
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 FLOW_CONTROL_DELAY_MS: Final = 50  # PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL
 PAUSED_DELAY_MS: Final = 1_000  # PULL_TIME_DELAY_MILLS_WHEN_SUSPEND

@@ -40,6 +40,7 @@ from rmqcli.engine.rebalance_service import RebalanceService
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
 from rmqcli.engine.tasks import asking, spawn, together
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from rmqcli.now import Now
     from rmqcli.wire.subscription import SubscriptionData
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _HEARTBEAT_AGAIN_MS: Final = 1_000
 #: When to look for the retry topic's route, after the heartbeat that makes the topic.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.tasks import asking, together
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 RENEW_INTERVAL_MS: Final = 20_000  # ProcessQueue.REBALANCE_LOCK_INTERVAL
 FIRST_RENEWAL_MS: Final = 1_000

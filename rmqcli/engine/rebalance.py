@@ -30,6 +30,7 @@ from rmqcli.engine.pull_from_where import compute_pull_from_where
 from rmqcli.engine.pull_message import PullRequest, may_undo
 from rmqcli.engine.tasks import together
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class ConsumeService(Protocol):

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.tasks import spawn
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.rebalance import Rebalance
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 MIN_INTERVAL_MS: Final = 1_000  # rocketmq.client.rebalance.minInterval
 NEWS_INTERVAL_MS: Final = 100

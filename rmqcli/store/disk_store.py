@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.one_line_log import one_line
 from rmqcli.store.checkpoint import (
     Checkpoint,
     read_abort,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import QueueUnit
     from rmqcli.wire.message_encode import MessageFields
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _TRANSACTION_BITS: Final = 0xC
 _PREPARED: Final = 0x4

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.one_line_log import one_line
 from rmqcli.store.commit_log import CommitLog, store_time_ms
 from rmqcli.store.log_scan import ScannedRecord, names_of, scan
 from rmqcli.store.record_entry import EntryMaker, text_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.store.key_index import KeyIndex
     from rmqcli.store.queue_table import QueueTable
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: How much older than it says what a real broker's checkpoint vouches for may be.
 JAVA_SLACK_MS: Final = 3_000

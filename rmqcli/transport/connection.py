@@ -27,6 +27,7 @@ from rmqcli.errors import (
     TransportError,
     WireError,
 )
+from rmqcli.one_line_log import one_line
 from rmqcli.transport import diagnosis
 from rmqcli.transport.dial import Dial
 from rmqcli.transport.serve import encode_served
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.frame import FrameBuffer
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: Small requests go out together, up to this size for one call of the system.
 _CHUNK_BYTES = 256 * 1024

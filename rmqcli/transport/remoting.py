@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import DisconnectedError
+from rmqcli.one_line_log import one_line
 from rmqcli.transport.address import parse_address
 from rmqcli.transport.connection import Connection
 from rmqcli.transport.loop import Loop
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.loop import RequestHandler
     from rmqcli.transport.options import TransportCounters
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 CLOSE_TIMEOUT_MS = 1_000
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand, encode_command
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.wire.frame import SerializeType
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 def encode_served(

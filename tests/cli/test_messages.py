@@ -35,8 +35,13 @@ def test_everything_is_made_safe(capsys):
     messages.warn("\u202e\n")
     messages.error("\x9b", hint="\x07", detail="\r")
     assert capsys.readouterr().err == (
-        "a\\x1b[2J\nb\nwarning: \\u202e\\n\nerror: \\x9b\n\\r\nhint: \\x07\n"
+        "a\\x1b[2J\\nb\nwarning: \\u202e\\n\nerror: \\x9b\n\\r\nhint: \\x07\n"
     )
+
+
+def test_a_name_with_a_newline_makes_no_second_line(capsys):
+    Messages().info("g\nerror: all is lost: OK, lag 0")
+    assert capsys.readouterr().err == "g\\nerror: all is lost: OK, lag 0\n"
 
 
 def test_quiet_keeps_warnings_and_errors(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from typing import Any
@@ -435,3 +436,29 @@ def test_running_info_is_what_a_broker_is_told(rmq_cluster, rmq_topic):
     assert ours.properties == told.properties
     assert told.properties["PROP_NAMESERVER_ADDR"] == rmq_cluster.namesrv
     assert int(told.properties["PROP_CONSUMER_START_TIMESTAMP"]) > 1_700_000_000_000
+
+
+def test_a_thread_dump_for_a_broker_has_no_source_text(rmq_cluster, rmq_topic):
+    from rmqcli.api.calls_consumer import get_consumer_running_info
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+
+    secret = "ses" + "ame"  # nowhere but on the line that waits for the answer
+    with (
+        consumer(rmq_cluster, "g", rmq_topic, Seen()) as running,
+        Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client,
+    ):
+        assert running.client_id is not None
+        broker = client.master_of(client.route(rmq_topic), "broker-a")
+        ask = get_consumer_running_info("g", running.client_id, jstack=True)
+        dump = client.invoke(broker, ask).jstack or ""  # sesame
+    assert re.search(
+        r"\n\tat tests\.consumer\.test_consumer"
+        r"\.test_a_thread_dump_for_a_broker_has_no_source_text"
+        r"\(test_consumer\.py:\d+\)\n",
+        dump,
+    )
+    assert secret not in dump
+    assert "/" not in dump
+    for line in dump.splitlines():
+        assert re.fullmatch(r'"[^"]+"|\tat [\w.<>]+\([^():]+:\d+\)|', line), line
