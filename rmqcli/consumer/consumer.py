@@ -14,28 +14,36 @@ with Consumer("billing", "orders", handle, namesrv="127.0.0.1:9876") as consumer
 
 A listener that returns has consumed its message; one that raises, or returns False, is
 given it again later, by way of the group's retry topic, and after 16 tries the message
-is a dead letter. Java members of the same group see no difference.
+is a dead letter. Java members of the same group see no difference. That holds for
+SystemExit, KeyboardInterrupt and GeneratorExit too: they end neither the thread nor the
+process, and are logged as errors. To end from a listener call `close`.
+
+A program that ends without `close` closes its consumers then, and waits for them no
+longer than `close` does. In a forked child a consumer is closed, without a word to the
+brokers; where a listener forks (`multiprocessing` does too) and comes back in the
+child, with a result or an exception, the child ends as Python would.
 
 Source: DefaultMQPushConsumer in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rmqcli.api.client import Client
-from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.peer_requests import PeerRequests
+from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.consumer.threads import ConsumeThreads
+from rmqcli.consumer.threads import ConsumeThreads, Latch
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.engine.identity import make_client_id
@@ -62,6 +70,15 @@ if TYPE_CHECKING:
     Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
 logger = one_line(logging.getLogger(__name__))
+
+#: Beyond what a close waits for listeners: commits, unlocking and goodbyes, which all
+#: have deadlines. Then the engine ends whatever is missing.
+_GOODBYE_MS: Final = 12_000
+#: Until we say that the engine's thread did not even end then.
+_END_MS: Final = 2_000
+_JOIN_MS: Final = 500
+_LOOK_MS: Final = 500
+_ASK_LOOK_MS: Final = 100
 
 
 class Consumer:
@@ -117,8 +134,15 @@ class Consumer:
         self._threads: ConsumeThreads | None = None
         self._driver: EngineThread | None = None
         self._client: Client | None = None
-        self._closed = threading.Event()
-        self._close_lock = threading.Lock()
+        self._closed = Latch()
+        #: who is in `start` (threading.get_ident)
+        self._starter: int | None = None
+        self._is_started = False
+        #: its threads run: from here on the engine's own thread carries out a close
+        self._has_begun = False
+        self._is_close_asked = False
+        #: taken by the one that gives threads and sockets back
+        self._release_token = deque((True,))
         self.client_id: str | None = None
 
     def __enter__(self) -> Self:
@@ -131,32 +155,79 @@ class Consumer:
     def start(self, *, timeout_ms: int = 30_000) -> None:
         """Join the group and begin to consume.
 
-        Returns when a broker knows of this member. Raises RmqError when that cannot be,
-        DeadlineError when no broker answered in time; nothing is left behind then.
+        Returns when a broker knows of this member, or when it was closed meanwhile.
+        Raises RmqError when that cannot be, DeadlineError when no broker answered in
+        time. Whatever is raised, KeyboardInterrupt included, nothing is left behind.
         """
-        if self._engine is not None or self._closed.is_set():
+        if self._is_started or self._closed.is_set:
             raise UsageError("a consumer is started once; make a new one")
+        self._is_started = True
+        self._starter = threading.get_ident()
+        try:
+            self._start(timeout_ms)
+        except BaseException:
+            self._abort()
+            raise
+        finally:
+            self._starter = None
+        if self._is_close_asked:
+            self.close()
+
+    def _start(self, timeout_ms: int) -> None:
         self._build()
+        if self._is_close_asked:
+            self._release()
+            return
+        OPEN.add(self)
         engine = self._need_engine()
-        ended = threading.Event()
+        assert self._threads is not None  # made by _build  # noqa: S101
+        self._threads.start(engine, self._release)
+        self._has_begun = True
+        ended = Latch()
         outcome: list[RmqError | None] = []
 
         def done(error: RmqError | None) -> None:
             outcome.append(error)
             ended.set()
 
-        self._post(lambda: engine.start(done))
-        if not ended.wait(timeout_ms / 1000):
-            self.close(timeout_ms=0)
-            names = ";".join(self._client_config.namesrv)
-            raise DeadlineError(
-                f"no broker took a heartbeat of group {self.group} in {timeout_ms} ms",
-                address=names,
-                hint="see which brokers are there with: rmq brokers",
-            )
+        def begin() -> None:
+            if not engine.is_closing:
+                engine.start(done)
+
+        self._post(begin)
+        deadline = Deadline(self._clock, timeout_ms)
+        # In turns, for a start that was closed meanwhile need not end.
+        while not (ended.wait(min(_ASK_LOOK_MS, deadline.left_ms())) or outcome):
+            if self._is_close_asked:
+                return
+            if deadline.is_over():
+                names = ";".join(self._client_config.namesrv)
+                raise DeadlineError(
+                    f"no broker took a heartbeat of group {self.group} in"
+                    f" {timeout_ms} ms",
+                    address=names,
+                    hint="see which brokers are there with: rmq brokers",
+                )
         if isinstance(outcome[0], RmqError):
-            self.close(timeout_ms=0)
             raise outcome[0]
+
+    def _abort(self) -> None:
+        """Stop what `start` started before it failed; it may have stopped anywhere."""
+        self._is_close_asked = True
+        driver = self._driver
+        if driver is None or self._engine is None:
+            self._release()
+            return
+        driver.post(lambda: self._close_engine(0))
+        deadline = Deadline(self._clock, _JOIN_MS)
+        while not driver.has_run and not deadline.is_over():
+            self._closed.wait(1)  # its thread may have been about to run
+        if driver.has_run:
+            self._has_begun = True
+            self.close(timeout_ms=0)
+        else:
+            driver.end()
+            self._release()
 
     def _build(self) -> None:
         config, clock = self.config, self._clock
@@ -199,7 +270,6 @@ class Consumer:
             answer=client.remoting.send_answer,
         )
         client.remoting.set_request_handler(self._requests.handle)
-        self._threads.start(engine)
 
     def _offset_store(
         self, network: RemotingNetwork, *, is_broadcasting: bool
@@ -216,34 +286,95 @@ class Consumer:
         """Leave the group: end what was begun, commit, say goodbye. Idempotent.
 
         `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
-        listeners. One that does not end keeps its message uncommitted: another member
-        will get it. Called by a listener it returns at once, and the consumer is closed
-        when that has ended; see `wait`.
+        listeners; of several calls the one that ends first counts. A listener that does
+        not end keeps its message uncommitted: another member will get it.
+
+        Safe to call from any thread, and from a signal handler whatever it interrupted.
+        Called by a listener, or by a signal handler in the middle of `start`, it
+        returns at once, and the consumer is closed when that has ended; see `wait`. A
+        KeyboardInterrupt ends the wait, not the close.
         """
-        if self._threads is not None and self._threads.is_current():
-            closing = functools.partial(self.close, timeout_ms=timeout_ms)
-            threading.Thread(target=closing, name="rmq-close").start()
+        wait_ms = self.begin_close(timeout_ms=timeout_ms)
+        driver, threads = self._driver, self._threads
+        if self._closed.is_set:
+            if driver is not None and not self._is_inside():
+                driver.join()
             return
-        with self._close_lock:
-            if self._closed.is_set():
-                return
-            engine, driver, threads = self._engine, self._driver, self._threads
-            if engine is None or driver is None or threads is None:
-                self._closed.set()
-                return
-            wait_ms = self.config.await_termination_ms
-            if timeout_ms is not None:
-                wait_ms = timeout_ms
-            ended = threading.Event()
-            driver.post(lambda: engine.close(wait_ms, lambda _: ended.set()))
-            # Beyond the listeners: commits, unlocking and goodbyes, with deadlines.
-            if not ended.wait(wait_ms / 1000 + 12):
-                logger.error("the engine did not end in time")
-            threads.stop(500)
-            driver.stop()
+        if driver is None or threads is None or not self._has_begun:
+            if self._starter == threading.get_ident():
+                return  # a signal handler in the middle of `start`, which ends it
+        elif self._is_inside():
+            return
+        if self._closed.wait(wait_ms + _GOODBYE_MS + _END_MS):
+            if self._driver is not None:
+                self._driver.join()
+            return
+        logger.error(
+            "consumer of group %s is not closed after %d ms: thread rmq-engine does not"
+            " end; is an allocation strategy or a callback still running?",
+            self.group,
+            wait_ms + _GOODBYE_MS + _END_MS,
+        )
+
+    def begin_close(self, *, timeout_ms: int | None = None) -> int:
+        """Ask for the close and do not wait; how long it will wait for listeners.
+
+        Takes no lock, as a signal handler must not. See `close`.
+        """
+        wait_ms = self.config.await_termination_ms
+        if timeout_ms is not None:
+            wait_ms = timeout_ms
+        self._is_close_asked = True
+        if not self._is_started:
+            self._closed.set()
+        elif self._has_begun and not self._closed.is_set:
+            self._post(lambda: self._close_engine(wait_ms))
+        return wait_ms
+
+    def _is_inside(self) -> bool:
+        """Whether the caller is one of the threads that have to end."""
+        driver, threads = self._driver, self._threads
+        return (driver is not None and driver.is_current()) or (
+            threads is not None and threads.is_current()
+        )
+
+    def _close_engine(self, wait_ms: int) -> None:
+        """Inside the engine: close it, or let its close under way wait no longer."""
+        engine, driver = self._need_engine(), self._driver
+        assert driver is not None  # made with the engine  # noqa: S101
+        if engine.is_closing:
+            engine.close_sooner(wait_ms)
+            return
+        engine.member.later(wait_ms + _GOODBYE_MS, driver.end)
+        engine.close(wait_ms, lambda _: driver.end())
+
+    def _release(self) -> None:
+        """Give threads and sockets back; last thing of the engine's thread. Once."""
+        try:
+            self._release_token.pop()
+        except IndexError:
+            return
+        try:
+            if self._threads is not None:
+                self._threads.stop(_JOIN_MS)
             if self._client is not None:
                 self._client.close()
+        finally:
             self._closed.set()
+            OPEN.discard(self)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: be closed, without a word to the brokers."""
+        self._release_token.clear()
+        self._is_close_asked = True
+        self._listener.is_orphaned = True
+        if self._driver is not None:
+            self._driver.forget_after_fork()
+        if self._engine is not None:
+            for process_queue in self._engine.member.process_queues.values():
+                process_queue.dropped = True  # so that its listener gets no more
+        self._closed = Latch()
+        self._closed.set()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until the consumer is closed, or the time is over; whether it is.
@@ -251,8 +382,8 @@ class Consumer:
         Ctrl-C ends the wait with KeyboardInterrupt.
         """
         if timeout_ms is not None:
-            return self._closed.wait(timeout_ms / 1000)
-        while not self._closed.wait(0.5):
+            return self._closed.wait(timeout_ms)
+        while not self._closed.wait(_LOOK_MS):
             pass  # in turns: a wait without end cannot be interrupted everywhere
         return True
 
@@ -301,28 +432,33 @@ class Consumer:
         return info
 
     def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked
-        """Let the engine's thread answer."""
+        """Let the engine's thread answer; raises what the question raises."""
         driver = self._driver
-        if driver is None or self._closed.is_set() or driver.is_current():
+        if driver is None or self._closed.is_set or driver.is_current():
             return question()
-        answered = threading.Event()
-        answer: list[Any] = []
+        answered = Latch()
+        answers: list[Any] = []
+        errors: list[BaseException] = []
 
         def ask() -> None:
             try:
-                answer.append(question())
-            finally:
-                answered.set()
+                answers.append(question())
+            except BaseException as error:  # noqa: BLE001  # it is the caller's
+                errors.append(error)
+            answered.set()
 
         driver.post(ask)
-        driver.give_way()
-        while not answered.wait(0.1):
-            if self._closed.is_set():
+        if self._threads is not None and self._threads.is_current():
+            driver.give_way()
+        while not answered.wait(_ASK_LOOK_MS):
+            if self._closed.is_set:
                 return question()
-        return answer[0]
+        if errors:
+            raise errors[0]
+        return answers[0]
 
     def _post(self, action: Callable[[], None]) -> None:
-        if self._driver is not None and not self._closed.is_set():
+        if self._driver is not None and not self._closed.is_set:
             self._driver.post(action)
 
     def _need_engine(self) -> PushConsumer:

@@ -14,7 +14,8 @@ threads. So no listener holds up the engine for longer than that, and never more
 run than there are consume threads. Who was slow has to be quick more often before it is
 trusted again.
 
-The engine's loop survives whatever is raised in it.
+The engine's loop survives whatever is raised in it. Once `end` was called the engine's
+own thread calls `on_end` and ends.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.consumer.process_end import end_child
 from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
@@ -88,8 +90,15 @@ class EngineThread:
         self._client = client
         self._engine: PushConsumer | None = None
         self._hand_out: Callable[[Request | Loan], None]
+        self._on_end: Callable[[], None]
         self._inbox: deque[Callable[[], None]] = deque()
-        self._thread = threading.Thread(target=self._run, name="rmq-engine")
+        self._thread = threading.Thread(
+            target=self._run, name="rmq-engine", daemon=True
+        )
+        #: whether the thread has begun to run
+        self.has_run = False
+        #: in a forked child, whose only thread is the one that forked
+        self.is_orphaned = False
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._loan: Loan | None = None
@@ -104,11 +113,18 @@ class EngineThread:
         client.remoting.let_wake(self._has_more)
 
     def start(
-        self, engine: PushConsumer, hand_out: Callable[[Request | Loan], None]
+        self,
+        engine: PushConsumer,
+        hand_out: Callable[[Request | Loan], None],
+        on_end: Callable[[], None],
     ) -> None:
-        """Begin; `stop` must be called. `hand_out` is for any consume thread."""
+        """Begin. `hand_out` is for any consume thread.
+
+        `on_end` is called in the thread after `end`, when nobody drives any more.
+        """
         self._engine = engine
         self._hand_out = hand_out
+        self._on_end = on_end
         self._thread.start()
 
     def post(self, action: Callable[[], None]) -> None:
@@ -120,19 +136,33 @@ class EngineThread:
         """As `post`, for what may wait until there is something else to do, or 1 s."""
         self._inbox.append(action)
 
-    def stop(self) -> None:
-        """End the thread, from another one. Idempotent."""
+    def end(self) -> None:
+        """Let the thread end. Safe to call from any thread; idempotent."""
         self._stopped.set()
         self._client.remoting.wake()
-        self._look.set()
-        if self._thread.is_alive():
+
+    def join(self) -> None:
+        """Wait for the thread's end, which `on_end` has announced."""
+        if self.has_run and self._thread is not threading.current_thread():
             self._thread.join(_JOIN_MS / 1000)
-            if self._thread.is_alive():
-                logger.error("thread %s did not stop", self._thread.name)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: drive nothing. Locks may be held by the parent's threads.
+
+        The sockets are the client's to forget.
+        """
+        self.is_orphaned = True
+        self._lock = threading.Lock()
+        self._look = threading.Event()
+        self._stopped = threading.Event()
+        self._stopped.set()
+        self._loan = None
+        self._inbox.clear()
 
     def is_current(self) -> bool:
-        """Whether this is called from inside the engine."""
-        return threading.get_ident() == self._driver
+        """Whether this is called from inside the engine, or in its own thread."""
+        ident = threading.get_ident()
+        return ident in (self._driver, self._thread.ident)
 
     @property
     def is_lent(self) -> bool:
@@ -185,17 +215,23 @@ class EngineThread:
     # --- the engine's own thread ---
 
     def _run(self) -> None:
+        self.has_run = True
         while not self._stopped.is_set():
             try:
                 if self._loan is None:
                     self._turn(_POLL_MS_MAX)
-            except BaseException:
+            except BaseException as error:
+                if self.is_orphaned:
+                    end_child(error)
                 logger.exception("the engine's thread goes on")
                 self._stopped.wait(0.01)  # should it fail again at once
             loan = self._loan
             if loan is not None:
                 self._hand_out(loan)
                 self._watch(loan)
+        if self.is_orphaned:
+            end_child(None)
+        self._on_end()
 
     def _watch(self, loan: Loan) -> None:
         """Until the loan has ended; end it when its listener stays away."""
@@ -244,6 +280,8 @@ class EngineThread:
                 try:
                     self._turn(IDLE_MS)
                 except BaseException:
+                    if self.is_orphaned:
+                        raise
                     logger.exception("the engine goes on")
                     self._stopped.wait(0.01)
         finally:
@@ -264,6 +302,8 @@ class EngineThread:
             try:
                 serve(request)
             except BaseException:
+                if self.is_orphaned:
+                    raise
                 logger.exception("a consume thread goes on")
             spent_ns = time.perf_counter_ns() - began_ns
             with self._lock:

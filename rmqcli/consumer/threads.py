@@ -2,11 +2,12 @@
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
-| rmq-engine | EngineThread.start() | sockets, a wake-up, a look | stop() |
+| rmq-engine | EngineThread.start() | sockets, a wake-up, a look | end() |
 | rmq-consume-N | ConsumeThreads.start() | requests, listener, sockets | stop() |
 
 Which of them drives the engine: see `engine_thread`. A listener that does not return
-cannot be stopped in Python: its thread is a daemon, left behind and told of.
+cannot be stopped in Python: its thread is left behind and told of. All are daemons, so
+that a consumer that was never closed can be closed at the end of the process.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from _thread import allocate_lock
+from collections import deque
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from rmqcli.consumer.engine_thread import Loan
+from rmqcli.consumer.process_end import end_child
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
 from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable
 
     from rmqcli.clock import Clock
@@ -36,6 +42,40 @@ if TYPE_CHECKING:
     from rmqcli.engine.push_consumer import PushConsumer
 
 logger = one_line(logging.getLogger(__name__))
+
+
+class Latch:
+    """Set once, waited for by any number of threads, without a lock of its own.
+
+    A signal handler may wait for it, or set it, although it interrupted a `wait` or a
+    `set` of its own thread. With `threading.Event` the handler can wait for a lock that
+    the code beneath it holds.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        #: one for each call of `wait` under way, held until `set` releases it
+        self._waiters: deque[LockType] = deque()
+
+    def set(self) -> None:
+        """End every wait, now and later. Idempotent."""
+        self.is_set = True
+        with suppress(IndexError):
+            while True:
+                self._waiters.popleft().release()
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait until it is set or the time is over; return whether it is set."""
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            if not self.is_set:  # else `set` may have looked before we were there
+                waiter.acquire(timeout=timeout_ms / 1000)
+        finally:
+            with suppress(ValueError):
+                self._waiters.remove(waiter)
+        return self.is_set
 
 
 class ConsumeThreads:
@@ -63,13 +103,13 @@ class ConsumeThreads:
         self.consumed: Callable[[ConcurrentOutcome], None]
         self.consumed_orderly: Callable[[OrderlyOutcome], None]
 
-    def start(self, engine: PushConsumer) -> None:
-        """Begin; `stop` must be called."""
+    def start(self, engine: PushConsumer, on_end: Callable[[], None]) -> None:
+        """Begin; `stop` must be called. `on_end` as of EngineThread."""
         self.consumed = engine.consumed
         self.consumed_orderly = engine.consumed_orderly
         for thread in self._threads:
             thread.start()
-        self._engine_thread.start(engine, self._requests.put)
+        self._engine_thread.start(engine, self._requests.put, on_end)
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """See Workers."""
@@ -118,10 +158,15 @@ class ConsumeThreads:
             request = self._requests.get()
             if request is None:
                 return
+            error: BaseException | None = None
             try:
                 self._run_one(request)
-            except BaseException:
-                logger.exception("a consume thread goes on")
+            except BaseException as raised:
+                error = raised
+                if not self._listener.is_orphaned:
+                    logger.exception("a consume thread goes on")
+            if self._listener.is_orphaned:
+                end_child(error)
 
     def _run_one(self, request: Request | Loan | Callable[[], None]) -> None:
         if isinstance(request, Loan):

@@ -2,7 +2,8 @@
 
 Decides nothing about offsets, retries or queues: that is the engine's. Whatever a
 listener does (raises, BaseException and sys.exit included, or returns nonsense), it
-ends as a status.
+ends as a status. Only in a process that the listener forked does what it raises come
+out: there it ends the process.
 
 Decisions:
 - A request is worked on in its order. When a listener turns out slow the request is
@@ -88,7 +89,7 @@ def consume_concurrently(
                 if rest.consumed:
                     done.append(taken)  # type: ignore[arg-type]
             except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-                result = _failure_of(error, taken.message_queue)  # type: ignore[union-attr]
+                result = _failure_of(error, listener, taken.message_queue)  # type: ignore[union-attr]
                 done.append(taken)  # type: ignore[arg-type]
             if result is not None and not is_success(result, listener):
                 failed.append(Failed(taken, 0))  # type: ignore[arg-type]
@@ -154,7 +155,7 @@ def consume_orderly(
             request.is_cancelled = True
             break
         except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-            _failure_of(error, request.message_queue)
+            _failure_of(error, listener, request.message_queue)
             status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         now_ms = clock.monotonic_ms()
         if status is ConsumeOrderlyStatus.SUCCESS and (
@@ -184,8 +185,10 @@ def call_directly(
             ConsumeOrderlyContext if listener.is_orderly else ConsumeConcurrentlyContext
         )(queue)
         return _call(listener, [message], context), None
-    except BaseException as error:  # noqa: BLE001  # it is told to who asked
-        return None, error
+    except BaseException as error:
+        if listener.is_orphaned:
+            raise
+        return None, error  # it is told to who asked
 
 
 def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
@@ -228,7 +231,7 @@ def call_batch(
         request.is_cancelled = True
         return done + readable[: rest.consumed], failed
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-        result = _failure_of(error, queue)
+        result = _failure_of(error, listener, queue)
     succeeded = len(readable) if is_success(result, listener) else 0
     if succeeded and context.ack_index is not None:
         succeeded = min(max(context.ack_index + 1, 0), len(readable))  # T29
@@ -278,7 +281,7 @@ def call_orderly(
     except LeaveRest:
         raise
     except BaseException as error:  # noqa: BLE001  # a listener must not end the thread
-        _failure_of(error, queue)
+        _failure_of(error, listener, queue)
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
     status = orderly_status(result, listener)
     return _auto_commit(status, queue) if context.auto_commit else status
@@ -306,8 +309,20 @@ def is_success(result: object, listener: Listener) -> bool:
     return False
 
 
-def _failure_of(error: BaseException, queue: MessageQueue) -> bool:
-    logger.warning("listener failed on %s", queue, exc_info=error)
+def _failure_of(error: BaseException, listener: Listener, queue: MessageQueue) -> bool:
+    """False: not consumed, whatever was raised. Raises it in a forked child."""
+    if listener.is_orphaned:
+        raise error
+    if isinstance(error, Exception):
+        logger.warning("listener failed on %s", queue, exc_info=error)
+    else:
+        logger.error(
+            "listener raised %s on %s, which ends neither the consumer nor the process:"
+            " the message will be consumed again; to end the consumer, close it",
+            type(error).__name__,
+            queue,
+            exc_info=error,
+        )
     return False
 
 
@@ -328,5 +343,5 @@ def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
     except LeaveRest:
         raise
     except BaseException as error:  # noqa: BLE001  # as a listener's
-        return _failure_of(error, queue)
+        return _failure_of(error, listener, queue)
     return True

@@ -79,7 +79,7 @@ class LeaveRest(Exception):  # noqa: N818  # no error: a listener's decision
         self.consumed = consumed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Listener:
     """A listener and how it is called.
 
@@ -88,7 +88,8 @@ class Listener:
     here None is success unless `none_is_failure`: a Python function that ends without
     saying anything has done its work, and one that has not raises.
     `on_undecodable` gets what cannot be read as a message; what it raises makes the
-    engine try again.
+    engine try again. `is_orphaned` is set in a forked child: what the listener raises
+    there ends that process, and is nobody else's affair.
     """
 
     call: Callable[..., Any]
@@ -96,3 +97,4 @@ class Listener:
     one_message: bool = False
     none_is_failure: bool = False
     on_undecodable: Callable[[UndecodableMessage], None] | None = None
+    is_orphaned: bool = False

@@ -93,6 +93,8 @@ class PushConsumer:
         self._sweep = concurrently.sweep
         #: resets whose offsets are not stored yet
         self._moving = 0
+        #: until when a close under way waits for listeners
+        self._close_by_ms = 0
 
     def next_due_ms(self) -> int | None:
         """When there is something to do (monotonic); None: nothing is planned."""
@@ -289,17 +291,22 @@ class PushConsumer:
         _ignored(outcome)
 
     def close(self, timeout_ms: int, done: Done[None]) -> None:
-        """Stop; `done` when nothing is left to do. Once."""
+        """Stop; `done` when nothing is left to do. Once; see `close_sooner`."""
+        self._close_by_ms = self.member.now_ms() + timeout_ms
         spawn(self._close(timeout_ms), done)
+
+    def close_sooner(self, timeout_ms: int) -> None:
+        """Let a close under way wait for listeners no longer than this from now."""
+        by_ms = self.member.now_ms() + timeout_ms
+        self._close_by_ms = min(self._close_by_ms, by_ms)
 
     def _close(self, timeout_ms: int) -> Task[None]:
         member = self.member
-        deadline_ms = member.now_ms() + timeout_ms
         self.is_closing = True
         self.rebalances.stop()
         member.is_running = False
         self.service.cancel()
-        while self._has_work() and member.now_ms() < deadline_ms:
+        while self._has_work() and member.now_ms() < self._close_by_ms:
             yield self._pause(_DRAIN_CHECK_MS)
         if not self.service.is_idle:
             logger.warning(

@@ -121,9 +121,10 @@ class Loop:
 
     def wake(self) -> None:
         """End the wait of the turn under way. Safe to call from any thread."""
-        if self._waker is not None and self._is_waiting:
+        waker = self._waker  # `close` in another thread takes it away
+        if waker is not None and self._is_waiting:
             self._is_waiting = False
-            self._waker.wake()
+            waker.wake()
 
     def take_opaque(self) -> int:
         """A number for a request, different from all in flight. From any thread."""

@@ -1,0 +1,71 @@
+"""What becomes of open consumers when their process ends or forks.
+
+At the end of the process each one is closed, all side by side, as `Consumer.close`
+would. Python calls functions of `atexit` after it has joined the threads that are not
+daemons, so none of a consumer's threads may be such a one.
+
+A forked child has no consumer: its copies are forgotten, and their sockets closed
+without a word to the peers, for the connections are the parent's. A listener that
+forked is the child's only thread; when it returns or raises there, the child ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from rmqcli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rmqcli.consumer.consumer import Consumer
+
+#: Consumers that were started and are not closed. Changed by single calls of the set
+#: only, which need no lock; a signal handler may interrupt any of them.
+OPEN: Final[set[Consumer]] = set()
+
+
+def _close_all() -> None:
+    consumers = list(OPEN)
+    for each in consumers:
+        each.begin_close()
+    for each in consumers:
+        each.close()
+
+
+def _forget_all() -> None:
+    consumers = list(OPEN)
+    OPEN.clear()
+    for each in consumers:
+        each.forget_after_fork()
+
+
+def end_child(error: BaseException | None) -> NoReturn:
+    """End the forked process as Python would after `error`; without one, with 0.
+
+    Functions of `atexit` are not called, as in children of `multiprocessing`.
+    """
+    code: object = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+    elif isinstance(error, KeyboardInterrupt):
+        code = int(ExitCode.INTERRUPTED)
+    elif error is not None:
+        code = 1
+        with suppress(OSError, ValueError):
+            traceback.print_exception(error)
+    if code is not None and not isinstance(code, int):
+        with suppress(OSError, ValueError):
+            print(code, file=sys.stderr)  # noqa: T201  # as Python does for sys.exit
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)
