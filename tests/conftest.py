@@ -86,6 +86,18 @@ def _logging_as_it_was():
     logger.level, logger.propagate, logger.handlers[:] = before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_is_not_the_users(tmp_path_factory):
+    """What commands keep of one run for the next goes into a folder of the tests."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
+
+
 @pytest.fixture(scope="session")
 def real_cluster(rmq_version, tmp_path_factory):
     """One broker of `rmq_version`, shared: make topics and groups of your own."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 BROADCASTING = "BROADCASTING"  # MessageModel.BROADCASTING
 
 NEVER_COMMITTED = "no offset was ever committed: it starts where its members choose"
+FROM_THE_START = "no offset was ever committed: members begin at its first message"
 OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
 
 #: A delay of over 30 years is the broker's clock less the -1 that it takes for the
@@ -110,6 +111,8 @@ class GroupReading:
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None
     notes: list[str] = field(default_factory=list)
+    #: messages in its dead letter topic; None when a broker did not tell
+    dead_letters: int | None = None
 
 
 @light_value
@@ -254,7 +257,8 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
     if is_broadcast:
         return LagState.BROADCAST, OWN_OFFSETS
     if item.committed is None:
-        return LagState.NO_COMMIT, NEVER_COMMITTED
+        reason = FROM_THE_START if _is_retry(item.topic) else NEVER_COMMITTED
+        return LagState.NO_COMMIT, reason
     if item.committed < item.min_offset:
         lost = item.min_offset - item.committed
         return LagState.EXPIRED, f"{lost} messages were deleted before they were read"
@@ -269,9 +273,14 @@ def _lag(item: QueueReading, state: LagState) -> int | None:
     if state in (LagState.UNKNOWN, LagState.BROADCAST) or low is None or high is None:
         return None
     if item.committed is None:
-        # Wherever a member starts in an empty queue, nothing waits for it.
-        return 0 if high <= low else None
+        # Wherever a member starts in an empty queue, nothing waits for it; a retry
+        # topic's messages all do.
+        return max(0, high - low) if high <= low or _is_retry(item.topic) else None
     return high - min(max(item.committed, low), high)
+
+
+def _is_retry(topic: str | None) -> bool:
+    return topic is not None and topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
 def _age_ms(item: QueueReading, lag: int | None) -> int | None:
@@ -302,7 +311,7 @@ def _topic_lag(
         age_ms=_oldest(queues),
         state=_worst(queues),
         queue_nums=sum(queue.queue_id is not None for queue in queues),
-        is_retry=topic is not None and topic.startswith(RETRY_GROUP_TOPIC_PREFIX),
+        is_retry=_is_retry(topic),
         expression=None if subscription is None else subscription.sub_string,
     )
 

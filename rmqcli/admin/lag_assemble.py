@@ -57,6 +57,7 @@ class Assembler:
             members_unknown=self._wish.members_unknown,
         )
         self._add_members(reading)
+        reading.dead_letters = self._dead_letters(group)
         for part, topics in zip(self._parts, self._topics, strict=True):
             own = topics.get(group, [])
             if part.failure is not None:
@@ -73,6 +74,12 @@ class Assembler:
                 reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
         self._add_notes(reading)
         return reading
+
+    def _dead_letters(self, group: str) -> int | None:
+        """How many messages it gave up on; None when a broker did not tell."""
+        told = [part.dead_letters.get(group) for part in self._parts]
+        known = [count for count in told if count is not None]
+        return sum(known) if len(known) == len(told) else None
 
     def _add_members(self, reading: GroupReading) -> None:
         seen = [

@@ -5,7 +5,9 @@ Steps, each pipelined, so that committed offsets are known before max offsets ar
 1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
    the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; the members
 2. GET_CONSUME_STATS says 0 where nothing was committed: ask which it is
-3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), what members hold
+3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), what members hold; also of
+   the retry and dead letter topics, which nobody needs to have committed or subscribed
+   to for messages to be there
 4. how old the next message is (QUERY_CONSUME_TIME_SPAN) where something waits, and
    the ends of queues that a broker leaves out of its answer
 
@@ -27,6 +29,12 @@ from rmqcli.api.calls_stats import (
     query_consume_time_span,
 )
 from rmqcli.errors import NotFoundError, RmqError, TransportError
+from rmqcli.model import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    MessageQueue,
+    dlq_topic,
+    retry_topic,
+)
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -34,8 +42,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.lag_part import BrokerPart, GroupTopic, LagWish, SharedAnswers
     from rmqcli.admin.lag_scripts import Script
-    from rmqcli.model import MessageQueue
-    from rmqcli.wire.bodies_stats import ConsumeStats
+    from rmqcli.wire.bodies_stats import ConsumeStats, TopicOffset
 
 #: More doubtful zeros than this, and the broker's whole table is the smaller answer.
 _ZEROS_ONE_BY_ONE_MAX = 64
@@ -59,6 +66,7 @@ def read_broker(
         else:
             yield from _read_all_groups(part, wish)
         yield from _read_ends(part, wish)
+        yield from _read_waiting(part, wish, version)
         yield from _read_rest(part, wish, shared)
         yield from _read_known_groups(part, wish, shared)
     except RmqError as error:
@@ -223,6 +231,75 @@ def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
             }
 
 
+def _read_waiting(
+    part: BrokerPart, wish: LagWish, version: Callable[[], int]
+) -> Script:
+    """What waits for another try, and how many messages the groups gave up on.
+
+    Consume stats leave a retry topic out when the group never committed in it, or has
+    members that do not subscribe to it.
+    """
+    groups = wish.groups or sorted(part.known_groups.union(part.connections))
+    retries = {
+        group: retry_topic(group)
+        for group in groups
+        if not wish.topics and (group, retry_topic(group)) not in part.committed
+    }
+    topics = [*retries.values(), *map(dlq_topic, groups)]
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    zeros: list[tuple[str, MessageQueue]] = []
+    for group, outcome in zip(retries, outcomes, strict=False):
+        ends = _ends_of(part, group, outcome)
+        if ends and any(low < high for low, high in ends.values()):
+            topic = retries[group]
+            part.committed[group, topic] = {}
+            part.ends[topic] = ends
+            zeros += [
+                (group, MessageQueue(topic, part.broker_name, queue_id))
+                for queue_id in ends
+            ]
+    for group, outcome in zip(groups, outcomes[len(retries) :], strict=True):
+        ends = _ends_of(part, group, outcome)
+        if ends is not None:
+            part.dead_letters[group] = sum(high - low for low, high in ends.values())
+    if zeros:
+        yield from _resolve_zeros(part, zeros, version())
+        # Maximums after the offsets, as everywhere.
+        yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
+
+
+def _ends_of(
+    part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
+) -> dict[int, tuple[int, int]] | None:
+    """The ends of a topic's queues, empty when there is none; None when not told."""
+    if isinstance(outcome, NotFoundError):
+        return {}
+    if isinstance(outcome, TransportError):
+        raise outcome
+    if isinstance(outcome, RmqError):
+        _add_note(part, group, outcome.message)
+        return None
+    return {
+        q.queue_id: (item.min_offset, item.max_offset) for q, item in outcome.items()
+    }
+
+
+def _read_ends_again(part: BrokerPart, topics: list[str]) -> Script:
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        if isinstance(outcome, RmqError):
+            raise outcome
+        part.ends[topic] = {
+            q.queue_id: (item.min_offset, item.max_offset)
+            for q, item in outcome.items()
+        }
+
+
+def _add_note(part: BrokerPart, group: str, note: str) -> None:
+    before = part.notes.get(group)
+    part.notes[group] = note if before is None else f"{before}; {note}"
+
+
 def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Script:
     pairs = [pair for pair in part.committed if _has_lag(part, pair)]
     extra = list(_queues_left_out(part))
@@ -240,7 +317,7 @@ def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Script
     answers = yield asks
     for pair, outcome in zip(pairs, answers, strict=False):
         if isinstance(outcome, RmqError):
-            part.notes[pair[0]] = f"age is unknown: {outcome.message}"
+            _add_note(part, pair[0], f"age is unknown: {outcome.message}")
         else:
             part.spans[pair] = {span.queue.queue_id: span for span in outcome}
     rest = iter(answers[len(pairs) :])
@@ -259,9 +336,11 @@ def _has_lag(part: BrokerPart, pair: GroupTopic) -> bool:
     if not ends:
         return False
     committed = part.committed[pair]
+    is_retry = pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)
     return any(
-        queue_id in ends and offset < ends[queue_id][1]
-        for queue_id, offset in committed.items()
+        # Where a group begins that never committed is known of a retry topic only.
+        committed.get(queue_id, low if is_retry else high) < high
+        for queue_id, (low, high) in ends.items()
     )
 
 

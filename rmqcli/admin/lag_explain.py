@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag import BROADCASTING, LagState
 from rmqcli.admin.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HEAD
+from rmqcli.model import dlq_topic
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _SHOWN_QUEUES = 5
 def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
     """Say what the numbers mean, the most important first."""
     sentences = [_headline(lag)]
+    sentences += _tries(lag)
     sentences += _states(lag)
     sentences += _members(lag)
     sentences += _skew(lag)
@@ -42,6 +44,15 @@ def _headline(lag: GroupLag) -> str:
     if lag.age_ms is not None:
         age = f"; the oldest has waited {format_duration(lag.age_ms)}"
     return f"{lag.group} has {lag.total_lag} messages to read{age}."
+
+
+def _tries(lag: GroupLag) -> Iterator[str]:
+    retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
+    if retries:
+        yield f"{retries} of them failed before and wait to be tried again."
+    if lag.reading.dead_letters:
+        count = lag.reading.dead_letters
+        yield f"It gave up on {count} messages: rmq tail {dlq_topic(lag.group)}"
 
 
 def _states(lag: GroupLag) -> Iterator[str]:

@@ -55,6 +55,8 @@ class BrokerPart:
     ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)
     spans: dict[GroupTopic, dict[int, QueueTimeSpan]] = field(default_factory=dict)
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
+    #: how many messages each group gave up on; a group that is not in it: not told
+    dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 

@@ -63,6 +63,7 @@ GROUP_COLUMNS = (
     Column("topics", title="TOPICS"),
     Column("queues", title="QUEUES"),
     Column("members", title="MEMBERS"),
+    Column("dead_letters", title="DEAD"),
 )
 
 MEMBER_COLUMNS = (

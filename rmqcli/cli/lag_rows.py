@@ -67,6 +67,7 @@ class LagView:
             "reason": lag.reason,
             "known_lag": lag.known_lag,
             "age_ms": lag.age_ms,
+            "dead_letters": lag.reading.dead_letters,
             "message_model": None if members is None else members.message_model,
             "consume_type": None if members is None else members.consume_type,
             "topics": [
@@ -188,6 +189,7 @@ class LagView:
             "state": lag.state,
             "topics": len([t for t in lag.topics if t.topic is not None]),
             "queues": sum(topic.queue_nums for topic in lag.topics),
+            "dead_letters": lag.reading.dead_letters,
             "members": None if rows is None else len(rows),
         }
         trend = self.trends.get(lag.group)
@@ -228,8 +230,13 @@ def _headline(lag: GroupLag) -> str:
     parts = [f"{lag.group}: {lag.state}, lag {total}"]
     if lag.reason is not None:
         parts.append(f"({lag.reason}; {lag.known_lag} known)")
+    retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
+    if retries:
+        parts.append(f"{retries} of it to be tried again")
     if lag.age_ms:
         parts.append(f"oldest unread {format_duration(lag.age_ms)}")
     members = member_rows(lag)
     parts.append(f"members {'unknown' if members is None else len(members)}")
+    if lag.reading.dead_letters:
+        parts.append(f"dead letters {lag.reading.dead_letters}")
     return ", ".join(parts).replace(", (", " (")

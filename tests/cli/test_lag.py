@@ -137,13 +137,13 @@ def test_several_groups_have_a_column_for_it(capsys):
 def test_all_groups_are_a_line_each(capsys):
     out = show(
         capsys,
-        group("G", queue(1, 5), queue(0, 2, queue_id=1)),
+        group("G", queue(1, 5), queue(0, 2, queue_id=1), dead_letters=4),
         group("H", queue(None, 5)),
         is_summary=True,
     ).out
     assert [line.split() for line in out.splitlines()[1:]] == [
-        ["G", "6", "-", "OK", "1", "2", "0"],
-        ["H", "-", "-", "NO_COMMIT", "1", "1", "0"],
+        ["G", "6", "-", "OK", "1", "2", "0", "4"],
+        ["H", "-", "-", "NO_COMMIT", "1", "1", "0", "-"],
     ]
 
 

@@ -1,0 +1,123 @@
+"""`rmq lag` on the embedded cluster: what waits for another try, and what is dead."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.cli.main import run
+
+
+@pytest.fixture
+def lag(capsys):
+    """`lag(cluster, *arguments)`: the groups by name, and the exit code."""
+
+    def ask(cluster, *arguments):
+        capsys.readouterr()
+        code = run(["lag", *arguments, "-n", cluster.namesrv, "-o", "json"])
+        out = capsys.readouterr().out
+        return {item["group"]: item for item in json.loads(out)} if out else {}, code
+
+    return ask
+
+
+def commit(cluster, group, topic, offsets, *, broker="broker-a"):
+    """Commit offsets by queue id, as a member does."""
+    core = cluster.broker(broker).core
+
+    def do():
+        for queue_id, offset in offsets.items():
+            core.offsets.commit(group, topic, queue_id, offset)
+
+    cluster.call(do)
+
+
+def pick(row, *names):
+    return tuple(row[name] for name in names)
+
+
+@pytest.fixture
+def waiting(rmq_cluster):
+    """A group that has read all of its topic, with 7 messages to be tried again."""
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 10)
+    commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
+    rmq_cluster.create_topic("%RETRY%billing", queues=1)
+    for _ in range(7):  # a batch of them is refused
+        rmq_cluster.send("%RETRY%billing", ["again"])
+    return rmq_cluster
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_messages_that_wait_for_another_try_are_lag_though_none_was_committed(
+    waiting, lag, named
+):
+    found, code = lag(waiting, *named)
+    group = found["billing"]
+    assert pick(group, "total_lag", "known_lag") == (7, 7)
+    (retry,) = [t for t in group["topics"] if t["retry"]]
+    assert pick(retry, "topic", "lag", "state") == ("%RETRY%billing", 7, "NO_COMMIT")
+    (queue,) = [q for q in group["queues"] if q["topic"] == "%RETRY%billing"]
+    assert pick(queue, "committed", "max_offset", "lag") == (None, 7, 7)
+    assert queue["age_ms"] is not None
+    assert code == 0
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_what_was_committed_of_a_retry_topic_is_not_lag(waiting, lag, named):
+    commit(waiting, "billing", "%RETRY%billing", {0: 5})
+    found, _ = lag(waiting, *named)
+    assert found["billing"]["total_lag"] == 2
+
+
+def test_an_empty_retry_topic_has_no_row(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    rmq_cluster.create_topic("%RETRY%billing", queues=1)
+    found, _ = lag(rmq_cluster, "billing")
+    assert [t["topic"] for t in found["billing"]["topics"]] == ["orders"]
+
+
+def test_one_topic_asked_for_shows_no_retry_topic(waiting, lag):
+    found, _ = lag(waiting, "billing", "--topic", "orders")
+    assert [t["topic"] for t in found["billing"]["topics"]] == ["orders"]
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_dead_letters_are_counted_on_all_brokers(rmq_cluster_factory, lag, named):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 0})
+    assert lag(cluster, *named)[0]["billing"]["dead_letters"] == 0
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["dead"] * 3, broker="broker-a")
+    cluster.send("%DLQ%billing", ["dead"] * 4, broker="broker-b")
+    found, _ = lag(cluster, *named)
+    assert pick(found["billing"], "dead_letters", "total_lag") == (7, 0)
+    cluster.broker("broker-a").trim("%DLQ%billing", 2)
+    assert lag(cluster, *named)[0]["billing"]["dead_letters"] == 5
+
+
+def test_dead_letters_of_a_broker_that_hangs_are_unknown(rmq_cluster_factory, lag):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 0})
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    assert (found["billing"]["dead_letters"], code) == (None, 6)
+
+
+def test_a_person_is_told_of_retries_and_dead_letters(waiting, capsys):
+    waiting.create_topic("%DLQ%billing", queues=1)
+    waiting.send("%DLQ%billing", ["dead"] * 3)
+    assert run(["lag", "billing", "--explain", "-n", waiting.namesrv]) == 0
+    shown = capsys.readouterr()
+    assert "7 of them failed before and wait to be tried again." in shown.out
+    assert "It gave up on 3 messages: rmq tail %DLQ%billing" in shown.out
+    assert "lag 7, 7 of it to be tried again" in shown.err
+    assert shown.err.rstrip().endswith("members 0, dead letters 3")
