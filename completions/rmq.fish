@@ -100,6 +100,8 @@ complete -c rmq -n '__rmq_at \'lag\'' -l sample -x -d 'Look twice, so far apart:
 complete -c rmq -n '__rmq_at \'lag\'' -l watch -x -d 'Look again and again, so far apart'
 complete -c rmq -n '__rmq_at \'lag\'' -l sort -x -a 'queue lag age state group' -d 'Order of the rows'
 complete -c rmq -n '__rmq_at \'lag\'' -l explain -d 'Say in words why a group is behind'
+complete -c rmq -n '__rmq_at \'lag\'' -l no-memory -d 'Neither read nor write the notes of earlier looks'
+complete -c rmq -n '__rmq_at \'lag\'' -l forget -d 'Forget brokers that have left for good'
 complete -c rmq -n '__rmq_at \'lag\'' -l store -x -a '(__fish_complete_directories)' -d 'Read a broker\'s folder instead of a cluster'
 complete -c rmq -n '__rmq_at \'lag\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'lag\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Form of the data'

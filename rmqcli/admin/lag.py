@@ -86,6 +86,17 @@ class QueueReading:
     time_span: QueueTimeSpan | None = None
     failure: str | None = None
 
+    def known_lag(self) -> int | None:
+        """Max less committed, inside the queue; None when one of them is unknown."""
+        low, high = self.min_offset, self.max_offset
+        if self.failure is not None or low is None or high is None:
+            return None
+        if self.committed is None:
+            # Wherever a member starts in an empty queue, nothing waits for it; a retry
+            # topic's messages all do.
+            return max(0, high - low) if high <= low or _is_retry(self.topic) else None
+        return high - min(max(self.committed, low), high)
+
 
 @light_value
 class BrokerFailure:
@@ -269,14 +280,9 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
 
 
 def _lag(item: QueueReading, state: LagState) -> int | None:
-    low, high = item.min_offset, item.max_offset
-    if state in (LagState.UNKNOWN, LagState.BROADCAST) or low is None or high is None:
+    if state is LagState.BROADCAST:
         return None
-    if item.committed is None:
-        # Wherever a member starts in an empty queue, nothing waits for it; a retry
-        # topic's messages all do.
-        return max(0, high - low) if high <= low or _is_retry(item.topic) else None
-    return high - min(max(item.committed, low), high)
+    return item.known_lag()
 
 
 def _is_retry(topic: str | None) -> bool:

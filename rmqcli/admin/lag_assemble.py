@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from rmqcli.model import TopicRoute
 
 
+#: Of queues that a 5.x proxy or a static topic maps to brokers.
+_LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
+
+
 class Assembler:
     """Makes a GroupReading of any group that occurs in `parts`.
 
     `routes` are those of what the failed brokers may have, None for topics that do
-    not exist; `now_ms` is epoch ms.
+    not exist; `now_ms` is epoch ms. `lost`: by group, the queues that it had on brokers
+    that have left the route.
     """
 
     def __init__(
@@ -35,12 +40,14 @@ class Assembler:
         *,
         routes: Mapping[str, TopicRoute | None],
         now_ms: int,
+        lost: Mapping[str, Sequence[QueueReading]] | None = None,
     ) -> None:
         self._parts = parts
         self._wish = wish
         self._clients = shared.clients
         self._routes = routes
         self._now_ms = now_ms
+        self._lost = lost or {}
         #: per part: group -> its topics there
         self._topics: list[dict[str, list[str]]] = []
         for part in parts:
@@ -72,8 +79,37 @@ class Assembler:
                 reading.queues.append(_all_queues(part, refusal))
             if group in part.notes:
                 reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
+        reading.queues += self._lost.get(group, ())
+        if self._lost.get(group):
+            reading.dead_letters = None
+        self._add_held(reading)
         self._add_notes(reading)
         return reading
+
+    def _add_held(self, reading: GroupReading) -> None:
+        """Queues that members hold on brokers that no name server names any more."""
+        known = {(q.topic, q.broker_name, q.queue_id) for q in reading.queues}
+        names = {part.broker_name for part in self._parts}
+        for client_id, client in sorted((reading.clients or {}).items()):
+            for queue in client.held_queues():
+                key = (queue.topic, queue.broker_name, queue.queue_id)
+                if (
+                    queue.broker_name in names
+                    or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)
+                    or key in known
+                    or (self._wish.topics and queue.topic not in self._wish.topics)
+                ):
+                    continue
+                known.add(key)
+                reading.queues.append(
+                    QueueReading(
+                        topic=queue.topic,
+                        broker_name=queue.broker_name,
+                        queue_id=queue.queue_id,
+                        failure=f"{queue.broker_name} has left the route; {client_id}"
+                        " still holds the queue",
+                    )
+                )
 
     def _dead_letters(self, group: str) -> int | None:
         """How many messages it gave up on; None when a broker did not tell."""

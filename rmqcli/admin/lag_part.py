@@ -46,6 +46,8 @@ class BrokerPart:
     broker_name: str
     address: str | None
     failure: RmqError | None = None
+    #: the only name server that names it; None: the one that was asked first does
+    only_namesrv: str | None = None
     #: groups this broker has settings, offsets or members of
     known_groups: set[str] = field(default_factory=set)
     #: queue id -> offset; a queue that is not in it was never committed

@@ -26,7 +26,9 @@ from rmqcli.errors import ExitCode, NotFoundError, UsageError
 if TYPE_CHECKING:
     from rmqcli.admin.lag import GroupLag
     from rmqcli.admin.lag_gather import LagGatherer, LagReading
+    from rmqcli.admin.lag_memory import LagMemory
     from rmqcli.admin.lag_trend import GroupTrend
+    from rmqcli.api.client import Client
 
 SORT_KEYS = ("queue", "lag", "age", "state", "group")
 
@@ -63,6 +65,16 @@ def lag(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say in words why a group is behind.")
     ] = False,
+    no_memory: Annotated[
+        bool,
+        typer.Option(
+            "--no-memory", help="Neither read nor write the notes of earlier looks."
+        ),
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Forget brokers that have left for good."),
+    ] = False,
     store: Store = None,
 ) -> int:
     """Show how far groups are behind, per queue, and why.
@@ -70,9 +82,15 @@ def lag(
     Lag is max less committed; where a number is not known, a state and a reason say
     so. Exits 6 when a broker did not answer, 3 for a group that does not exist.
 
+    Which queues groups have is noted in $XDG_STATE_HOME/rmqcli/lag (else
+    ~/.local/state/rmqcli/lag), so that a broker that has left the route is missed: its
+    queues are UNKNOWN for a week, or until --forget.
+
     Example: rmq lag my-group --process-queues --explain
     """
     _check(common, sample=sample, watch=watch)
+    if forget and no_memory:
+        raise UsageError("--forget and --no-memory contradict each other")
     if store is not None and process_queues:
         raise UsageError(
             "--store and --process-queues contradict each other",
@@ -88,7 +106,10 @@ def lag(
         members_unknown=None if store is None else MEMBERS_UNKNOWN,
     )
     with read_from(common, store) as source, source.open_client() as client:
-        gatherer = LagGatherer(client, wish)
+        memory = None
+        if store is None and not no_memory:
+            memory = _open_memory(client, forget=forget)
+        gatherer = LagGatherer(client, wish, memory)
         if watch is not None:
             from rmqcli.cli.lag_watch import watch_lag
 
@@ -114,6 +135,21 @@ def lag(
     )
     view.write(common)
     return _exit_code(common, reading, lags, process_queues=process_queues)
+
+
+def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
+    import os
+
+    from rmqcli.admin.lag_memory import LagMemory, memory_directory
+
+    try:
+        directory = memory_directory(os.environ)
+    except RuntimeError:  # a user without a home
+        return None
+    memory = LagMemory(directory, client.config.namesrv, now_ms=client.clock.epoch_ms())
+    if forget:
+        memory.forget()
+    return memory
 
 
 def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:

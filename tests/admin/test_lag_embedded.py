@@ -15,7 +15,8 @@ def lag(capsys):
 
     def ask(cluster, *arguments):
         capsys.readouterr()
-        code = run(["lag", *arguments, "-n", cluster.namesrv, "-o", "json"])
+        where = () if "-n" in arguments else ("-n", cluster.namesrv)
+        code = run(["lag", *arguments, *where, "-o", "json"])
         out = capsys.readouterr().out
         return {item["group"]: item for item in json.loads(out)} if out else {}, code
 

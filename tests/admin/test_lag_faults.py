@@ -57,6 +57,49 @@ def test_a_hung_broker_costs_its_own_rows(fresh_cluster, lag):
 
 @pytest.mark.rmq_versions("4.6.0", "5.5.0")
 @pytest.mark.real_only
+def test_a_killed_broker_is_missed_after_it_left_the_route(
+    fresh_cluster, lag, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cluster = fresh_cluster(brokers=2)
+    topic = cluster.create_topic(queues=2)
+    group = new_group(cluster, brokers=(0, 1))
+    fill(cluster, topic, 40, batch_size=5)
+    for broker in (0, 1):
+        commit(cluster, group, topic, {0: 0, 1: 0}, broker=broker)
+    found, code = lag(cluster, group)
+    assert (found[group]["total_lag"], code) == (40, 0)
+    cluster.kill_broker(1)
+    seen = {}
+
+    def has_left():
+        reading, _ = lag(cluster, group, "--no-memory", "--timeout", "2s")
+        seen.update(reading.get(group, {}))
+        return {q["broker_name"] for q in seen["queues"]} == {"broker-a"}
+
+    # Its connection ends, so the name server forgets it at once.
+    raw.wait_until(has_left, timeout_ms=60_000, what=lambda: str(seen))
+    rest = seen["total_lag"]
+    found, code = lag(cluster, group)
+    assert pick(found[group], "state", "total_lag", "known_lag") == (
+        "UNKNOWN",
+        None,
+        rest,
+    )
+    lost = [q for q in found[group]["queues"] if q["broker_name"] == "broker-b"]
+    assert [pick(q, "queue_id", "state") for q in lost] == [
+        (0, "UNKNOWN"),
+        (1, "UNKNOWN"),
+    ]
+    assert f"with {40 - rest} messages to read" in found[group]["reason"]
+    assert code == 6
+    cluster.start_broker(1)
+    found, code = lag(cluster, group)
+    assert (found[group]["total_lag"], code) == (40, 0)
+
+
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+@pytest.mark.real_only
 def test_deleted_messages_and_a_broker_that_is_gone(fresh_cluster, lag):
     cluster = fresh_cluster(conf=DELETE_BY_HAND)
     topic = cluster.create_topic(queues=1)

@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli.cli.main import run
 from tests.kit import raw
-from tests.kit.java_program import JavaConsumer, fill, mqadmin
+from tests.kit.java_program import JavaConsumer, fill, java_producer, mqadmin
 
 UPDATE_CONSUMER_OFFSET = 15
 SUBSCRIPTION_GROUP = {"groupName": "", "consumeEnable": True, "retryQueueNums": 1}
@@ -140,6 +140,28 @@ def test_a_group_that_never_committed_anything(real_cluster, new_topic, lag):
     found, _ = lag(real_cluster, group, "--topic", topic)
     queue = queues_of(found[group], topic)[0]
     assert pick(queue, "state", "max_offset", "lag") == ("NO_COMMIT", 5, None)
+
+
+def test_retries_and_dead_letters_are_shown_though_nobody_committed_them(
+    real_cluster, new_topic, lag
+):
+    topic = new_topic(queues=1)
+    group = new_group(real_cluster)
+    fill(real_cluster, topic, 5, batch_size=5)
+    commit(real_cluster, group, topic, {0: 5})
+    for prefix, count in (("%RETRY%", 3), ("%DLQ%", 2)):
+        name = real_cluster.create_topic(f"{prefix}{group}", queues=1)
+        spec = {"topic": name, "bodyB64": "eA==", "brokerName": "broker-a"}
+        # Without the number 4.6.0 takes 0 for it, and puts the message into the DLQ.
+        spec |= {"queueId": 0, "maxReconsumeTimes": "16"}
+        java_producer(real_cluster, [spec] * count)
+    for named in ([group], []):
+        found, code = lag(real_cluster, *named)
+        assert pick(found[group], "total_lag", "dead_letters") == (3, 2)
+        (retry,) = queues_of(found[group], f"%RETRY%{group}").values()
+        assert pick(retry, "committed", "lag", "state") == (None, 3, "NO_COMMIT")
+        assert 0 < retry["age_ms"] < 300_000
+        assert code == 0
 
 
 def test_an_offset_beyond_the_end_is_ahead(real_cluster, new_topic, lag):
