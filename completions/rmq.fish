@@ -96,7 +96,7 @@ complete -c rmq -n '__rmq_at \'consume\'' -l tls-insecure -d 'Take any certifica
 complete -c rmq -n '__rmq_at \'consume\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'lag\'' -l topic -x -d 'Only this topic'
 complete -c rmq -n '__rmq_at \'lag\'' -l process-queues -d 'Ask the members what they hold of each queue'
-complete -c rmq -n '__rmq_at \'lag\'' -l sample -x -d 'Look twice, so far apart: rates, verdict'
+complete -c rmq -n '__rmq_at \'lag\'' -l sample -x -d 'Look twice, so far apart: rates, what becomes of the lag'
 complete -c rmq -n '__rmq_at \'lag\'' -l watch -x -d 'Look again and again, so far apart'
 complete -c rmq -n '__rmq_at \'lag\'' -l sort -x -a 'queue lag age state group' -d 'Order of the rows'
 complete -c rmq -n '__rmq_at \'lag\'' -l explain -d 'Say in words why a group is behind'

@@ -5,14 +5,34 @@
 The caller reads committed offsets before max offsets: the other way round a busy group
 looks ahead of its queue. What is not known is None and says why, never 0 or -1.
 
+What is known of a queue, and of a topic by its worst queue (`LagState`):
+
 | state | meaning | lag |
 |---|---|---|
 | OK | min <= committed <= max | known |
-| NO_COMMIT | nothing was ever committed: where it will start is the member's choice | None, 0 if empty |
+| NO_COMMIT | nothing was ever committed: where it will start is the member's choice | None; 0 if empty; all of a retry topic |
 | EXPIRED | messages were deleted before they were read | of what is left |
 | AHEAD | committed beyond the last message | 0 |
 | BROADCAST | members keep their offsets themselves | None |
 | UNKNOWN | the broker did not tell | None |
+
+How a group is doing (`GroupState`), one word for tables, `--watch` and JSON. The first
+look tells some; those with a star need a second one (`lag_trend`). Of several that hold,
+the last in the table counts:
+
+| state | meaning |
+|---|---|
+| OK | nothing waits; * or all that waited at the first look was consumed by the second |
+| BEHIND | messages wait, and members are online (or nobody knows whether) |
+| GROWING * | more wait than before, and not all that waited then was consumed |
+| NO_COMMIT | it never committed where messages are, so what waits is not known |
+| BROADCAST | its members keep their offsets themselves |
+| STOPPED | messages wait and nobody is online; * and nothing was committed |
+| STALLED * | messages wait in a queue of which nothing was committed, though members are at work |
+| REWOUND * | a committed offset went back |
+| AHEAD | it committed beyond the end of a queue |
+| EXPIRED | messages were deleted before it read them |
+| UNKNOWN | a broker did not tell, or has left the route |
 
 Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
 """  # noqa: E501  # a table
@@ -27,7 +47,7 @@ from rmqcli.admin.lag_values import light_value
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.admin.lag_members import Members
     from rmqcli.admin.process_queues import ClientQueues
@@ -49,7 +69,7 @@ QueueKey = tuple[str | None, str, int | None]
 
 
 class LagState(StrEnum):
-    """What a queue's, topic's or group's numbers mean; the worst last."""
+    """What a queue's or topic's numbers mean; the worst last."""
 
     OK = "OK"
     NO_COMMIT = "NO_COMMIT"
@@ -59,12 +79,34 @@ class LagState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class GroupState(StrEnum):
+    """How a group is doing; the worst last."""
+
+    OK = "OK"
+    BEHIND = "BEHIND"
+    GROWING = "GROWING"
+    NO_COMMIT = "NO_COMMIT"
+    BROADCAST = "BROADCAST"
+    STOPPED = "STOPPED"
+    STALLED = "STALLED"
+    REWOUND = "REWOUND"
+    AHEAD = "AHEAD"
+    EXPIRED = "EXPIRED"
+    UNKNOWN = "UNKNOWN"
+
+
 _RANK = {state: rank for rank, state in enumerate(LagState)}
+_GROUP_RANK = {state: rank for rank, state in enumerate(GroupState)}
 
 
-def rank_of(state: LagState) -> int:
-    """How bad a state is: 0 is fine."""
-    return _RANK[state]
+def rank_of(state: LagState | GroupState) -> int:
+    """How bad a state is, among those of its kind: 0 is fine."""
+    return _RANK[state] if isinstance(state, LagState) else _GROUP_RANK[state]
+
+
+def worst_state(states: Iterable[GroupState]) -> GroupState:
+    """The worst of some; OK without any."""
+    return max(states, key=rank_of, default=GroupState.OK)
 
 
 @light_value
@@ -170,10 +212,13 @@ class TopicLag:
 
 @light_value
 class GroupLag:
-    """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown."""
+    """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
+
+    `state` is what one look tells, until `lag_trend.judge` has compared two.
+    """
 
     group: str
-    state: LagState
+    state: GroupState
     total_lag: int | None
     known_lag: int
     reason: str | None
@@ -206,14 +251,9 @@ def compute_lag(reading: GroupReading) -> GroupLag:
         _topic_lag(topic, items, reading) for topic, items in by_topic.items()
     )
     total, reason = _total(queues, reading)
-    state = _worst(queues)
-    if reading.failures:
-        state = LagState.UNKNOWN
-    elif not queues:
-        state = LagState.BROADCAST if is_broadcast else LagState.NO_COMMIT
     return GroupLag(
         group=reading.group,
-        state=state,
+        state=_group_state(queues, reading, is_broadcast=is_broadcast),
         total_lag=total,
         known_lag=_known(queues),
         reason=reason,
@@ -222,6 +262,23 @@ def compute_lag(reading: GroupReading) -> GroupLag:
         queues=tuple(queues),
         reading=reading,
     )
+
+
+def _group_state(
+    queues: list[QueueLag], reading: GroupReading, *, is_broadcast: bool
+) -> GroupState:
+    if reading.failures:
+        return GroupState.UNKNOWN
+    if not queues:
+        return GroupState.BROADCAST if is_broadcast else GroupState.NO_COMMIT
+    worst = _worst(queues)
+    if worst is LagState.NO_COMMIT and _sum(queues):
+        worst = LagState.OK  # messages that are to be tried again: known all the same
+    states = [GroupState(worst)]
+    if _known(queues):
+        is_stopped = reading.members is None and reading.members_unknown is None
+        states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
+    return worst_state(states)
 
 
 def _queue_order(item: QueueReading) -> tuple[str, str, int]:
@@ -355,15 +412,15 @@ def _oldest(queues: Iterable[QueueLag]) -> int | None:
     return max((q.age_ms for q in queues if q.age_ms is not None), default=None)
 
 
-def _worst(queues: Iterable[QueueLag]) -> LagState:
+def _worst(queues: Sequence[QueueLag]) -> LagState:
     worst = LagState.OK
     for queue in queues:
         state = queue.state
-        if state is LagState.NO_COMMIT and queue.lag == 0:
+        if state is LagState.NO_COMMIT and queue.lag is not None:
             continue  # an empty queue tells nothing about the group
         if _RANK[state] > _RANK[worst]:
             worst = state
-    if worst is LagState.OK and all(q.state is LagState.NO_COMMIT for q in queues):
+    if all(q.state is LagState.NO_COMMIT for q in queues):
         return LagState.NO_COMMIT
     return worst
 

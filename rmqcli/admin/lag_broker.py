@@ -268,6 +268,31 @@ def _read_waiting(
         yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
 
 
+def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Script:
+    """Topics that groups read at other brokers: they will read them here too.
+
+    A broker at which a group never committed tells nothing of it while nobody is
+    online: one that was added, or lost its offsets.
+    """
+    pairs = list(wanted)
+    topics = sorted({topic for _, topic in pairs} - part.ends.keys())
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        if isinstance(outcome, NotFoundError):
+            part.ends[topic] = None
+        elif isinstance(outcome, RmqError):
+            part.failure = outcome
+            return
+        else:
+            part.ends[topic] = {
+                q.queue_id: (item.min_offset, item.max_offset)
+                for q, item in outcome.items()
+            }
+    for pair in pairs:
+        if part.ends[pair[1]] is not None:
+            part.committed[pair] = {}
+
+
 def _ends_of(
     part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
 ) -> dict[int, tuple[int, int]] | None:

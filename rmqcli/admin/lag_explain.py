@@ -140,7 +140,7 @@ def _filters(lag: GroupLag) -> Iterator[str]:
 
 def _trend(trend: Trend) -> str:
     if trend.rate_in is None or trend.rate_out is None:
-        return f"{trend.verdict}: the rates are unknown."
+        return f"{trend.verdict}: the rates are not known."
     rates = f"{trend.rate_in:g} messages/s come in, {trend.rate_out:g}/s are done"
     if trend.drain_ms is None:
         return f"{trend.verdict}: {rates}; at this rate it never catches up."

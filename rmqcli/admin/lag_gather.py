@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.lag import BrokerFailure
 from rmqcli.admin.lag_assemble import Assembler, broker_failure
-from rmqcli.admin.lag_broker import read_broker
+from rmqcli.admin.lag_broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag_part import BrokerPart, SharedAnswers
 from rmqcli.admin.lag_scripts import run_scripts
 from rmqcli.admin.lag_values import light_value
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.lag import GroupReading, QueueReading
     from rmqcli.admin.lag_memory import LagMemory
-    from rmqcli.admin.lag_part import LagWish
+    from rmqcli.admin.lag_part import GroupTopic, LagWish
     from rmqcli.api.client import Client
     from rmqcli.api.pending import Pending
     from rmqcli.model import TopicRoute
@@ -80,6 +80,12 @@ class LagGatherer:
         extra = self._parts_of_others(parts, views)
         self._run(extra, shared, deadline)
         parts = sorted(parts + extra, key=lambda part: part.broker_name)
+        scripts = [
+            (p, read_topics_of_others(p, wanted)) for p, wanted in _absent(parts)
+        ]
+        run_scripts(
+            client, [(p.address or "", script) for p, script in scripts], deadline
+        )
         _raise_if_all_denied(parts)
         lost = self._lost(parts, at_ms)
         unknown = [
@@ -308,6 +314,26 @@ class LagGatherer:
                     queues=before.queues
                     + tuple(q for q in route.queues if q.broker_name not in names),
                 )
+
+
+def _absent(
+    parts: list[BrokerPart],
+) -> Iterable[tuple[BrokerPart, list[GroupTopic]]]:
+    """What groups committed at some brokers, and not at others: by each of those."""
+    everywhere = {
+        pair
+        for part in parts
+        for pair in part.committed
+        if not pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)  # asked for at each
+    }
+    for part in parts:
+        wanted = sorted(
+            pair
+            for pair in everywhere - part.committed.keys()
+            if pair[0] not in part.group_failures
+        )
+        if wanted and part.failure is None:
+            yield part, wanted
 
 
 def _version(client: Client, address: str) -> Callable[[], int]:

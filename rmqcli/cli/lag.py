@@ -52,7 +52,9 @@ def lag(
     ] = False,
     sample: Annotated[
         int | None,
-        duration_option("--sample", help="Look twice, so far apart: rates, verdict."),
+        duration_option(
+            "--sample", help="Look twice, so far apart: rates, what becomes of the lag."
+        ),
     ] = None,
     watch: Annotated[
         int | None,
@@ -80,7 +82,10 @@ def lag(
     """Show how far groups are behind, per queue, and why.
 
     Lag is max less committed; where a number is not known, a state and a reason say
-    so. Exits 6 when a broker did not answer, 3 for a group that does not exist.
+    so. A group is OK, BEHIND (messages wait, members are online), STOPPED (they wait
+    and nobody is online), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN; a second
+    look (--sample, --watch) tells GROWING, STALLED and REWOUND too. Exits 6 when a
+    broker did not answer, 3 for a group that does not exist.
 
     Which queues groups have is noted in $XDG_STATE_HOME/rmqcli/lag (else
     ~/.local/state/rmqcli/lag), so that a broker that has left the route is missed: its
@@ -196,14 +201,15 @@ def _look(
     lags = [compute_lag(group) for group in reading.groups]
     if sample_ms is None:
         return reading, lags, {}
-    from rmqcli.admin.lag_trend import COMMIT_INTERVAL_MS, compare
+    from rmqcli.admin.lag_trend import COMMIT_INTERVAL_MS, TREND_MIN_MS, compare, judge
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.units import format_duration
 
-    if sample_ms < 2 * COMMIT_INTERVAL_MS:
+    if sample_ms < TREND_MIN_MS:
         common.messages.warn(
             f"members commit every {format_duration(COMMIT_INTERVAL_MS)}:"
-            f" {format_duration(sample_ms)} may show a stall that is none"
+            f" {format_duration(sample_ms)} is too short to tell STALLED and GROWING;"
+            f" give --sample {format_duration(TREND_MIN_MS)}"
         )
     common.messages.progress(f"waiting {format_duration(sample_ms)}")
     SYSTEM_CLOCK.wait_ms(threading.Event(), sample_ms)
@@ -211,13 +217,13 @@ def _look(
     before = {item.group: item for item in lags}
     again = gatherer.read()
     lags = [compute_lag(group) for group in again.groups]
-    elapsed_ms = max(1, again.at_ms - reading.at_ms)
+    elapsed_ms = again.at_ms - reading.at_ms
     trends = {
         item.group: compare(before[item.group], item, elapsed_ms=elapsed_ms)
         for item in lags
         if item.group in before
     }
-    return again, lags, trends
+    return again, [judge(item, trends.get(item.group)) for item in lags], trends
 
 
 def _refuse_missing(common: Common, reading: LagReading) -> None:

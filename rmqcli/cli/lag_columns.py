@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from rmqcli.cli.output import Column
 
+#: Of a queue: OK says that its numbers are good, not that all is read.
 STATES = {
-    "OK": "good",
     "NO_COMMIT": "warn",
     "BROADCAST": "warn",
     "AHEAD": "bad",
     "EXPIRED": "bad",
     "UNKNOWN": "bad",
 }
-VERDICTS = {
+#: Of a group, and of what became of a queue between two looks.
+GROUP_STATES = {
     "OK": "good",
-    "WARN": "warn",
-    "UNKNOWN": "warn",
-    "STALL": "bad",
-    "STOP": "bad",
-    "REWIND": "bad",
+    "BEHIND": "warn",
+    "GROWING": "warn",
+    "NO_COMMIT": "warn",
+    "BROADCAST": "warn",
+    "STOPPED": "bad",
+    "STALLED": "bad",
+    "REWOUND": "bad",
+    "AHEAD": "bad",
+    "EXPIRED": "bad",
+    "UNKNOWN": "bad",
 }
 
 QUEUE_COLUMNS = (
@@ -37,7 +43,8 @@ QUEUE_COLUMNS = (
     ),
     Column(
         "state",
-        "OK, NO_COMMIT, EXPIRED, AHEAD, BROADCAST or UNKNOWN",
+        "of the queue: OK (known), NO_COMMIT, EXPIRED, AHEAD, BROADCAST or UNKNOWN;"
+        " of a group in JSON also BEHIND, GROWING, STOPPED, STALLED and REWOUND",
         title="STATE",
         states=STATES,
     ),
@@ -51,7 +58,7 @@ TREND_COLUMNS = (
     Column("rate_in", title="IN/S"),
     Column("rate_out", title="OUT/S"),
     Column("drain", title="DRAIN"),
-    Column("verdict", title="VERDICT", states=VERDICTS),
+    Column("verdict", title="VERDICT", states=GROUP_STATES),
 )
 SPARK_COLUMN = Column("spark", title="TREND")
 
@@ -59,7 +66,7 @@ GROUP_COLUMNS = (
     GROUP_COLUMN,
     Column("lag", title="LAG"),
     AGE_COLUMN,
-    Column("state", title="STATE", states=STATES),
+    Column("state", title="STATE", states=GROUP_STATES),
     Column("topics", title="TOPICS"),
     Column("queues", title="QUEUES"),
     Column("members", title="MEMBERS"),
@@ -115,6 +122,7 @@ def summary_columns(
     *, with_trend: bool, with_spark: bool = False
 ) -> tuple[Column, ...]:
     """The columns of a table of groups."""
-    trend = TREND_COLUMNS if with_trend else ()
+    # The state says what the verdict would.
+    trend = TREND_COLUMNS[:-1] if with_trend else ()
     spark = (SPARK_COLUMN,) if with_spark else ()
     return (*GROUP_COLUMNS[:3], *trend, *spark, *GROUP_COLUMNS[3:])

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag import compute_lag
-from rmqcli.admin.lag_trend import compare
+from rmqcli.admin.lag_trend import Looks, judge
 from rmqcli.cli.escape import safe
 from rmqcli.cli.lag_columns import queue_columns, summary_columns
 from rmqcli.cli.lag_rows import LagView
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.lag import GroupLag
     from rmqcli.admin.lag_gather import LagReading
-    from rmqcli.admin.lag_trend import GroupTrend
     from rmqcli.cli.options import Common
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -111,25 +110,19 @@ class _Watcher:
         self._common = common
         self._order = order
         self._view = view
-        self._before: dict[str, GroupLag] = {}
-        self._before_ms = 0
+        self._looks = Looks()
         self._history: dict[tuple[object, ...], deque[int | None]] = {}
         self._at_ms = 0
 
     def take(self, reading: LagReading) -> None:
         """Take in a look."""
-        lags = self._order([compute_lag(group) for group in reading.groups])
-        elapsed_ms = max(1, reading.at_ms - self._before_ms)
-        trends: dict[str, GroupTrend] = {
-            lag.group: compare(self._before[lag.group], lag, elapsed_ms=elapsed_ms)
-            for lag in lags
-            if lag.group in self._before
-        }
+        found = [compute_lag(group) for group in reading.groups]
+        trends = self._looks.take(found, at_ms=reading.at_ms)
+        lags = self._order([judge(lag, trends.get(lag.group)) for lag in found])
         self._view = dataclasses.replace(
             self._view, groups=lags, failures=reading.failures, trends=trends
         )
-        self._before = {lag.group: lag for lag in lags}
-        self._before_ms = self._at_ms = reading.at_ms
+        self._at_ms = reading.at_ms
         for lag in lags:
             self._remember((lag.group,), lag.total_lag)
             for queue in lag.queues:

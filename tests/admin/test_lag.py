@@ -7,6 +7,7 @@ import pytest
 from rmqcli.admin.lag import (
     BrokerFailure,
     GroupReading,
+    GroupState,
     LagState,
     QueueReading,
     compute_lag,
@@ -156,7 +157,7 @@ def test_one_unknown_queue_makes_the_total_unknown_and_says_so():
         group="G", queues=[queue(5, 0, 10), queue(None, 0, 3, queue_id=1)]
     )
     lag = compute_lag(reading)
-    assert (lag.total_lag, lag.known_lag, lag.state) == (None, 5, LagState.NO_COMMIT)
+    assert (lag.total_lag, lag.known_lag, lag.state) == (None, 5, GroupState.STOPPED)
     assert lag.reason is not None
     assert lag.reason.startswith("unknown in 1 of 2 queues: no offset was ever")
 
@@ -167,18 +168,18 @@ def test_an_empty_queue_without_commits_spoils_nothing():
         queues=[queue(5, 0, 10), queue(None, 0, 0, topic="%RETRY%G")],
     )
     lag = compute_lag(reading)
-    assert (lag.total_lag, lag.state) == (5, LagState.OK)
+    assert (lag.total_lag, lag.state) == (5, GroupState.STOPPED)
 
 
 @pytest.mark.parametrize(
     ("readings", "state"),
     [
-        ([queue(5, 0, 10)], LagState.OK),
-        ([queue(None, 0, 0)], LagState.NO_COMMIT),
-        ([queue(5, 0, 10), queue(99, 0, 10, queue_id=1)], LagState.AHEAD),
-        ([queue(1, 3, 10), queue(99, 0, 10, queue_id=1)], LagState.EXPIRED),
-        ([queue(1, 3, 10), queue(1, None, None, queue_id=1)], LagState.UNKNOWN),
-        ([], LagState.NO_COMMIT),
+        ([queue(10, 0, 10)], GroupState.OK),
+        ([queue(None, 0, 0)], GroupState.NO_COMMIT),
+        ([queue(5, 0, 10), queue(99, 0, 10, queue_id=1)], GroupState.AHEAD),
+        ([queue(1, 3, 10), queue(99, 0, 10, queue_id=1)], GroupState.EXPIRED),
+        ([queue(1, 3, 10), queue(1, None, None, queue_id=1)], GroupState.UNKNOWN),
+        ([], GroupState.NO_COMMIT),
     ],
 )
 def test_a_group_is_as_bad_as_its_worst_queue(readings, state):
@@ -192,7 +193,7 @@ def test_a_broker_that_did_not_answer_makes_the_group_unknown():
     lag = compute_lag(
         GroupReading(group="G", queues=[queue(5, 0, 10)], failures=[failure])
     )
-    assert (lag.state, lag.total_lag, lag.known_lag) == (LagState.UNKNOWN, None, 5)
+    assert (lag.state, lag.total_lag, lag.known_lag) == (GroupState.UNKNOWN, None, 5)
     assert lag.reason == "no answer from broker-b: no answer in 5000 ms"
     assert lag.is_partial
 

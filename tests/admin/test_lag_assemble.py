@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.lag import LagState, compute_lag
+from rmqcli.admin.lag import GroupState, compute_lag
 from rmqcli.admin.lag_assemble import Assembler
 from rmqcli.admin.lag_part import BrokerPart, LagWish, SharedAnswers
 from rmqcli.errors import BrokerError, DeadlineError
@@ -78,7 +78,7 @@ def test_what_one_broker_told():
 
 def test_a_queue_without_an_offset_was_never_committed():
     reading = assemble(told(committed={"T": {}}))
-    assert compute_lag(reading).state is LagState.NO_COMMIT
+    assert compute_lag(reading).state is GroupState.NO_COMMIT
 
 
 def test_a_hung_brokers_queues_come_from_the_route():
@@ -99,7 +99,7 @@ def test_what_a_broker_told_before_it_hung_is_kept():
     part = hung(committed={("G", "T"): {1: 7}})
     reading = assemble(part, routes={"T": route("T", "broker-b")})
     assert [q.committed for q in reading.queues] == [None, 7]
-    assert compute_lag(reading).state is LagState.UNKNOWN
+    assert compute_lag(reading).state is GroupState.UNKNOWN
 
 
 def test_a_broker_that_the_group_never_used_does_not_matter():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from rmqcli.cli.main import run
+from tests.consumer.collecting import Seen, consumer, wait_until
 
 
 @pytest.fixture
@@ -122,3 +124,62 @@ def test_a_person_is_told_of_retries_and_dead_letters(waiting, capsys):
     assert "It gave up on 3 messages: rmq tail %DLQ%billing" in shown.out
     assert "lag 7, 7 of it to be tried again" in shown.err
     assert shown.err.rstrip().endswith("members 0, dead letters 3")
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_broker_at_which_a_stopped_group_never_committed_has_rows(
+    rmq_cluster_factory, lag, named
+):
+    """A broker that was added, or lost its offsets: the group will read it too."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"] * 8)
+    commit(cluster, "billing", "orders", {0: 4})
+    found, code = lag(cluster, *named)
+    group = found["billing"]
+    names = ("broker_name", "committed", "max_offset", "lag", "state")
+    assert [pick(q, *names) for q in group["queues"]] == [
+        ("broker-a", 4, 4, 0, "OK"),
+        ("broker-b", None, 4, None, "NO_COMMIT"),
+    ]
+    assert pick(group, "state", "total_lag") == ("NO_COMMIT", None)
+    assert code == 0
+
+
+def test_a_broker_without_the_topic_has_no_rows(rmq_cluster_factory, lag):
+    cluster = rmq_cluster_factory(brokers=2)
+    core = cluster.broker("broker-a").core
+    cluster.send("orders", ["x"] * 8, broker="broker-a", queue_id=0)
+    cluster.create_group("billing")
+    cluster.call(lambda: core.offsets.commit("billing", "orders", 0, 8))
+    found, code = lag(cluster, "billing")
+    assert {q["broker_name"] for q in found["billing"]["queues"]} == {"broker-a"}
+    assert (found["billing"]["state"], code) == ("OK", 0)
+
+
+def test_a_backlog_without_members_is_not_ok(rmq_cluster, lag, capsys):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 9)
+    commit(rmq_cluster, "billing", "orders", {0: 2})
+    assert lag(rmq_cluster, "billing")[0]["billing"]["state"] == "STOPPED"
+    for arguments, stream in ((["billing"], 1), ([], 0)):
+        run(["lag", *arguments, "-n", rmq_cluster.namesrv])
+        assert "STOPPED" in capsys.readouterr()[stream]
+
+
+def test_a_backlog_with_members_is_behind_and_then_ok(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 9)
+    commit(rmq_cluster, "billing", "orders", {0: 2})
+    go_on = threading.Event()
+    with consumer(rmq_cluster, "billing", "orders", lambda _: go_on.wait(60)) as member:
+        wait_until(lambda: len(member.queues()) == 2)
+        found, _ = lag(rmq_cluster, "billing")
+        go_on.set()
+    assert pick(found["billing"], "state", "total_lag") == ("BEHIND", 7)
+    with consumer(rmq_cluster, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) == 2)
+        assert lag(rmq_cluster, "billing")[0]["billing"]["state"] == "OK"

@@ -142,7 +142,7 @@ def test_all_groups_are_a_line_each(capsys):
         is_summary=True,
     ).out
     assert [line.split() for line in out.splitlines()[1:]] == [
-        ["G", "6", "-", "OK", "1", "2", "0", "4"],
+        ["G", "6", "-", "STOPPED", "1", "2", "0", "4"],
         ["H", "-", "-", "NO_COMMIT", "1", "1", "0", "-"],
     ]
 
@@ -182,7 +182,7 @@ def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):
         (None, ["b", "c", "a", "d"]),
         ("group", ["a", "b", "c", "d"]),
         ("lag", ["d", "a", "b", "c"]),
-        ("state", ["a", "d", "b", "c"]),
+        ("state", ["a", "b", "d", "c"]),
     ],
 )
 def test_sort(key, names):
@@ -249,15 +249,25 @@ def watch(*looks):
 
 def test_watch_writes_json_lines_in_a_pipe(capsys):
     later = reading(group("G", queue(3, 5)))
-    later.at_ms += 1000
+    later.at_ms += 10_000
     watch(reading(group("G", queue(1, 5))), later)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["at"], line["total_lag"]) for line in lines] == [
         ("2026-01-02T03:00:00.000Z", 4),
-        ("2026-01-02T03:00:01.000Z", 2),
+        ("2026-01-02T03:00:10.000Z", 2),
     ]
     assert "trend" not in lines[0]
-    assert lines[1]["trend"]["rate_out"] == 2.0
+    assert lines[1]["trend"]["rate_out"] == 0.2
+    assert [line["state"] for line in lines] == ["STOPPED", "BEHIND"]
+    assert lines[1]["trend"]["verdict"] == "BEHIND"
+
+
+def test_watch_tells_no_rates_before_members_have_committed_twice(capsys):
+    later = reading(group("G", queue(3, 5)))
+    later.at_ms += 9_999
+    watch(reading(group("G", queue(1, 5))), later)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ["trend" in line for line in lines] == [False, False]
 
 
 def test_watch_survives_a_look_that_fails(capsys):
