@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag import QueueReading
+from rmqcli.one_line_log import one_line
 from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _VERSION: Final = 1
 _KEPT_MS: Final = 7 * 24 * 3600 * 1000

@@ -8,7 +8,8 @@ import pytest
 
 from rmqcli.cli.main import run
 from tests.admin.test_lag_embedded import commit, lag, pick
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
 
 __all__ = ["lag"]  # the fixture
 

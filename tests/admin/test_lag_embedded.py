@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from rmqcli.cli.main import run
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture

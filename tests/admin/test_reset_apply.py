@@ -22,7 +22,8 @@ from rmqcli.testing import faults
 from rmqcli.wire.bodies_offset import encode_reset_offset
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset_member import FakeMember, obey
-from tests.consumer.collecting import committed, wait_until
+from tests.consumer.collecting import committed
+from tests.kit.waiting import wait_until
 
 UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 QUERY = RequestCode.QUERY_CONSUMER_OFFSET

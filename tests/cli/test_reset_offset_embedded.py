@@ -24,7 +24,8 @@ from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset_member import FakeMember
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 COUNT = 60
