@@ -14,8 +14,8 @@ from rmqcli.errors import DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import FrameBuffer
+from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import (
-    PATIENCE_S,
     Peer,
     PeerConnection,
     answer_to,
