@@ -28,6 +28,7 @@ complete -c rmq -n '__rmq_at \'\'' -a demo -d 'Run a guided tour of everything o
 complete -c rmq -n '__rmq_at \'\'' -l version -d 'Show the version and exit'
 complete -c rmq -n '__rmq_at \'\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'tail\'' -l from -x -d 'First message, then what follows'
+complete -c rmq -n '__rmq_at \'tail\'' -l from-queue -x -d 'First message of one queue, TOPIC@BROKER:ID=POS'
 complete -c rmq -n '__rmq_at \'tail\'' -l to -x -d 'Stop there'
 complete -c rmq -n '__rmq_at \'tail\'' -l last -x -d 'Only the last N of all queues'
 complete -c rmq -n '__rmq_at \'tail\'' -l follow -l no-follow -d 'Wait for new messages'

@@ -26,6 +26,8 @@ LONG_MAX = (1 << 63) - 1
 #: Fewer digits than this after `@` are seconds by mistake: as milliseconds they would
 #: be before March 1973, when there was no RocketMQ.
 _EPOCH_MS_DIGITS_MIN = 12
+#: The earliest time but 0 that can be written in milliseconds.
+EPOCH_MS_MIN = 10 ** (_EPOCH_MS_DIGITS_MIN - 1)
 _EPOCH_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
 _GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators, TopicValidator

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import TextError, UsageError
+from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-    from rmqcli.model import MessageQueue
 
 QUEUE_ID_MAX = 65_535
 
@@ -48,6 +47,17 @@ def parse_queue_selector(text: str) -> QueueSelector:
         what = f"the queue id is over {QUEUE_ID_MAX}"
         raise TextError(text, what, start=start, end=len(text), hint=hint)
     return QueueSelector(broker_name or None, int(digits))
+
+
+def parse_queue(text: str) -> MessageQueue:
+    """Read one queue of one topic, as `TOPIC@BROKER:ID`. Raises TextError."""
+    topic, _, rest = text.partition("@")
+    broker_name, _, digits = rest.rpartition(":")
+    is_id = digits.isascii() and digits.isdigit() and len(digits) <= 5
+    if not (topic and broker_name and is_id and int(digits) <= QUEUE_ID_MAX):
+        hint = "write TOPIC@BROKER:ID, for example orders@broker-a:3"
+        raise TextError(text, "not a queue", start=0, end=len(text), hint=hint)
+    return MessageQueue(topic, broker_name, int(digits))
 
 
 def select_queues(

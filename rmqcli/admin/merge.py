@@ -71,8 +71,6 @@ class StoreTimeMerger(Generic[T]):
         #: queue -> the first offset that was not released
         self.positions: dict[MessageQueue, int] = dict(starts)
         self.kept_items = 0
-        #: the key of the last item released
-        self.released_ms: int | None = None
 
     def add(self, queue: MessageQueue, batch: Batch[T]) -> None:
         """Take what comes next in `queue`."""
@@ -122,8 +120,6 @@ class StoreTimeMerger(Generic[T]):
         if limit is not None:
             taken = _limited(taken, limit)
         merged = _merged(taken)
-        if taken:
-            self.released_ms = max(run.keys[count - 1] for _, run, count in taken)
         for queue, run, count in taken:
             run.cut(count)
             self.positions[queue] = run.offsets[0] if run.offsets else run.end

@@ -56,10 +56,20 @@ def resolve(
 
 
 def resolve_each(
-    client: Client, queues: Iterable[MessageQueue], position: Position
+    client: Client,
+    queues: Iterable[MessageQueue],
+    position: Position,
+    *,
+    own: Mapping[MessageQueue, Position] | None = None,
 ) -> dict[MessageQueue, ResolvedPosition | RmqError]:
-    """Like `resolve`, with each queue's error in its place."""
-    jobs = {(queue, _START): resolve_in_queue(position) for queue in queues}
+    """Like `resolve`, with each queue's error in its place.
+
+    Queues in `own` have a position of their own.
+    """
+    own = own or {}
+    jobs = {
+        (queue, _START): resolve_in_queue(own.get(queue, position)) for queue in queues
+    }
     return {key[0]: found for key, found in _run(Asker(client), jobs).items()}
 
 
@@ -71,12 +81,24 @@ def resolve_ranges(
 
 
 def resolve_ranges_each(
-    client: Client, queues: Iterable[MessageQueue], start: Position, end: Position
+    client: Client,
+    queues: Iterable[MessageQueue],
+    start: Position,
+    end: Position,
+    *,
+    own_starts: Mapping[MessageQueue, Position] | None = None,
 ) -> dict[MessageQueue, ResolvedRange | RmqError]:
-    """Like `resolve_ranges`, with each queue's error in its place."""
+    """Like `resolve_ranges`, with each queue's error in its place.
+
+    Queues in `own_starts` have a start of their own.
+    """
+    own_starts = own_starts or {}
     asker = Asker(client)
     queues = list(queues)
-    jobs = {(queue, _START): resolve_in_queue(start) for queue in queues}
+    jobs = {
+        (queue, _START): resolve_in_queue(own_starts.get(queue, start))
+        for queue in queues
+    }
     if isinstance(end, PlusN):
         # Counted from where the start came out, so not together with it.
         found = _run(asker, jobs)

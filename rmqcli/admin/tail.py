@@ -43,13 +43,15 @@ class TailPlan:
 
     `lost` are queues that have no range, and why. Following tries them again; they are
     read from `start`, or None: from what was stored since `started_ms` of the client's
-    monotonic clock, when queues were first asked (None: when the run was made).
+    monotonic clock, when queues were first asked (None: when the run was made). Queues
+    in `own_starts` have a start of their own.
     """
 
     ranges: tuple[OffsetRange, ...]
     filter: TailFilter
     lost: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
     start: Position | None = None
+    own_starts: Mapping[MessageQueue, Position] = field(default_factory=dict)
     started_ms: int | None = None
     last: int | None = None
     look_back: int | None = None
@@ -83,13 +85,17 @@ class Tail(Generic[T]):
         self.gaps: dict[MessageQueue, list[Span]] = {}
         #: queues that are not read, or not to their ends, and why
         self.abandoned: dict[MessageQueue, RmqError] = dict(plan.lost)
-        #: the first offset of each queue whose message was not yielded
+        #: The first offset of each queue whose message the caller does not have: what
+        #: was yielded counts once the caller has come back for more.
         self.positions: dict[MessageQueue, int] = {
             wanted.queue: wanted.end if plan.last is not None else wanted.start
             for wanted in plan.ranges
         }
-        #: the store time of the last message yielded
-        self.reached_ms: int | None = None
+        #: what `positions` will be when the caller comes back
+        self._reached: dict[MessageQueue, int] = {}
+        #: whether the last messages that `plan.last` wants are still being shown; then
+        #: `positions` are where following will begin
+        self.is_showing_last = plan.last is not None
         #: whether --timeout or --idle-timeout ended it
         self.is_timed_out = False
         clock = client.clock
@@ -105,6 +111,8 @@ class Tail(Generic[T]):
         for phase in phases:
             for items in phase:
                 yield items
+                self.counts.matched += len(items)
+                self.positions.update(self._reached)
                 if self._left_count() == 0:
                     return
             if self.left_ms() == 0:
@@ -182,14 +190,9 @@ class Tail(Generic[T]):
         """What the merger releases, as much at once as the rate allows."""
         release = merger.release_all if all_of_it else merger.release
         while items := release(limit=self._limit()):
-            self.positions.update(merger.positions)
-            self.reached_ms = merger.released_ms
-            yield self._count(items)
+            self._reached = dict(merger.positions)
+            yield items
         self.positions.update(merger.positions)
-
-    def _count(self, items: list[T]) -> list[T]:
-        self.counts.matched += len(items)
-        return items
 
     def _limit(self) -> int | None:
         """How many items may be yielded now; waits until the rate allows some."""
@@ -219,8 +222,9 @@ class Tail(Generic[T]):
         self.abandoned.update(found.abandoned)
         items = found.items
         while items and (limit := self._limit()) != 0:
-            yield self._count(items[:limit])
+            yield items[:limit]
             items = [] if limit is None else items[limit:]
+        self.is_showing_last = False
 
     def _follow_phase(self) -> Iterator[list[T]]:
         self._heard_ms = self._client.clock.monotonic_ms()
@@ -230,6 +234,7 @@ class Tail(Generic[T]):
             self._plan.start,
             started_ms=self._started_ms if asked_ms is None else asked_ms,
             say=self._say,
+            own=self._plan.own_starts,
         )
         lost.add(self._plan.lost)
         follower = Follower(

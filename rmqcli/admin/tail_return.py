@@ -48,7 +48,8 @@ class LostQueues:
 
     `position` is what the caller wanted of every queue; None, the end, and times
     before now mean what they meant at `started_ms` of the client's monotonic clock, so
-    nothing that was stored since is left out. `say` is told once of each broker that
+    nothing that was stored since is left out. Queues in `own` have a position of their
+    own, with the same meaning. `say` is told once of each broker that
     it is waited for, and once that it is back. What a broker refuses is given up.
     """
 
@@ -59,9 +60,11 @@ class LostQueues:
         *,
         started_ms: int,
         say: Callable[[str], None],
+        own: Mapping[MessageQueue, Position] | None = None,
     ) -> None:
         self._client = client
         self._position = position
+        self._own = own or {}
         self._started_ms = started_ms
         self._say = say
         self._addresses = AddressBook(client)
@@ -138,7 +141,9 @@ class LostQueues:
     ) -> dict[MessageQueue, int | RmqError]:
         found: dict[MessageQueue, int | RmqError] = {}
         places = []
-        resolved = resolve_each(self._client, sorted(broker.queues), self._wanted())
+        own = {q: self._wanted(p) for q, p in self._own.items() if q in broker.queues}
+        wanted = self._wanted(self._position)
+        resolved = resolve_each(self._client, sorted(broker.queues), wanted, own=own)
         for queue, each in resolved.items():
             if not isinstance(each, RmqError):
                 offset = each.min_offset if each.offset is None else each.offset
@@ -154,13 +159,13 @@ class LostQueues:
             self._say(f"{name} answers: {', '.join(places)}")
         return found
 
-    def _wanted(self) -> Position:
-        """The position as it was meant when tail started."""
+    def _wanted(self, position: Position | None) -> Position:
+        """`position` as it was meant when tail started."""
         elapsed_ms = self._client.clock.monotonic_ms() - self._started_ms
-        match self._position:
+        match position:
             case None | Latest() | Now():
                 return Ago(elapsed_ms + _MARGIN_MS)
             case Ago(ago_ms):
                 return Ago(ago_ms + elapsed_ms)
-            case position:
+            case _:
                 return position

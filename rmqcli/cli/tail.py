@@ -59,6 +59,18 @@ def _parse_grep(text: str) -> Any:  # re.Pattern, which Typer would read
     return parse_pattern(text)
 
 
+def _parse_queue_position(text: str) -> Any:
+    """Read `TOPIC@BROKER:ID=POS`. Raises TextError."""
+    from rmqcli.position import parse_position
+    from rmqcli.queue_selector import parse_queue
+
+    queue, equals, position = text.rpartition("=")
+    if not equals:
+        hint = "write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
+        raise TextError(text, "no '=' in it", start=0, end=len(text), hint=hint)
+    return parse_queue(queue), parse_position(position, tz=None)
+
+
 def _parse_template(text: str) -> str:
     from rmqcli.cli.record_format import RecordFormat
 
@@ -74,6 +86,15 @@ def tail(
     ],
     from_: Annotated[
         Any, position_option("--from", help="First message, then what follows.")
+    ] = None,
+    from_queue: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--from-queue",
+            parser=option_parser(_parse_queue_position),
+            metavar="QUEUE=POS",
+            help="First message of one queue, TOPIC@BROKER:ID=POS; repeatable.",
+        ),
     ] = None,
     to: Annotated[
         Any, position_option("--to", help="Stop there; fixed when tail starts.")
@@ -169,6 +190,7 @@ def tail(
     _check(
         {
             "--from": from_ is not None,
+            "--from-queue": bool(from_queue),
             "--to": to is not None,
             "--last": last is not None,
             "--around-group": around_group is not None,
@@ -187,13 +209,17 @@ def tail(
         tag=tag, sql=sql, key=key, properties=property_, pattern=grep, invert=not_
     )
     from rmqcli.cli.tail_run import TailRequest, run_tail
+    from rmqcli.position import Earliest
 
+    if from_queue and from_ is None:
+        from_ = Earliest()
     is_plain = from_ is None and to is None and last is None and around_group is None
     ends = to is not None or around_group is not None
     request = TailRequest(
         topics=tuple(dict.fromkeys(topics)),
         selectors=tuple(queue or ()),
         from_position=from_,
+        queue_positions=dict(from_queue or ()),
         to_position=to,
         around_group=around_group,
         before=2 if before is None else before,
@@ -217,7 +243,9 @@ def _check(given: dict[str, bool]) -> None:
     """Refuse flags that mean different things."""
     for one, other in (
         ("--to", "--follow"),
+        ("--from-queue", "--last"),
         ("--around-group", "--from"),
+        ("--around-group", "--from-queue"),
         ("--around-group", "--to"),
         ("--around-group", "--last"),
         ("--around-group", "--follow"),

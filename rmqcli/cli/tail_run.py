@@ -14,9 +14,17 @@ from rmqcli.admin.tail import Tail, TailPlan
 from rmqcli.admin.tail_batch import TailCounts
 from rmqcli.api.client import Client
 from rmqcli.cli.tail_output import make_writer
-from rmqcli.errors import BrokerError, ExitCode, RmqError
+from rmqcli.errors import BrokerError, ExitCode, RmqError, UsageError
 from rmqcli.model import OffsetRange
-from rmqcli.position import AtGroup, Earliest, Latest
+from rmqcli.position import (
+    EPOCH_MS_MIN,
+    Ago,
+    AtGroup,
+    AtTime,
+    Earliest,
+    Latest,
+    Now,
+)
 from rmqcli.queue_selector import select_queues
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
@@ -31,8 +39,11 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
 
-#: Flags that `resume_words` leaves out, each with a value behind it.
-_START_FLAGS = ("--from", "--last", "--count")
+#: Flags that `_resume_command` leaves out, each with a value behind it.
+_START_FLAGS = ("--from", "--from-queue", "--last", "--count")
+#: A queue whose end is not known is read again from this long before tail started:
+#: its broker's clock may be behind this machine's.
+_CLOCKS_APART_MS = 60_000
 #: More gaps of a queue than this are not listed one by one.
 _GAPS_LISTED = 5
 
@@ -44,6 +55,7 @@ class TailRequest:
     topics: tuple[str, ...]
     selectors: tuple[QueueSelector, ...]
     from_position: Position | None
+    queue_positions: Mapping[MessageQueue, Position]
     to_position: Position | None
     around_group: str | None
     before: int
@@ -72,12 +84,14 @@ def run_tail(common: Common, request: TailRequest) -> None:
     with Client(config) as client:
         _check_sql(client, request)
         started_ms = client.clock.monotonic_ms()
+        started_epoch_ms = client.clock.epoch_ms()
         ranges, lost = _find_ranges(common, client, request)
         plan = TailPlan(
             ranges=tuple(ranges),
             filter=request.filter,
             lost=lost,
             start=request.from_position if request.last is None else None,
+            own_starts=request.queue_positions,
             started_ms=started_ms,
             last=request.last,
             look_back=request.look_back,
@@ -97,9 +111,8 @@ def run_tail(common: Common, request: TailRequest) -> None:
             _write_all(tail, writer)
         except KeyboardInterrupt:
             _summarise(common, tail)
-            common.messages.info(
-                f"to go on from here: {_resume_command(tail, request)}"
-            )
+            command = _resume_command(tail, request, started_epoch_ms)
+            common.messages.info(f"to go on from here: {command}")
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
@@ -138,6 +151,12 @@ def _find_ranges(
                 hint=f"see its permissions with: rmq topic show {topic}",
             )
         queues += select_queues(readable, request.selectors)
+    for queue in request.queue_positions:
+        if queue not in queues:
+            raise UsageError(
+                f"--from-queue {queue}: no such queue is read",
+                hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
+            )
     if request.around_group is not None:
         found = _around_group(common, client, request, queues)
     else:
@@ -146,6 +165,7 @@ def _find_ranges(
             queues,
             request.from_position or Earliest(),
             request.to_position or Latest(),
+            own_starts=request.queue_positions,
         )
         if request.last is None:
             for line in format_ranges(resolved):
@@ -267,23 +287,44 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _resume_command(tail: Tail[Any], request: TailRequest) -> str:
-    """What to type to go on. Nothing is left out; with several queues, messages of the
-    last millisecond may come again, for one position stands for all queues.
+def _resume_command(
+    tail: Tail[Any], request: TailRequest, started_epoch_ms: int
+) -> str:
+    """What to type to go on: the offset of each queue that comes next.
+
+    Nothing is left out. Only what was being written just now may come again, and
+    what a bounded part (`--last`, `--around-group`) had shown when it was interrupted.
     """
+    if request.around_group is not None or tail.is_showing_last:
+        return shlex.join(["rmq", *sys.argv[1:]])
     words = _without(sys.argv[1:], _START_FLAGS)
     if request.count is not None:
         words += ["--count", str(max(1, request.count - tail.counts.matched))]
-    is_only = tail.abandoned.keys() <= tail.positions.keys()
-    if len(tail.positions) == 1 and is_only:
-        words += ["--from", str(next(iter(tail.positions.values())))]
-    elif tail.reached_ms is not None:
-        words += ["--from", f"@{max(10**11, tail.reached_ms)}"]
-    elif request.last is not None:
-        words += ["--from", "now"]
-    elif request.from_position is not None:
-        words += ["--from", _as_typed(sys.argv, "--from")]
+    starts = {queue: str(offset) for queue, offset in tail.positions.items()}
+    for queue in tail.abandoned.keys() - starts.keys():
+        starts[queue] = _start_of_lost(queue, request, started_epoch_ms)
+    if len(starts) == 1:
+        return shlex.join(["rmq", *words, "--from", *starts.values()])
+    for queue, start in sorted(starts.items()):
+        words += ["--from-queue", f"{queue}={start}"]
     return shlex.join(["rmq", *words])
+
+
+def _start_of_lost(
+    queue: MessageQueue, request: TailRequest, started_epoch_ms: int
+) -> str:
+    """Where a queue begins of which nothing was read, as it was meant at the start."""
+    start = request.from_position if request.last is None else None
+    match request.queue_positions.get(queue, start):
+        case None | Latest() | Now():
+            epoch_ms = started_epoch_ms - _CLOCKS_APART_MS
+        case Ago(ago_ms):
+            epoch_ms = started_epoch_ms - ago_ms - _CLOCKS_APART_MS
+        case AtTime(epoch_ms):
+            pass
+        case position:
+            return str(position)
+    return f"@{epoch_ms if epoch_ms >= EPOCH_MS_MIN else 0}"
 
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
@@ -297,12 +338,3 @@ def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
         elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
             kept.append(word)
     return kept
-
-
-def _as_typed(words: list[str], flag: str) -> str:
-    for index, word in enumerate(words):
-        if word == flag and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return "earliest"

@@ -301,7 +301,13 @@ def test_rate_limits(tail):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_says_where_to_go_on(signum):
-    with cluster(ScriptedBroker({0: 25})) as address:
+    went_on = threading.Event()  # following: what was written is behind it
+
+    def note(_queue_id, offset, _turn):
+        if offset == 25:
+            went_on.set()
+
+    with cluster(ScriptedBroker({0: 25}, override=note)) as address:
         process = subprocess.Popen(
             [sys.executable, "-m", "rmqcli", "tail", "T", "-n", address, "--from", "5"],
             cwd=ROOT,
@@ -315,6 +321,7 @@ def test_an_interrupt_says_where_to_go_on(signum):
             assert process.stdout is not None
             for _ in range(20):
                 process.stdout.readline()
+            assert went_on.wait(60)
             os.kill(process.pid, signum)
             _, err = process.communicate()
         killer.cancel()
