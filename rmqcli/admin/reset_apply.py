@@ -60,6 +60,8 @@ class ResetRun:
         self._plan = plan
         #: queues whose request was sent or is being sent
         self._attempted: set[MessageQueue] = set()
+        #: queues whose broker took the request and tells its members to move
+        self._told: set[MessageQueue] = set()
         #: queue -> why its request had no success
         self._errors: dict[MessageQueue, RmqError] = {}
         #: queue -> why it could not be read back when that was last tried
@@ -75,24 +77,29 @@ class ResetRun:
         return tuple((self._read_errors | self._errors).values())
 
     def execute(self) -> None:
-        """Send everything, and read back once; until clients have obeyed a push."""
+        """Send everything, and read back once; until live members have obeyed.
+
+        Members are waited for where the broker resets by itself, too: a commit that one
+        of them had sent before it was told undoes the reset, until the member stops,
+        takes the new offset over and commits it.
+        """
         self._commit()
         self._reset_by_server(
             [q for q in self._plan.changes if self._uses(q, Mechanism.SERVER_RESET)]
         )
-        pushed = self._push()
+        self._push()
         self.read_back()
         deadline = Deadline(self._client.clock, PUSH_WAIT_MS)
         while not deadline.is_over():
-            pushed = [
-                each
-                for each in pushed
-                if self._target_of(each) not in self._seen.get(each.queue, ())
-            ]
-            if not pushed:
+            waiting = [q for q in self._plan.changes if self._is_awaited(q)]
+            if not waiting:
                 break
             self._pause(_PUSH_LOOK_INTERVAL_MS)
-            self.read_back(pushed)
+            self.read_back(waiting)
+
+    def _is_awaited(self, plan: QueuePlan) -> bool:
+        """Whether members were told to move here and have not been seen to."""
+        return plan.queue in self._told and not self._outcome(plan).is_good
 
     def watch(self) -> None:
         """Read back again and again until consumers must have persisted theirs."""
@@ -191,7 +198,7 @@ class ResetRun:
         )
 
     def _reset_by_server(self, changes: Iterable[QueuePlan]) -> None:
-        self._send(
+        taken = self._send(
             changes,
             lambda each: invoke_broker_to_reset_offset(
                 self._plan.group,
@@ -202,10 +209,10 @@ class ResetRun:
                 offset=_target(each),
             ),
         )
+        self._told.update(taken)
 
-    def _push(self) -> list[QueuePlan]:
-        """One push per topic and broker; what was told to move."""
-        pushed = []
+    def _push(self) -> None:
+        """One push per topic and broker."""
         for key, route in self._plan.routes.items():
             changes = [q for q in self._plan.changes if route_key(q.queue) == key]
             if not changes or route.push is None:
@@ -224,8 +231,7 @@ class ResetRun:
                 continue
             for each in changes:
                 self._targets[each.queue] = told.get(each.queue, _target(each))
-            pushed += changes
-        return pushed
+                self._told.add(each.queue)
 
     def _send(
         self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]

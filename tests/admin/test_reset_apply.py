@@ -204,6 +204,58 @@ def test_members_of_a_new_broker_are_told_by_the_broker_queue_by_queue(start, co
     )
 
 
+@pytest.mark.parametrize(
+    ("target", "then", "result", "note"),
+    [
+        (7, 7, "CONFIRMED", ""),
+        (7, 12, "CONFIRMED", "was 7; a live consumer has read on to 12"),
+        (90, 90, "CONFIRMED", ""),
+        (90, 95, "CONFIRMED", "was 90; a live consumer has read on to 95"),
+        (
+            7,
+            30,
+            "UNCHANGED",
+            "still 30: the broker took the request and nothing changed",
+        ),
+        (
+            90,
+            31,
+            "OVERWRITTEN",
+            "set to 90, but a live consumer has committed 31 over it",
+        ),
+    ],
+)
+def test_a_commit_that_was_under_way_is_waited_out(
+    start, connect, target, then, result, note
+):
+    """A member's pull takes the reset, and its commit of before arrives after that.
+
+    The broker then has the old offset until the member has stopped and commits the new.
+    """
+    cluster = start("5.5.0", queues=1)
+    client = connect(cluster)
+    commit(cluster, client, 30)
+    offsets = cluster.broker().core.offsets
+    looks = iter(range(1_000_000))
+
+    def before_a_look(_request):
+        look = next(looks)
+        if look == 0:
+            offsets.take_pending_reset("G", "T", 0)
+            offsets.commit("G", "T", 0, 30)
+        elif look == 20:
+            offsets.commit("G", "T", 0, then)
+
+    with FakeMember(cluster):
+        run = ResetRun(client, plan_for(client, to(target)))
+        cluster.faults.observe(code=QUERY, on_request=before_a_look)
+        begun_ms = client.clock.monotonic_ms()
+        run.execute()
+        took_ms = client.clock.monotonic_ms() - begun_ms
+    assert told(run) == {FIRST: (result, then, note)}
+    assert (took_ms >= 20_000) == (result != "CONFIRMED")
+
+
 def test_a_reset_that_still_waits_is_replaced(start, connect):
     """A broker with a pending reset takes a commit with code 0 and drops it."""
     cluster = start("5.5.0")
