@@ -7,6 +7,7 @@ Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +35,7 @@ from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
 from rmqcli.wire.properties import encode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
@@ -80,40 +81,27 @@ class RemotingNetwork:
         for queue in [q for q in self._suggested if q.topic not in topics]:
             del self._suggested[queue]
 
-    def consumer_ids(self, group: str, topic: str, done: Done[list[str]]) -> None:
+    def brokers(self, topic: str | None = None) -> list[str]:
         """See Network."""
-        brokers = [each for each in self.routes.brokers(topic) if each.addresses]
-        self._rng.shuffle(brokers)
-        addresses = [reading_address(each, MASTER_ID)[1] for each in brokers]
-        self._first_of(
-            addresses,
-            get_consumer_list_by_group(group),
-            _API_TIMEOUT_MS,
-            no_broker_of(topic),
-            done,
-        )
+        if topic is None:
+            return sorted(self.routes.addresses_by_broker())
+        names = [each.broker_name for each in self.routes.brokers(topic)]
+        self._rng.shuffle(names)
+        return names
 
-    def _first_of(
-        self,
-        addresses: Sequence[str],
-        call: Call[T],
-        timeout_ms: int,
-        error: RmqError,
-        done: Done[T],
-    ) -> None:
-        """Ask one after the other until one answers well; else the last error."""
-        if not addresses:
-            done(error)
+    def is_broker(self, address: str) -> bool:
+        """See Network."""
+        return address in self.routes.addresses()
+
+    def consumer_ids(self, group: str, broker_name: str, done: Done[list[str]]) -> None:
+        """See Network."""
+        broker = self.routes.broker(broker_name)
+        if broker is None:
+            done(no_broker_of("(any)", broker_name))
             return
-        first, *others = addresses
-
-        def answered(outcome: T | RmqError) -> None:
-            if isinstance(outcome, RmqError):
-                self._first_of(others, call, timeout_ms, outcome, done)
-            else:
-                done(outcome)
-
-        self._submit(first, call, timeout_ms, answered)
+        address = reading_address(broker, MASTER_ID)[1]
+        call = get_consumer_list_by_group(group)
+        self._submit(address, call, _API_TIMEOUT_MS, done)
 
     def query_offset(
         self, group: str, queue: MessageQueue, done: Done[int | None]
@@ -176,29 +164,58 @@ class RemotingNetwork:
         else:
             self._at_master(queues[0], call, _LOCK_TIMEOUT_MS, done)
 
-    def heartbeat(self, heartbeat: HeartbeatData, done: Done[int]) -> None:
+    def heartbeat(
+        self,
+        heartbeat: HeartbeatData,
+        done: Done[int],
+        each: Callable[[str, RmqError | None], None] | None = None,
+    ) -> None:
         """See Network."""
-        self._to_all(send_heartbeat(heartbeat), done)
+        call = send_heartbeat(heartbeat)
+        brokers = self.routes.addresses_by_broker()
+        outcomes: dict[str, RmqError | None] = {}
+        left = dict(brokers)
 
-    def unregister(self, client_id: str, group: str, done: Done[None]) -> None:
+        def answered(address: str, outcome: RmqError | None) -> None:
+            outcomes[address] = outcome
+            for name, addresses in list(left.items()):
+                if address not in addresses:
+                    continue
+                known = [outcomes[at] for at in addresses if at in outcomes]
+                is_over = len(known) == len(addresses)
+                took = None in known if is_over else _took(outcomes, addresses[0])
+                if is_over or took:
+                    del left[name]
+                    if each is not None:
+                        each(name, None if took else outcome)
+            if len(outcomes) == len(asked):
+                errors = [each for each in outcomes.values() if each is not None]
+                is_refused = len(errors) == len(outcomes)
+                done(errors[-1] if is_refused else len(outcomes) - len(errors))
+
+        asked = sorted({at for addresses in brokers.values() for at in addresses})
+        if not asked:
+            done(0)
+        for address in asked:
+            take = functools.partial(answered, address)
+            self._submit(address, call, _API_TIMEOUT_MS, take)
+
+    def unregister(
+        self, client_id: str, group: str, broker_name: str, done: Done[None]
+    ) -> None:
         """See Network."""
         call = unregister_client(client_id, group)
-        self._to_all(call, lambda end: done(_no_more(end)))
-
-    def _to_all(self, call: Call[None], done: Done[int]) -> None:
-        """Send it to every broker; how many took it, or why none did."""
-        addresses = self.routes.addresses()
+        addresses = self.routes.addresses_by_broker().get(broker_name, [])
         outcomes: list[RmqError | None] = []
 
         def answered(outcome: RmqError | None) -> None:
             outcomes.append(outcome)
-            if len(outcomes) < len(addresses):
-                return
-            errors = [each for each in outcomes if each is not None]
-            done(errors[-1] if len(errors) == len(outcomes) else outcomes.count(None))
+            if len(outcomes) == len(addresses):
+                errors = [each for each in outcomes if each is not None]
+                done(errors[0] if errors else None)
 
         if not addresses:
-            done(0)
+            done(None)
         for address in addresses:
             self._submit(address, call, _API_TIMEOUT_MS, answered)
 
@@ -207,16 +224,17 @@ class RemotingNetwork:
         client_id: str,
         group: str,
         subscription: SubscriptionData,
+        broker_name: str,
         done: Done[None],
     ) -> None:
-        """See Network."""
+        """See Network: a master only."""
         call = check_client_config(subscription, client_id=client_id, group=group)
-        brokers = self.routes.brokers(subscription.topic)
-        masters = [b.master_address for b in brokers if b.master_address is not None]
-        if not masters:
-            done(no_broker_of(subscription.topic))
-            return
-        self._submit(self._rng.choice(masters), call, _API_TIMEOUT_MS, done)
+        broker = self.routes.broker(broker_name)
+        address = None if broker is None else broker.master_address
+        if address is None:
+            done(no_broker_of(subscription.topic, broker_name))
+        else:
+            self._submit(address, call, _API_TIMEOUT_MS, done)
 
     def send_back(self, message: SendBack, done: Done[None]) -> None:
         """See Network."""
@@ -379,6 +397,11 @@ def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
     from rmqcli.model import MessageQueue
 
     return no_broker(MessageQueue(topic, broker_name or "(any)", 0))
+
+
+def _took(outcomes: Mapping[str, RmqError | None], address: str) -> bool:
+    """Whether there is an outcome of the address, and no error."""
+    return address in outcomes and outcomes[address] is None
 
 
 def _no_more(outcome: object) -> RmqError | None:

@@ -9,6 +9,7 @@ Source: MQClientInstance#updateTopicRouteInfoFromNameServer,
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from rmqcli.api.calls_namesrv import get_route_info_by_topic
@@ -85,9 +86,9 @@ class Routes:
             self._client.forget(topic)
 
     def brokers(self, topic: str) -> list[BrokerData]:
-        """The topic's brokers, as far as they are known."""
+        """The topic's brokers that have an address, as far as they are known."""
         route = self._routes.get(topic)
-        return [] if route is None else list(route.brokers)
+        return [] if route is None else [b for b in route.brokers if b.addresses]
 
     def broker(self, broker_name: str) -> BrokerData | None:
         """A broker by its name, as the newest route that has it says."""
@@ -97,16 +98,25 @@ class Routes:
                 return found
         return None
 
-    def addresses(self) -> list[str]:
-        """Every broker of every route, slaves too; each once, sorted."""
-        return sorted(
-            {
-                address
-                for route in self._routes.values()
-                for broker in route.brokers
-                for address in broker.addresses.values()
-            }
-        )
+    def addresses_by_broker(self) -> dict[str, list[str]]:
+        """Broker name -> its addresses in all routes, the master's first; none is
+        empty.
+        """
+        found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        for route in reversed(self._routes.values()):
+            for broker in route.brokers:
+                for _, address in sorted(broker.addresses.items()):
+                    found[broker.broker_name][address] = None
+        return {name: list(addresses) for name, addresses in found.items()}
+
+    def addresses(self) -> set[str]:
+        """Every broker's address in every route, slaves too."""
+        return {
+            address
+            for route in self._routes.values()
+            for broker in route.brokers
+            for address in broker.addresses.values()
+        }
 
 
 def reading_address(broker: BrokerData, broker_id: int) -> tuple[int, str]:

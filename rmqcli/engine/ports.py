@@ -92,8 +92,15 @@ class Network(Protocol):
         While they cannot tell, or tell of none, the last good answer stands.
         """
 
-    def consumer_ids(self, group: str, topic: str, done: Done[list[str]]) -> None:
-        """The client ids of the group, as a broker of the topic knows them."""
+    def brokers(self, topic: str | None = None) -> list[str]:
+        """Names of the brokers of a topic's route in random order; without a topic
+        those of all routes, sorted."""
+
+    def is_broker(self, address: str) -> bool:
+        """Whether a broker of one of the routes has this address."""
+
+    def consumer_ids(self, group: str, broker_name: str, done: Done[list[str]]) -> None:
+        """The client ids of the group, as this broker knows them."""
 
     def query_offset(
         self, group: str, queue: MessageQueue, done: Done[int | None]
@@ -135,23 +142,33 @@ class Network(Protocol):
     ) -> None:
         """Give queues of one broker back; without `done` one-way."""
 
-    def heartbeat(self, heartbeat: HeartbeatData, done: Done[int]) -> None:
-        """Tell every known broker; answers with how many took it.
+    def heartbeat(
+        self,
+        heartbeat: HeartbeatData,
+        done: Done[int],
+        each: Callable[[str, RmqError | None], None] | None = None,
+    ) -> None:
+        """Tell every known broker; answers with how many addresses took it.
 
         An error when there are brokers and none took it; 0 when none is known yet.
+        `each` is called before that, once for each broker name: with None once its
+        master took it (or, where the master did not, a slave), else with an error.
         """
 
-    def unregister(self, client_id: str, group: str, done: Done[None]) -> None:
-        """Say goodbye to every known broker."""
+    def unregister(
+        self, client_id: str, group: str, broker_name: str, done: Done[None]
+    ) -> None:
+        """Tell all addresses of one broker that this member leaves."""
 
     def check_subscription(
         self,
         client_id: str,
         group: str,
         subscription: SubscriptionData,
+        broker_name: str,
         done: Done[None],
     ) -> None:
-        """Let a broker of the topic read an expression that is not of tags."""
+        """Let one broker read an expression that is not of tags."""
 
     def send_back(self, message: SendBack, done: Done[None]) -> None:
         """Let the broker put a message into the group's retry topic."""

@@ -8,6 +8,9 @@ Decisions, where this is not what Java does:
   that heartbeat makes, is looked for until its route is there: its queue is ours at
   once (a Java member waits for its next rebalance).
 - Queues that come or go are noticed with the route, not 20 s after it.
+- The first broker that takes the first heartbeat is enough to begin. A close does what
+  it has to with each broker by itself, so that one which does not answer delays neither
+  the commits to the others nor the end.
 - Close waits for what was begun, commits with an answer, and only then says goodbye;
   nothing that a listener was not shown is waited for. A pull that is under way carries
   an older commit, which a broker may read after the last one (seen with 5.5.0: in 24 of
@@ -34,12 +37,13 @@ from rmqcli.engine.queue_locks import (
     FIRST_RENEWAL_MS,
     RENEW_INTERVAL_MS,
     QueueLocks,
+    queues_by_broker,
 )
-from rmqcli.engine.rebalance import Rebalance
+from rmqcli.engine.rebalance import NEXT_BROKER_MS, Rebalance, no_broker_of
 from rmqcli.engine.rebalance_service import RebalanceService
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
-from rmqcli.engine.tasks import asking, spawn, together
-from rmqcli.errors import RmqError
+from rmqcli.engine.tasks import asking, first_good, spawn, together, within
+from rmqcli.errors import BrokerError, RmqError
 from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
@@ -63,6 +67,10 @@ _HEARTBEAT_AGAIN_MS: Final = 1_000
 #: When to look for the retry topic's route, after the heartbeat that makes the topic.
 _RETRY_ROUTE_DELAYS_MS: Final = (0, 100, 200, 400, 800, 1_600, 3_200, 6_400)
 _DRAIN_CHECK_MS: Final = 5
+#: How long a close waits for brokers once listeners have ended: what is left of its
+#: time, within these bounds.
+_LEAVE_MS_MIN: Final = 3_000
+_LEAVE_MS_MAX: Final = 5_000
 
 
 class PushConsumer:
@@ -84,7 +92,7 @@ class PushConsumer:
             self.locks,
             service=self.service,
             pull=self.pulls.pull,
-            heartbeat=self.heartbeat,
+            heartbeat=self._heartbeat,
         )
         self.rebalances = RebalanceService(member, self.rebalance)
         member.rebalance_soon = self.rebalances.soon
@@ -116,9 +124,16 @@ class PushConsumer:
         member = self.member
         member.is_running = True
         yield from self._fetch_routes(member.subscriptions)
-        for subscription in list(member.subscriptions.values()):
-            if subscription.expression_type not in (None, TAG):
-                yield self._check(subscription)
+        checked = yield from together(
+            [
+                self._check(subscription)
+                for subscription in member.subscriptions.values()
+                if subscription.expression_type not in (None, TAG)
+            ]
+        )
+        for outcome in checked:
+            if isinstance(outcome, RmqError):
+                raise outcome
         yield from self._first_heartbeat()
         if self.is_closing:
             return
@@ -127,17 +142,35 @@ class PushConsumer:
         if not member.is_broadcasting:
             spawn(self._find_retry_route(), _ignored)
 
-    def _check(self, subscription: SubscriptionData) -> Ask:
+    def _check(self, subscription: SubscriptionData) -> Task[None]:
+        """Let any broker read an expression; raises RmqError when that refuses it."""
         member = self.member
-        return lambda done: member.network.check_subscription(
-            member.client_id, member.group, subscription, done
-        )
+
+        def ask_of(broker_name: str) -> Ask:
+            def ask(done: Callable[[object], None]) -> None:
+                def answered(outcome: object) -> None:
+                    # What a broker refuses, the others need not be asked about.
+                    is_refused = isinstance(outcome, BrokerError)
+                    done((outcome,) if is_refused else outcome)
+
+                member.network.check_subscription(
+                    member.client_id, member.group, subscription, broker_name, answered
+                )
+
+            return ask
+
+        asks = [ask_of(name) for name in member.network.brokers(subscription.topic)]
+        if not asks:
+            raise no_broker_of(subscription.topic)
+        refused = yield first_good(asks, member.later, NEXT_BROKER_MS)
+        if refused:
+            raise refused[0]
 
     def _first_heartbeat(self) -> Task[None]:
         """Until one broker knows us."""
         while not self.is_closing:
             try:
-                if (yield self.heartbeat):
+                if (yield self._any_heartbeat):
                     return
             except RmqError as error:
                 logger.warning("no broker took the heartbeat, trying again: %s", error)
@@ -155,8 +188,31 @@ class PushConsumer:
     def _pause(self, delay_ms: int) -> Ask:
         return lambda done: self.member.later(delay_ms, lambda: done(None))
 
-    def heartbeat(self, done: Done[int]) -> None:
+    def _any_heartbeat(self, done: Callable[[object], None]) -> None:
+        """Tell all brokers; the first that takes it is the answer."""
+        is_over = False
+
+        def end(outcome: object) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                done(outcome)
+
+        def answered(_: str, error: RmqError | None) -> None:
+            if error is None:
+                end(1)
+
+        self._heartbeat(end, answered)
+
+    def heartbeat(self) -> None:
         """Tell all brokers who we are and what we want."""
+        self._heartbeat(_ignored, lambda _, error: _ignored(error))
+
+    def _heartbeat(
+        self,
+        done: Callable[[object], None],
+        each: Callable[[str, RmqError | None], None],
+    ) -> None:
         member = self.member
         config = member.config
         consumer = ConsumerData(
@@ -168,7 +224,9 @@ class PushConsumer:
             unit_mode=config.unit_mode,
         )
         member.network.heartbeat(
-            HeartbeatData(client_id=member.client_id, consumers=(consumer,)), done
+            HeartbeatData(client_id=member.client_id, consumers=(consumer,)),
+            done,
+            each,
         )
 
     def _fetch_routes(self, topics: Iterable[str]) -> Task[None]:
@@ -203,7 +261,7 @@ class PushConsumer:
             (
                 config.heartbeat_broker_interval_ms,
                 config.heartbeat_broker_interval_ms,
-                lambda: self.heartbeat(_ignored),
+                self.heartbeat,
             ),
             (
                 2 * config.persist_consumer_offset_interval_ms,
@@ -277,9 +335,9 @@ class PushConsumer:
             member.resting.add(process_queue)
             member.offsets.table.freeze(queue, offset)
             moved[queue] = process_queue
-        if moved:
+        for queues in queues_by_broker(moved).values():
             self._moving += 1
-            spawn(self._move(moved), self._moved)
+            spawn(self._move({queue: moved[queue] for queue in queues}), self._moved)
 
     def _move(self, queues: dict[MessageQueue, ProcessQueue[Pulled]]) -> Task[None]:
         yield from self._commit_surely(queues)
@@ -305,6 +363,7 @@ class PushConsumer:
         self.is_closing = True
         self.rebalances.stop()
         member.is_running = False
+        self.rebalance.stop()
         self.service.cancel()
         while self._has_work() and member.now_ms() < self._close_by_ms:
             yield self._pause(_DRAIN_CHECK_MS)
@@ -314,20 +373,38 @@ class PushConsumer:
                 " be consumed again",
                 timeout_ms,
             )
-        yield from self._commit_surely(
-            {q: each for q, each in member.process_queues.items() if not each.dropped}
-        )
-        if member.needs_lock:
-            yield from self.locks.unlock_all()
-        try:
-            yield lambda done: member.network.unregister(
-                member.client_id, member.group, done
+        leaving_ms = max(deadline_ms - member.now_ms(), _LEAVE_MS_MIN)
+        brokers = {q.broker_name for q in member.process_queues}
+        brokers.update(member.network.brokers())
+        leave = together([self._leave(name) for name in sorted(brokers)])
+        if not (yield from within(leave, member.later, min(leaving_ms, _LEAVE_MS_MAX))):
+            logger.warning(
+                "closing without an answer of each broker: some may hear late"
             )
-        except RmqError as error:
-            logger.warning("brokers will notice later that we are gone: %s", error)
         for process_queue in member.process_queues.values():
             process_queue.dropped = True
         member.process_queues.clear()
+
+    def _leave(self, broker_name: str) -> Task[None]:
+        """Commit to one broker, give its locks back, and say goodbye to it."""
+        member = self.member
+        yield from self._commit_surely(
+            {
+                queue: each
+                for queue, each in member.process_queues.items()
+                if queue.broker_name == broker_name and not each.dropped
+            }
+        )
+        if member.needs_lock:
+            yield from self.locks.unlock_all(broker_name)
+        try:
+            yield lambda done: member.network.unregister(
+                member.client_id, member.group, broker_name, done
+            )
+        except RmqError as error:
+            logger.warning(
+                "%s will notice later that we are gone: %s", broker_name, error
+            )
 
     def _has_work(self) -> bool:
         return bool(self._moving) or not self.service.is_idle

@@ -41,7 +41,8 @@ class QueueLocks:
         A broker that does not answer grants nothing.
         """
         granted: set[MessageQueue] = set()
-        by_broker = _by_broker(queues)
+        asked_ms = self._member.now_ms()
+        by_broker = queues_by_broker(queues)
         outcomes = yield from together(
             [asking(self._ask(each)) for each in by_broker.values()]
         )
@@ -50,7 +51,7 @@ class QueueLocks:
                 logger.info("no locks from %s: %s", broker_name, outcome)
             else:
                 granted |= outcome.intersection(by_broker[broker_name])
-        self._mark(granted)
+        self._mark(granted, asked_ms)
         return granted
 
     def lock_all(self) -> Task[None]:
@@ -58,36 +59,42 @@ class QueueLocks:
 
         Without an answer the locks age, until they are not trusted.
         """
-        live = self._live()
-        by_broker = _by_broker(live)
-        outcomes = yield from together(
-            [asking(self._ask(each)) for each in by_broker.values()]
-        )
-        for queues, outcome in zip(by_broker.values(), outcomes, strict=True):
-            if isinstance(outcome, RmqError):
-                logger.info("locks are not renewed: %s", outcome)
-                continue
-            self._mark(outcome.intersection(queues))
-            for queue in set(queues) - outcome:
-                process_queue = self._member.process_queues.get(queue)
-                if process_queue is not None:
-                    logger.warning("the lock of %s is lost", queue)
-                    process_queue.locked = False
+        by_broker = queues_by_broker(self._live())
+        yield from together([self._renew(queues) for queues in by_broker.values()])
+
+    def _renew(self, queues: list[MessageQueue]) -> Task[None]:
+        """Renew the locks of one broker, as soon as that answers."""
+        asked_ms = self._member.now_ms()
+        try:
+            granted = yield self._ask(queues)
+        except RmqError as error:
+            logger.info("locks are not renewed: %s", error)
+            return
+        self._mark(granted.intersection(queues), asked_ms)
+        for queue in set(queues) - granted:
+            process_queue = self._member.process_queues.get(queue)
+            if process_queue is not None:
+                logger.warning("the lock of %s is lost", queue)
+                process_queue.locked = False
 
     def unlock(self, queue: MessageQueue) -> None:
         """Give one back, without waiting for an answer."""
         member = self._member
         member.network.unlock(member.group, member.client_id, [queue])
 
-    def unlock_all(self) -> Task[None]:
-        """Give all back, with an answer from each broker."""
+    def unlock_all(self, broker_name: str) -> Task[None]:
+        """Give all locks of one broker back, and wait for its answer."""
         member = self._member
-        by_broker = _by_broker(member.process_queues)
-        yield from together(
-            [asking(self._give_back(queues)) for queues in by_broker.values()]
-        )
-        for process_queue in member.process_queues.values():
-            process_queue.locked = False
+        queues = [q for q in member.process_queues if q.broker_name == broker_name]
+        if not queues:
+            return
+        try:
+            yield self._give_back(queues)
+        except RmqError as error:
+            logger.info("no broker took back %d locks: %s", len(queues), error)
+        for queue in queues:
+            if queue in member.process_queues:
+                member.process_queues[queue].locked = False
 
     def _ask(self, queues: list[MessageQueue]) -> Ask:
         member = self._member
@@ -105,16 +112,19 @@ class QueueLocks:
         queues = self._member.process_queues
         return [queue for queue, each in queues.items() if not each.dropped]
 
-    def _mark(self, granted: Iterable[MessageQueue]) -> None:
-        now_ms = self._member.now_ms()
+    def _mark(self, granted: Iterable[MessageQueue], asked_ms: int) -> None:
+        """A lock counts from when it was asked for: the broker's time began later."""
         for queue in granted:
             process_queue = self._member.process_queues.get(queue)
             if process_queue is not None and not process_queue.dropped:
                 process_queue.locked = True
-                process_queue.last_lock_ms = now_ms
+                process_queue.last_lock_ms = asked_ms
 
 
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+def queues_by_broker(
+    queues: Iterable[MessageQueue],
+) -> dict[str, list[MessageQueue]]:
+    """Broker name -> its queues, in the order they came."""
     found: defaultdict[str, list[MessageQueue]] = defaultdict(list)
     for queue in queues:
         found[queue.broker_name].append(queue)

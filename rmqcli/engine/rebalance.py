@@ -3,8 +3,11 @@
 Decisions, where this is not what Java does:
 - All queues that are new ask for their offsets side by side, and for their locks one
   request a broker: a start with many queues takes two round trips, not two a queue.
-- The heartbeat that tells a changed subscription is answered before the first pull
-  goes out (T30); Java 5.x waits 500 ms instead.
+- Each topic is rebalanced by itself, and each broker's queues are acquired by
+  themselves; any broker that answers tells who the members are. So a broker that does
+  not answer holds up no queue of another one. Java does all of that in one thread.
+- The heartbeat that tells a changed subscription goes out with the decision, and each
+  broker answers it before its first pull (T30); Java 5.x waits 500 ms instead.
 - A queue that was dropped, could not be given up yet and is ours again begins anew as
   soon as its work has ended (T14).
 - Who loses a queue ends what its listeners have of it, for HANDOVER_MS at most (a
@@ -21,6 +24,7 @@ Source: RebalanceImpl, RebalancePushImpl.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -28,18 +32,23 @@ from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_from_where import compute_pull_from_where
 from rmqcli.engine.pull_message import PullRequest, may_undo
-from rmqcli.engine.tasks import together
+from rmqcli.engine.queue_locks import queues_by_broker
+from rmqcli.engine.tasks import first_good, spawn, together
 from rmqcli.errors import RmqError
 from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.queue_locks import QueueLocks
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
+
+    Heartbeat = Callable[
+        [Callable[[object], None], Callable[[str, RmqError | None], None]], None
+    ]
 
 logger = one_line(logging.getLogger(__name__))
 
@@ -63,10 +72,79 @@ HANDOVER_LOCKED_MS: Final = 1_000  # Java waits as long for the work before it u
 TAKE_OVER_MS: Final = 300
 _LOOK_MS: Final = 5
 UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
+#: After this long without an answer another broker is asked as well.
+NEXT_BROKER_MS: Final = 100
+
+
+class _Change:
+    """A change of the subscription on its way to the brokers.
+
+    `heartbeat(done, each)` is sent once: by `send`, or for the first who waits.
+    """
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self._is_sent = False
+        self._answered: set[str] = set()
+        self._is_over = False
+        self._waiting: list[tuple[str, Callable[[None], None]]] = []
+
+    def send(self) -> None:
+        """Tell all brokers."""
+        if self._is_sent:
+            return
+        self._is_sent = True
+        try:
+            self._heartbeat(self.over, self.answered)
+        except Exception:
+            logger.exception("no heartbeat could be sent")
+            self.over(None)
+
+    def answered(self, broker_name: str, error: RmqError | None) -> None:
+        """This broker took the heartbeat, or did not."""
+        if error is not None:
+            logger.info("%s took no heartbeat: %s", broker_name, error)
+        self._answered.add(broker_name)
+        self._tell()
+
+    def over(self, _: object) -> None:
+        """No more answers come."""
+        self._is_over = True
+        self._tell()
+
+    def known_by(self, broker_name: str) -> Ask:
+        """Wait until this broker has answered, well or not."""
+
+        def ask(done: Callable[[None], None]) -> None:
+            self._waiting.append((broker_name, done))
+            self.send()
+            self._tell()
+
+        return ask
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for broker_name, done in waiting:
+            if self._is_over or broker_name in self._answered:
+                done(None)
+            else:
+                self._waiting.append((broker_name, done))
+
+
+class _Gain:
+    """A queue that is being acquired. `is_wanted` until it is assigned to another."""
+
+    __slots__ = ("is_wanted",)
+
+    def __init__(self) -> None:
+        self.is_wanted = True
 
 
 class Rebalance:
-    """The queues of one member. `service` is who hands out their messages."""
+    """The queues of one member. `service` is who hands out their messages.
+
+    `heartbeat(done, each)` is `Network.heartbeat` with what this member has to say.
+    """
 
     def __init__(
         self,
@@ -75,35 +153,55 @@ class Rebalance:
         *,
         service: ConsumeService,
         pull: Callable[[PullRequest], None],
-        heartbeat: Ask,
+        heartbeat: Heartbeat,
     ) -> None:
         self._member = member
         self._locks = locks
         self._service = service
-        self._started_ms = 0
         self._pull = pull
         self._heartbeat = heartbeat
+        #: queues that are ours as soon as their lock and their offset are known
+        self._gains: dict[MessageQueue, _Gain] = {}
+        #: assigned to us, tried and not begun: brokers know of that change already
+        self._tried: set[MessageQueue] = set()
 
-    def run(self) -> Task[bool]:
-        """Rebalance all topics; whether everything is as it should be."""
+    def run(self, topic: str) -> Task[bool]:
+        """Rebalance one topic; whether everything is as it should be.
+
+        That includes queues that are being acquired: this does not wait for them, and
+        one that cannot be acquired asks for the next rebalance itself.
+        """
         member = self._member
-        self._started_ms = member.now_ms()
+        if topic not in member.subscriptions:
+            for queue in [q for q in member.process_queues if q.topic == topic]:
+                self.give_up(queue)
+            self._cancel(q for q in self._gains if q.topic == topic)
+            return True
         if member.is_paused:
             return False
-        is_balanced = True
-        for topic in list(member.subscriptions):
-            try:
-                done = yield from self._topic(topic)
-            except RmqError as error:
-                is_retry = topic == member.retry_topic
-                level = logging.DEBUG if is_retry else logging.WARNING
-                logger.log(level, "no rebalance of topic %s: %s", topic, error)
-                done = is_retry
-            is_balanced = is_balanced and done
-        for queue in list(member.process_queues):
-            if queue.topic not in member.subscriptions:
-                self.give_up(queue)
-        return is_balanced
+        try:
+            return (yield from self._topic(topic))
+        except RmqError as error:
+            is_retry = topic == member.retry_topic
+            level = logging.DEBUG if is_retry else logging.WARNING
+            logger.log(level, "no rebalance of topic %s: %s", topic, error)
+            return is_retry
+
+    def stop(self) -> None:
+        """Acquire nothing more; give back the locks of what is not begun."""
+        self._cancel(self._gains)
+
+    def _cancel(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            self._tried.discard(queue)
+            gain = self._gains[queue]
+            if gain.is_wanted:
+                gain.is_wanted = False
+                self._unlock(queue)
+
+    def _unlock(self, queue: MessageQueue) -> None:
+        if self._member.needs_lock:
+            self._locks.unlock(queue)
 
     def give_up(self, queue: MessageQueue) -> None:
         """Drop a queue now, whatever its work is doing (removeProcessQueue)."""
@@ -133,6 +231,7 @@ class Rebalance:
 
     def _topic(self, topic: str) -> Task[bool]:
         member = self._member
+        started_ms = member.now_ms()
         queues = member.topic_queues.get(topic)
         if queues is None:
             queues = yield lambda done: member.network.fetch_queues(topic, done)
@@ -141,9 +240,7 @@ class Rebalance:
         if member.is_broadcasting:
             assigned = set(queues)
         else:
-            cids: list[str] = yield lambda done: member.network.consumer_ids(
-                member.group, topic, done
-            )
+            cids = yield from self._consumer_ids(topic)
             others = len({*cids} - {member.client_id})
             assigned = set(
                 member.config.strategy.allocate(
@@ -153,36 +250,146 @@ class Rebalance:
                     cids=sort_client_ids(cids),
                 )
             )
-        yield from self._update(topic, assigned, others=others)
-        held = {
+        yield from self._hand_over(topic, assigned)
+        free_ms = started_ms + TAKE_OVER_MS if others else started_ms
+        self._update(topic, assigned, free_ms=free_ms)
+        ours = {
             queue: not each.dropped
             for queue, each in member.process_queues.items()
             if queue.topic == topic
         }
-        return held.keys() == assigned and all(held.values())
+        for queue, gain in self._gains.items():
+            if queue.topic == topic and gain.is_wanted:
+                ours.setdefault(queue, True)
+        return ours.keys() == assigned and all(ours.values())
+
+    def _consumer_ids(self, topic: str) -> Task[list[str]]:
+        """The members of the group, as any broker of the topic knows them."""
+        member = self._member
+
+        def ask_of(broker_name: str) -> Ask:
+            return lambda done: member.network.consumer_ids(
+                member.group, broker_name, done
+            )
+
+        asks = [ask_of(name) for name in member.network.brokers(topic)]
+        if not asks:
+            raise no_broker_of(topic)
+        cids: list[str] = yield first_good(asks, member.later, NEXT_BROKER_MS)
+        return cids
 
     def _update(
-        self, topic: str, assigned: Collection[MessageQueue], *, others: int
-    ) -> Task[None]:
-        """updateProcessQueueTableInRebalance, then messageQueueChanged."""
+        self, topic: str, assigned: Collection[MessageQueue], *, free_ms: int
+    ) -> None:
+        """updateProcessQueueTableInRebalance, then messageQueueChanged.
+
+        Each broker's queues are acquired by themselves, so that a broker that does not
+        answer holds up no queue of another. `free_ms`: when the last owners of what is
+        new have committed.
+        """
         member = self._member
-        yield from self._hand_over(topic, assigned)
+        if not member.is_running:
+            return  # closed while the last owner's work was waited for
         is_changed = self._drop(topic, assigned)
-        missing = sorted(q for q in assigned if q not in member.process_queues)
-        if missing and member.needs_lock:
-            granted = yield from self._locks.lock(missing)
-            if len(granted) < len(missing):
+        self._cancel(q for q in self._gains if q.topic == topic and q not in assigned)
+        self._tried = {q for q in self._tried if q.topic != topic or q in assigned}
+        missing = sorted(
+            q
+            for q in assigned
+            if q not in member.process_queues and q not in self._gains
+        )
+        is_changed = is_changed or not self._tried.issuperset(missing)
+        change = _Change(self._heartbeat)  # who was down at the first try hears it now
+        if is_changed:
+            self._changed(topic)
+            change.send()
+        for queues in queues_by_broker(missing).values():
+            gains = {queue: _Gain() for queue in queues}
+            self._gains |= gains
+            self._tried.update(gains)
+            task = self._acquire(gains, change, free_ms=free_ms)
+            spawn(task, functools.partial(self._acquired, gains))
+
+    def _acquire(
+        self, gains: dict[MessageQueue, _Gain], change: _Change, *, free_ms: int
+    ) -> Task[None]:
+        """Get queues of one broker, and begin each when its own answer has come."""
+        member = self._member
+        locked_ms: int | None = None
+        queues = list(gains)
+        if member.needs_lock:
+            locked_ms = member.now_ms()
+            granted = yield from self._locks.lock(queues)
+            if len(granted) < len(queues):
                 member.later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
-            missing = [queue for queue in missing if queue in granted]
-        elif missing and others:
-            left_ms = self._started_ms + TAKE_OVER_MS - member.now_ms()
-            if left_ms > 0:
-                yield self._pause(left_ms)
-        requests = yield from self._begin(missing)
-        if is_changed or requests:
-            yield from self._changed(topic)
-        for request in requests:
-            self._pull(request)
+            for queue in gains.keys() - granted:
+                del self._gains[queue]  # its turn comes with the next rebalance
+            queues = [queue for queue in queues if queue in granted]
+        elif free_ms > member.now_ms():
+            yield self._pause(free_ms - member.now_ms())
+        failures = yield from together(
+            [self._begin(queue, gains[queue], change, locked_ms) for queue in queues]
+        )
+        errors = [each for each in failures if each is not None]
+        if errors:
+            broker_name, topic = queues[0].broker_name, queues[0].topic
+            logger.warning(
+                "%d queues of topic %s at %s cannot begin yet, for their offset is not"
+                " known; asked again: %s",
+                len(errors),
+                topic,
+                broker_name,
+                errors[-1],
+            )
+
+    def _acquired(self, gains: dict[MessageQueue, _Gain], outcome: object) -> None:
+        """Whatever became of it: none of them is being acquired any more."""
+        left = [
+            queue for queue, gain in gains.items() if self._gains.get(queue) is gain
+        ]
+        for queue in left:
+            del self._gains[queue]
+        if left or isinstance(outcome, RmqError):
+            self._member.rebalance_soon()
+
+    def _begin(
+        self,
+        queue: MessageQueue,
+        gain: _Gain,
+        change: _Change,
+        locked_ms: int | None,
+    ) -> Task[RmqError | None]:
+        """Make the ProcessQueue of a queue once its first offset is known; else why
+        that is not known.
+        """
+        member = self._member
+        offset: int | None = None
+        failure: RmqError | None = None
+        try:
+            if gain.is_wanted:
+                member.offsets.table.remove(queue)
+                offset = yield from compute_pull_from_where(member, queue)
+        except RmqError as error:
+            failure = error
+        del self._gains[queue]
+        if not gain.is_wanted or not member.is_running:
+            # What was granted after the last unlock is given back, too.
+            member.offsets.table.remove(queue)
+            self._unlock(queue)
+            member.rebalance_soon()
+            return None
+        if offset is None:
+            member.rebalance_soon()
+            return failure
+        process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
+        if locked_ms is not None:
+            process_queue.last_lock_ms = locked_ms
+        member.process_queues[queue] = process_queue
+        self._tried.discard(queue)
+        share_limits(member)
+        yield change.known_by(queue.broker_name)
+        self._pull(PullRequest(queue, process_queue, offset))
+        return None
 
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
         """Let the work on queues that are lost end, so that it can be committed."""
@@ -244,25 +451,7 @@ class Rebalance:
         member.offsets.table.remove(queue)
         return True
 
-    def _begin(self, queues: list[MessageQueue]) -> Task[list[PullRequest]]:
-        """Make the ProcessQueues of queues whose first offset can be known."""
-        member = self._member
-        offsets = yield from together([self._first_offset(queue) for queue in queues])
-        requests = []
-        for queue, offset in zip(queues, offsets, strict=True):
-            if isinstance(offset, RmqError):
-                logger.warning("no offset to begin %s at: %s", queue, offset)
-            elif queue not in member.process_queues and member.is_running:
-                process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
-                member.process_queues[queue] = process_queue
-                requests.append(PullRequest(queue, process_queue, offset))
-        return requests
-
-    def _first_offset(self, queue: MessageQueue) -> Task[int]:
-        self._member.offsets.table.remove(queue)
-        return (yield from compute_pull_from_where(self._member, queue))
-
-    def _changed(self, topic: str) -> Task[None]:
+    def _changed(self, topic: str) -> None:
         """messageQueueChanged: a new version of the subscription, and shared limits."""
         member = self._member
         subscription = member.subscriptions.get(topic)
@@ -271,10 +460,11 @@ class Rebalance:
                 subscription, sub_version=member.clock.epoch_ms()
             )
         share_limits(member)
-        try:
-            yield self._heartbeat
-        except RmqError as error:
-            logger.warning("no broker knows of the new queues yet: %s", error)
+
+
+def no_broker_of(topic: str) -> RmqError:
+    """Why no broker can be asked about a topic."""
+    return RmqError(f"no broker of topic {topic} is known")
 
 
 def share_limits(member: Member) -> None:

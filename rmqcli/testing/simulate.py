@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.engine import tasks
 from rmqcli.testing.sim_cluster import Plan, SimCluster
 from rmqcli.testing.sim_faults import Faults
 from rmqcli.testing.sim_world import World
@@ -61,12 +62,17 @@ def simulate(
     with_faults: bool = True,
     trace: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run one seed, in hours that each end healed; stop at the first violation."""
+    """Run one seed, in hours that each end healed; stop at the first violation.
+
+    An exception that the engine survived is a violation, too.
+    """
     mode = "orderly" if plan.is_orderly else "concurrent"
     began_ms = SYSTEM_CLOCK.monotonic_ms()
     world = World(f"{plan.seed} {mode}", trace=trace)
     cluster = SimCluster(plan, world)
     checker, faults = cluster.checker, Faults(cluster)
+    defects = _Defects(checker.violation)
+    defects.listen()
     end_ms = int(hours * 3_600_000)
     settled_ms_max = 0
     for _ in range(plan.members):
@@ -86,6 +92,7 @@ def simulate(
         cluster.close()
     if not with_faults and checker.duplicates:
         checker.violation(f"{checker.duplicates} duplicates, and nothing went wrong")
+    defects.end()
     return Result(
         seed=plan.seed,
         mode=mode,
@@ -103,6 +110,30 @@ def simulate(
         settled_ms_max=settled_ms_max,
         wall_ms=SYSTEM_CLOCK.monotonic_ms() - began_ms,
     )
+
+
+class _Defects(logging.Handler):
+    """Hands exceptions that the engine survived, which it logs, to `violation`."""
+
+    def __init__(self, violation: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._violation = violation
+        self._logger = logging.getLogger(tasks.__name__)
+        self._level_before = self._logger.level
+
+    def listen(self) -> None:
+        """Begin, whatever the level of other loggers is."""
+        self._logger.setLevel(logging.ERROR)
+        self._logger.addHandler(self)
+
+    def end(self) -> None:
+        """Leave the logger as it was."""
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging.Handler."""
+        self._violation(self.format(record))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

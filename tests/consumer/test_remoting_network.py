@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rmqcli.consumer.routes import reading_address
@@ -184,18 +186,46 @@ def test_members_are_known_by_any_broker(pair):
         with Asking(cluster.namesrv) as other:
             other.fetch_queues("T")
             other.heartbeat(heartbeat_of("T", client_id=name))
-            assert name in other.consumer_ids("g", "T")
+            assert name in other.consumer_ids("g", "broker-a")
+            assert name in other.consumer_ids("g", "broker-b")
     network.heartbeat(heartbeat_of("T", client_id="c3"))
-    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-    asked = cluster.faults.add(BUSY, code=code, times=1)
-    assert network.consumer_ids("g", "T") == ["c3"]
-    assert asked.hits == 1
-    assert network.unregister("c3", "g") is None
-    assert isinstance(network.consumer_ids("g", "T"), BrokerError)
+    assert network.consumer_ids("g", "broker-b") == ["c3"]
+    assert network.unregister("c3", "g", "broker-b") is None
+    assert isinstance(network.consumer_ids("g", "broker-b"), BrokerError)
+    assert network.consumer_ids("g", "broker-a") == ["c3"]
 
 
-def test_members_of_an_unknown_topic_are_an_error(asking):
-    assert isinstance(asking.consumer_ids("g", "T"), NotFoundError)
+def test_members_at_an_unknown_broker_are_an_error(asking):
+    assert isinstance(asking.consumer_ids("g", "broker-a"), NotFoundError)
+    assert asking.unregister("c1", "g", "broker-a") is None
+
+
+def test_brokers_are_those_of_the_routes(pair):
+    cluster, network = pair
+    cluster.create_topic("only_a", queues=1)
+    cluster.add_slave()
+    names = network.network.brokers
+    assert sorted(names("T")) == names() == ["broker-a", "broker-b"]
+    assert names("unknown") == []
+    network.fetch_queues("T")
+    for broker in cluster.brokers:
+        assert network.network.is_broker(broker.address)
+    namesrv, _, port = cluster.namesrv.partition(":")
+    assert not network.network.is_broker(f"{namesrv}:{port}")
+
+
+def test_a_heartbeat_tells_which_broker_took_it_and_does_not_wait_for_the_others(pair):
+    cluster, network = pair
+    cluster.broker("broker-b").hang()
+    told: list[Any] = []
+    network.network.heartbeat(
+        heartbeat_of("T"), told.append, lambda name, error: told.append((name, error))
+    )
+    network.poll_until(lambda: told)
+    assert told == [("broker-a", None)]
+    cluster.broker("broker-b").resume()
+    network.poll_until(lambda: len(told) == 3)
+    assert told[1:] == [("broker-b", None), 2]
 
 
 @pytest.mark.parametrize(("text", "is_good"), [("a > 1", True), ("a >", False)])
@@ -205,7 +235,7 @@ def test_expressions_are_read_by_a_broker(rmq_cluster_factory, text, is_good):
     wanted = SubscriptionData(topic="T", sub_string=text, expression_type="SQL92")
     with Asking(cluster.namesrv) as network:
         network.fetch_queues("T")
-        outcome = network.check_subscription("c1", "g", wanted)
+        outcome = network.check_subscription("c1", "g", wanted, "broker-a")
     assert outcome is None if is_good else isinstance(outcome, BrokerError)
 
 

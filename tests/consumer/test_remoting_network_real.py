@@ -48,9 +48,9 @@ def messages_of(answer) -> list[Any]:
 
 def test_a_member_comes_and_goes(member):
     network, group, queue = member
-    assert network.consumer_ids(group, queue.topic) == ["c1"]
-    assert network.unregister("c1", group) is None
-    assert isinstance(network.consumer_ids(group, queue.topic), BrokerError)
+    assert network.consumer_ids(group, queue.broker_name) == ["c1"]
+    assert network.unregister("c1", group, queue.broker_name) is None
+    assert isinstance(network.consumer_ids(group, queue.broker_name), BrokerError)
 
 
 def test_locks_are_one_members(member):
@@ -114,7 +114,8 @@ def test_an_expression_is_read_by_the_broker(member):
     wanted = SubscriptionData(
         topic=queue.topic, sub_string="a >", expression_type="SQL92"
     )
-    assert isinstance(network.check_subscription("c1", group, wanted), BrokerError)
+    outcome = network.check_subscription("c1", group, wanted, queue.broker_name)
+    assert isinstance(outcome, BrokerError)
 
 
 def test_an_unknown_topic_is_an_error(member):

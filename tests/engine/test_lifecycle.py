@@ -174,7 +174,7 @@ def test_a_close_ends_in_order():
     assert calls == [
         ("update_offset", queue_of(0), 2),
         ("unlock", [queue_of(0), queue_of(1)]),
-        ("unregister",),
+        ("unregister", "broker-a"),
     ]
     assert world.closed == [None]
     assert not world.member.process_queues

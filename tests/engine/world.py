@@ -98,6 +98,10 @@ class ScriptedNetwork:
     at_times: dict[MessageQueue, int] = field(default_factory=dict)
     locked_by_others: set[MessageQueue] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
+    #: addresses of brokers
+    addresses: set[str] = field(default_factory=lambda: {"127.0.0.1:10911"})
+    #: names of brokers that never answer
+    hung: set[str] = field(default_factory=set)
     #: names of calls that fail, with the error
     fail: dict[str, Exception] = field(default_factory=dict)
     #: names of calls that wait for the test
@@ -112,9 +116,17 @@ class ScriptedNetwork:
     def _ask(self, name, done, answer, **args):
         call = Call(name, self.clock.now_ms, args, done)
         self.calls.append(call)
-        if done is None or name in self.hold:
-            return
-        call.answer(self.fail[name] if name in self.fail else answer())
+        is_held = name in self.hold or self._is_hung(args)
+        if done is not None and not is_held:
+            call.answer(self.fail[name] if name in self.fail else answer())
+        return call
+
+    def _is_hung(self, args):
+        queues = [*args.get("queues", ()), args.get("queue")]
+        names = {queue.broker_name for queue in queues if queue is not None}
+        if "heartbeat" in args:
+            names.update(self.brokers())
+        return not self.hung.isdisjoint(names | {args.get("broker")})
 
     def fetch_queues(self, topic, done):
         def answer():
@@ -122,8 +134,23 @@ class ScriptedNetwork:
 
         self._ask("fetch_queues", done, answer, topic=topic)
 
-    def consumer_ids(self, group, topic, done):
-        self._ask("consumer_ids", done, lambda: list(self.members), topic=topic)
+    def brokers(self, topic=None):
+        names = {
+            queue.broker_name
+            for known, queues in self.queues.items()
+            for queue in queues or [queue_of()]
+            if topic in (None, known)
+        }
+        return sorted(names)
+
+    def is_broker(self, address):
+        return address in self.addresses
+
+    def consumer_ids(self, group, broker_name, done):
+        def answer():
+            return list(self.members)
+
+        self._ask("consumer_ids", done, answer, broker=broker_name)
 
     def query_offset(self, group, queue, done):
         self._ask("query_offset", done, lambda: self.committed.get(queue), queue=queue)
@@ -157,16 +184,26 @@ class ScriptedNetwork:
     def unlock(self, group, client_id, queues, done=None):
         self._ask("unlock", done, lambda: None, queues=list(queues))
 
-    def heartbeat(self, heartbeat, done):
-        self._ask("heartbeat", done, lambda: 1, heartbeat=heartbeat)
+    def heartbeat(self, heartbeat, done, each=None):
+        """A test that holds it calls `args["each"]` itself, if at all."""
 
-    def unregister(self, client_id, group, done):
-        self._ask("unregister", done, lambda: None)
+        def answer():
+            if each is not None:
+                for name in self.brokers():
+                    if name not in self.hung:
+                        each(name, None)
+            return len(self.brokers())
 
-    def check_subscription(self, client_id, group, subscription, done):
-        self._ask(
-            "check_subscription", done, lambda: None, text=subscription.sub_string
-        )
+        call = self._ask("heartbeat", done, answer, heartbeat=heartbeat, each=each)
+        if self.hung and call.done is not None:
+            answer()  # of the others; what comes last is held
+
+    def unregister(self, client_id, group, broker_name, done):
+        self._ask("unregister", done, lambda: None, broker=broker_name)
+
+    def check_subscription(self, client_id, group, subscription, broker_name, done):
+        text = subscription.sub_string
+        self._ask("check_subscription", done, lambda: None, text=text)
 
     def send_back(self, message, done):
         self._ask("send_back", done, lambda: None, message=message)

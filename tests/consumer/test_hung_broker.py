@@ -1,0 +1,119 @@
+"""Two brokers of which one hangs: what a consumer does with the other one.
+
+The limit is wide compared with what it takes (a few tenths of a second), and narrow
+compared with what it took when the topics were begun one after the other, each once the
+hung broker's requests had timed out: 3 s and more for each of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from rmqcli.engine.allocate import AllocateMessageQueueAveragelyByCircle
+from tests.consumer.collecting import Seen, committed, consumer, wait_until
+
+TOPICS = [f"t{number:02}" for number in range(12)]
+QUEUES = 3
+LIMIT_S = 8
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    """Two brokers; each of the topics has three queues at both."""
+    cluster = rmq_cluster_factory(brokers=2)
+    for topic in TOPICS:
+        cluster.create_topic(topic, queues=QUEUES)
+    return cluster
+
+
+def send_to(cluster, broker, text):
+    """One message into every queue of every topic at a broker."""
+    for topic in TOPICS:
+        for queue_id in range(QUEUES):
+            body = f"{text} {topic} {queue_id}"
+            cluster.send(topic, [body], broker=broker, queue_id=queue_id)
+
+
+def expected(text):
+    return {f"{text} {topic} {number}" for topic in TOPICS for number in range(QUEUES)}
+
+
+def has(seen, text):
+    return expected(text) <= set(seen.bodies)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_start_consumes_from_the_healthy_broker(cluster, orderly):
+    send_to(cluster, "broker-a", "first")
+    cluster.broker("broker-b").hang()
+    seen = Seen()
+    running = consumer(cluster, "g", TOPICS, seen, orderly=orderly)
+    began = time.monotonic()
+    try:
+        running.start()
+        wait_until(lambda: has(seen, "first"))
+        assert time.monotonic() - began < LIMIT_S
+        assert len(seen.bodies) == 36
+        # Commits and new messages do not wait for the other broker either.
+        send_to(cluster, "broker-a", "second")
+        wait_until(lambda: has(seen, "second"))
+        wait_until(
+            lambda: (
+                [committed(cluster, "g", topic) for topic in TOPICS]
+                == [{0: 2, 1: 2, 2: 2}] * len(TOPICS)
+            )
+        )
+    finally:
+        began = time.monotonic()
+        running.close()
+        assert time.monotonic() - began < 10  # await_termination_ms
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orderly):
+    """The first member gives them up, the second begins them, both while it hangs."""
+    seen = Seen()
+    # By circle: each of three members gets a queue of each topic at each broker.
+    by_circle = AllocateMessageQueueAveragelyByCircle()
+    options = {"orderly": orderly, "strategy": by_circle}
+    with (
+        consumer(cluster, "g", TOPICS, seen, **options) as first,
+        consumer(cluster, "g", TOPICS, seen, **options) as second,
+    ):
+        both = [(m, b) for m in (first, second) for b in ("broker-a", "broker-b")]
+        wait_until(lambda: sorted(owned(*each) for each in both) == [12, 12, 24, 24])
+        cluster.broker("broker-b").hang()
+        began = time.monotonic()
+        with consumer(cluster, "g", TOPICS, seen, **options) as third:
+            wait_until(lambda: owned(third, "broker-a") == len(TOPICS))
+            assert time.monotonic() - began < LIMIT_S
+            members = (first, second, third)
+            wait_until(lambda: [owned(m, "broker-a") for m in members] == [12] * 3)
+            send_to(cluster, "broker-a", "x")
+            wait_until(lambda: has(seen, "x"))
+        assert len(seen.bodies) == 36
+
+
+def owned(member, broker):
+    """How many queues of a broker a member owns, without retry topics."""
+    queues = [queue for queue in member.queues() if queue.topic in TOPICS]
+    return sum(queue.broker_name == broker for queue in queues)
+
+
+def test_a_broker_that_hangs_while_a_consumer_runs_is_consumed_again(cluster):
+    """And nothing is lost of what it has."""
+    seen = Seen()
+    threads = threading.active_count()
+    with consumer(cluster, "g", TOPICS, seen):
+        send_to(cluster, "broker-b", "before")
+        wait_until(lambda: has(seen, "before"))
+        send_to(cluster, "broker-b", "during")
+        cluster.broker("broker-b").hang()
+        send_to(cluster, "broker-a", "other")
+        wait_until(lambda: has(seen, "other"))
+        cluster.broker("broker-b").resume()
+        wait_until(lambda: has(seen, "during"))
+    assert threading.active_count() <= threads
