@@ -22,6 +22,9 @@ ENV_ACCESS_KEY = "RMQ_ACCESS_KEY"
 ENV_SECRET_KEY = "RMQ_SECRET_KEY"  # noqa: S105  # the name of a variable
 ENV_SECURITY_TOKEN = "RMQ_SECURITY_TOKEN"  # noqa: S105  # the name of a variable
 
+#: What no child process of ours is to inherit: it may be anybody's program.
+ENV_SECRETS = (ENV_ACCESS_KEY, ENV_SECRET_KEY, ENV_SECURITY_TOKEN)
+
 FILE_BYTES_MAX = 64 * 1024
 
 _FIELDS = {
@@ -56,6 +59,11 @@ def load_credentials(
     if environ.get(ENV_SECURITY_TOKEN):
         values["security_token"] = environ[ENV_SECURITY_TOKEN]
     return _credentials(values, source=f"{ENV_ACCESS_KEY}, {ENV_SECRET_KEY}")
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `environ` for a child process that does not talk to the cluster."""
+    return {name: value for name, value in environ.items() if name not in ENV_SECRETS}
 
 
 def parse_credentials(text: str, *, source: str) -> Credentials:

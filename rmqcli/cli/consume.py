@@ -6,7 +6,6 @@ What becomes of the messages is `consume_print`'s or `consume_exec`'s, the run i
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,44 +19,70 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.tail_output import FIELDS, FORMATS
 from rmqcli.errors import TextError, UsageError
+from rmqcli.units import parse_duration_ms
 
 if TYPE_CHECKING:
     from rmqcli.cli.consume_run import StartAt
 
 #: At once, if --threads does not say: lines have an order, commands wait.
 THREADS_TO_EXEC = 4
+#: Failed commands in a row, if --max-failures does not say.
+FAILURES_MAX = 20
+#: As long as Java's consumers wait for a listener (consumeTimeout, 15 minutes).
+EXEC_TIMEOUT_MS = 15 * 60 * 1_000
 
 
 def _parse_start(text: str) -> StartAt:
-    """Read `first`, `last`, or a time as everywhere: `@...` or `-15m`."""
-    from rmqcli.cli.consume_run import StartAt
-    from rmqcli.position import Ago, AtTime, parse_position
+    """Read a position as everywhere, and Java's words `first` and `last`.
 
-    if text in ("first", "last"):
-        return StartAt(text)
+    Raises TextError for one at which no member can make its group begin.
+    """
+    from rmqcli.cli.consume_run import StartAt
+    from rmqcli.position import Ago, AtTime, Earliest, Latest, Now, parse_position
+
+    words = {"first": "earliest", "last": "latest"}
+    hint = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
     try:
-        position = parse_position(text, tz=None)
-    except TextError:
-        position = None
-        if text[:1] in ("@", "-"):
+        position = parse_position(words.get(text, text), tz=None)
+    except TextError as error:
+        if text[:1] in ("@", "-", "+") or text.startswith("group:"):
             raise
-    if isinstance(position, AtTime):
-        return StartAt("time", epoch_ms=position.epoch_ms)
-    if isinstance(position, Ago):
-        return StartAt("time", ago_ms=position.ago_ms)
-    hint = "write first, last, @2026-01-02T03:04:05Z or -15m"
-    raise TextError(text, "not a start", start=0, end=max(1, len(text)), hint=hint)
+        at = (error.start, error.end)
+        raise TextError(
+            text, "not a position", start=at[0], end=at[1], hint=hint
+        ) from None
+    match position:
+        case Earliest():
+            return StartAt("first", text="earliest")
+        case Latest():
+            return StartAt("last", text="latest")
+        case Now():
+            return StartAt("time", ago_ms=0, text="now")
+        case AtTime():
+            return StartAt("time", epoch_ms=position.epoch_ms, text=text)
+        case Ago():
+            return StartAt("time", ago_ms=position.ago_ms, text=text)
+    raise TextError(
+        text,
+        "a group cannot begin there: it begins at an end or a time",
+        start=0,
+        end=len(text),
+        hint=f"{hint}; rmq reset-offset moves a group to any position",
+    )
 
 
 def _parse_command(text: str) -> str:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        what = str(error)[:1].lower() + str(error)[1:]
-        raise TextError(text, what, start=0, end=max(1, len(text))) from None
-    if not words:
-        raise TextError(text, "no command in it", start=0, end=max(1, len(text)))
+    from rmqcli.cli.shell_words import parse_words
+
+    parse_words(text)
     return text
+
+
+def _parse_limit(text: str) -> int | None:
+    """Milliseconds; None for 0, which means no limit."""
+    if text == "0":
+        return None
+    return parse_duration_ms(text) or None
 
 
 def _parse_template(text: str) -> str:
@@ -93,10 +118,10 @@ def consume(
         typer.Option(
             "--from",
             parser=option_parser(_parse_start),
-            metavar="first|last|TIME",
+            metavar="POSITION",
             show_default=False,
-            help="Where the group begins in a queue that is new to it."
-            "  [default: last]",
+            help="Where the group begins in a queue that is new to it: earliest,"
+            " latest, now, -15m or @TIME.  [default: latest]",
         ),
     ] = None,
     tag: Annotated[
@@ -136,10 +161,19 @@ def consume(
             max=2**31 - 1,
             metavar="N",
             show_default=False,
-            help="Failures until a message is a dead letter."
+            help="Retries until a message is a dead letter."
             "  [default: 16; --orderly: no limit]",
         ),
     ] = None,
+    max_failures: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            metavar="N",
+            help="Stop after N failed commands in a row; 0: never.",
+        ),
+    ] = FAILURES_MAX,
     exec_: Annotated[
         str | None,
         typer.Option(
@@ -155,6 +189,16 @@ def consume(
             choices=("jsonl", "raw"), help="On its stdin: the record, or the body."
         ),
     ] = "jsonl",
+    exec_timeout: Annotated[
+        Any,
+        typer.Option(
+            "--exec-timeout",
+            parser=option_parser(_parse_limit),
+            metavar="DURATION",
+            show_default=False,
+            help="End a command that runs longer; 0: never.  [default: 15m]",
+        ),
+    ] = EXEC_TIMEOUT_MS,
     shell: Annotated[
         bool, typer.Option("--shell", help="Let /bin/sh read the command.")
     ] = False,
@@ -181,8 +225,12 @@ def consume(
 
     A message is consumed once its line is written, or its command ended with 0. The
     command finds RMQ_TOPIC, RMQ_BROKER_NAME, RMQ_QUEUE_ID, RMQ_OFFSET, RMQ_KEYS,
-    RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT in its environment. Ctrl-C and SIGTERM
+    RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT in its environment. Of each message that
+    failed stderr says what became of it: a retry, or a dead letter. Ctrl-C and SIGTERM
     end what was begun, commit and leave the group; a second one kills the commands.
+
+    Exit code 1: every delivery failed. 6: some failed, others were consumed. 130: the
+    command was interrupted.
     """
     _check(
         {
@@ -191,6 +239,8 @@ def consume(
             "--exec": exec_ is not None,
             "--shell": shell,
             "--exec-input": exec_input != "jsonl",
+            "--exec-timeout": exec_timeout != EXEC_TIMEOUT_MS,
+            "--max-failures": max_failures != FAILURES_MAX,
             "--format": format_ is not None,
             "--output": common.output != "auto",
             "--broadcast": broadcast,
@@ -202,6 +252,10 @@ def consume(
             "--exec-input raw and --batch contradict each other",
             hint="bodies have no end of their own: take one at a time, or jsonl",
         )
+    if exec_ is not None and not shell:
+        from rmqcli.cli.shell_words import check_no_shell_needed
+
+        check_no_shell_needed(exec_)
     from rmqcli.cli.consume_run import ConsumeRequest, run_consume
 
     if threads is None:
@@ -226,6 +280,8 @@ def consume(
             template=format_,
             count=count,
             timeout_ms=timeout,
+            exec_timeout_ms=exec_timeout,
+            failures_max=max_failures or None,
         ),
     )
 
@@ -241,6 +297,6 @@ def _check(given: dict[str, bool]) -> None:
     ):
         if given[one] and given[other]:
             raise UsageError(f"{one} and {other} contradict each other")
-    for flag in ("--shell", "--exec-input"):
+    for flag in ("--shell", "--exec-input", "--exec-timeout", "--max-failures"):
         if given[flag] and not given["--exec"]:
             raise UsageError(f"{flag} needs --exec")

@@ -1,8 +1,9 @@
 """`--exec`: a command for each message, or batch; exit status 0 means consumed.
 
-The command gets the message on its stdin and facts about it in its environment. Its
-stdout and stderr are ours. Each runs in a process group of its own: Ctrl-C on a
-terminal reaches us alone, and we let begun commands end.
+The command gets the message on its stdin and facts about it in its environment, without
+the keys of the cluster. Its stdout and stderr are ours. Each runs in a process group of
+its own: Ctrl-C on a terminal reaches us alone, and we let begun commands end. One that
+takes too long gets SIGTERM, and its whole group SIGKILL.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.record_json import JsonLines
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.credentials import without_secrets
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import DecodeError
 from rmqcli.model import MessageQueue
+from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmqcli.cli.consume_failed import FailedDeliveries
     from rmqcli.cli.consume_tally import Tally
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
 
@@ -30,10 +35,16 @@ if TYPE_CHECKING:
 
 #: An argument or a variable may not be longer on Linux (MAX_ARG_STRLEN).
 _VARIABLE_BYTES_MAX = 128 * 1024 - 64
+#: How long a command may take to end after SIGTERM.
+TERM_GRACE_MS = 5_000
+_LOOK_MS = 20
 
 
 class CommandRunner:
-    """A listener that runs a command. `say` tells people what went wrong."""
+    """A listener that runs a command, for `timeout_ms` at most (None: no limit).
+
+    `failed` takes why a delivery failed, `say` other things for people.
+    """
 
     def __init__(
         self,
@@ -41,11 +52,15 @@ class CommandRunner:
         *,
         shell: bool,
         raw: bool,
+        timeout_ms: int | None,
         tally: Tally,
+        failed: FailedDeliveries,
         say: Callable[[str], None],
     ) -> None:
         self._arguments = ["/bin/sh", "-c", command] if shell else shlex.split(command)
         self._raw = raw
+        self._timeout_ms = timeout_ms
+        self._failed = failed
         self._tally = tally
         self._say = say
         self._lines = JsonLines()
@@ -105,7 +120,7 @@ class CommandRunner:
                 process = subprocess.Popen(  # noqa: S603  # what the user typed
                     self._arguments,
                     stdin=subprocess.PIPE,
-                    env=os.environb | _environment(messages),
+                    env=_environment(messages),
                     process_group=0,
                 )
                 self._running.add(process)
@@ -113,33 +128,68 @@ class CommandRunner:
             # Not the message's fault, and the next would fare no better.
             self._tally.end(error)
             raise LeaveRest from None
+        limit_s = None if self._timeout_ms is None else self._timeout_ms / 1000
+        is_late = False
         try:
             # A command that does not read all of it is its own affair.
-            process.communicate(self._input(messages))
+            process.communicate(self._input(messages), timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            is_late = True
+            _end_group(process)
         finally:
             with self._lock:
                 self._running.discard(process)
-        return self._succeeded(process.returncode, messages)
-
-    def _succeeded(self, status: int, messages: Sequence[Readable]) -> bool:
-        if not status:
-            return True
-        first = messages[0]
-        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        how = f"exit status {status}"
-        if status < 0:
-            how = f"signal {_signal_name(-status)}"
-        self._say(
-            f"{first.message_queue} offset {first.queue_offset}{more}: the command"
-            f" ended with {how}, to be consumed again"
-        )
-        return False
+        reason = _failure(process.returncode)
+        if is_late:
+            limit = format_duration(self._timeout_ms or 0)
+            reason = f"the command took over {limit} (--exec-timeout) and was ended"
+        if reason is not None:
+            for message in messages:
+                self._failed.explain(message, reason)
+        return reason is None
 
     def _input(self, messages: Sequence[Readable]) -> bytes:
         if self._raw:
             return _body(messages[0])
         lines = [self._lines.lines(_queue_of(m), [m])[0] + "\n" for m in messages]
         return "".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the command's process group, SIGKILL once it ended or did not.
+
+    The command is not waited for before SIGKILL was sent: until then nobody else can
+    have its process group's number.
+    """
+    _signal_group(process, signal.SIGTERM)
+    grace, never = Deadline(SYSTEM_CLOCK, TERM_GRACE_MS), threading.Event()
+    while not grace.is_over() and not _has_ended(process):
+        SYSTEM_CLOCK.wait_ms(never, _LOOK_MS)
+    _signal_group(process, signal.SIGKILL)
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    process.wait()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
+def _signal_group(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signum)
+
+
+def _failure(status: int) -> str | None:
+    """Why a command that ended with this status failed; None when it did not."""
+    if not status:
+        return None
+    how = f"exit status {status}"
+    if status < 0:
+        how = f"signal {_signal_name(-status)}"
+    return f"the command ended with {how}"
 
 
 def _queue_of(message: Readable) -> MessageQueue:
@@ -149,7 +199,10 @@ def _queue_of(message: Readable) -> MessageQueue:
 
 
 def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
-    """Facts about the first message; what is absent is empty."""
+    """Our own variables but the secrets, and facts about the first message.
+
+    What is absent of it is empty.
+    """
     first = messages[0]
     values: dict[str, object] = {
         "RMQ_TOPIC": first.topic,
@@ -161,7 +214,11 @@ def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
         "RMQ_RECONSUME_TIMES": first.reconsume_times,
         "RMQ_COUNT": len(messages),
     }
-    return {name.encode(): _variable(value) for name, value in values.items()}
+    environ = {
+        os.fsencode(name): os.fsencode(value)
+        for name, value in without_secrets(os.environ).items()
+    }
+    return environ | {name.encode(): _variable(each) for name, each in values.items()}
 
 
 def _variable(value: object) -> bytes:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from rmqcli.api.client import Client
 from rmqcli.cli.consume_exec import CommandRunner
+from rmqcli.cli.consume_failed import FailedDeliveries
 from rmqcli.cli.consume_print import Printer
+from rmqcli.cli.consume_start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume_status import Status
 from rmqcli.cli.consume_tally import Tally
 from rmqcli.cli.messages import is_terminal
@@ -24,13 +26,13 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer, sql
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
 from rmqcli.errors import ConfigError, ExitCode, RmqError
-from rmqcli.units import format_duration, format_rfc3339
+from rmqcli.model import dlq_topic
+from rmqcli.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.cli.options import Common
-    from rmqcli.config import ClientConfig
     from rmqcli.wire.subscription import SubscriptionData
 
 #: How long what was begun may take to end once we leave.
@@ -40,6 +42,10 @@ _LOOK_MS: Final = 500
 #: Objects more than were, until Python looks for garbage. With its own 700 it looks
 #: through what is cached again and again: a fifth of the speed, with 1,024 queues.
 _GC_THRESHOLD: Final = 50_000
+#: How long a command that takes too long may take to be gone, generously.
+_KILL_MS: Final = 60_000
+_CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1_000  # consumeTimeout
+_CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 #: Lines written together where nothing speaks against it.
 _LINES: Final = 32
 
@@ -52,11 +58,15 @@ _WHERE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """`--from`: `where` is first, last or time; then one of the times is set."""
+    """`--from`: `where` is first, last or time; then one of the times is set.
+
+    `text` is what `reset-offset --to` would say for it.
+    """
 
     where: str
     epoch_ms: int | None = None
     ago_ms: int | None = None
+    text: str = "latest"
 
     def timestamp_ms(self) -> int | None:
         """The time, counted from now where it is relative; None when there is none."""
@@ -86,6 +96,10 @@ class ConsumeRequest:
     template: str | None
     count: int | None
     timeout_ms: int | None
+    #: None: a command may take as long as it likes
+    exec_timeout_ms: int | None
+    #: failed commands in a row that end it; None: it never ends for that
+    failures_max: int | None
 
     def subscriptions(self) -> Mapping[str, str | SubscriptionData]:
         """What is asked of each topic."""
@@ -108,7 +122,20 @@ class ConsumeRequest:
             pull_batch_size=self.pull_batch,
             max_reconsume_times=self.max_reconsume,
             await_termination_ms=DRAIN_MS,
+            consume_timeout_ms=self._consume_timeout_ms(),
         )
+
+    def _consume_timeout_ms(self) -> int:
+        """When a message is sent back although its listener has not ended.
+
+        Not while its command may still run: it would be consumed twice.
+        """
+        if self.command is None:
+            return _CONSUME_TIMEOUT_MS
+        if self.exec_timeout_ms is None:
+            return _CONSUME_TIMEOUT_MS_MAX
+        longest_ms = self.exec_timeout_ms + _KILL_MS
+        return min(max(_CONSUME_TIMEOUT_MS, longest_ms), _CONSUME_TIMEOUT_MS_MAX)
 
     def _batch_size(self) -> int:
         if self.batch is not None:
@@ -142,7 +169,9 @@ class _Run:
     def __init__(self, common: Common, request: ConsumeRequest) -> None:
         self._common = common
         self._request = request
-        self._tally = tally = Tally(request.count)
+        self._tally = tally = Tally(request.count, failures_max=request.failures_max)
+        self._client_config = common.client_config()
+        self._failed = FailedDeliveries(request.group, tally, self._client_config)
         config = request.config()
         # A command's own output would be torn by a line that is drawn again and again.
         in_place = request.command is None or not is_terminal(sys.stdout)
@@ -152,8 +181,8 @@ class _Run:
             pull_threshold_for_queue=config.pull_threshold_for_queue,
             in_place=in_place,
         )
+        self._starts = _starts(request, config, tally)
         self._listener = self._make_listener()
-        self._client_config = common.client_config()
         self._consumer = Consumer(
             request.group,
             request.subscriptions(),
@@ -162,6 +191,8 @@ class _Run:
             config=config,
             client=self._client_config,
             on_undecodable=self._listener.on_undecodable,
+            on_failed=self._failed.on_failed,
+            on_start=self._starts.on_start,
         )
 
     def _make_listener(self) -> Printer | CommandRunner:
@@ -184,22 +215,28 @@ class _Run:
             request.command,
             shell=request.shell,
             raw=request.exec_input == "raw",
+            timeout_ms=request.exec_timeout_ms,
             tally=self._tally,
+            failed=self._failed,
             say=self.status.say,
         )
 
     def check(self) -> None:
-        """Look for the topics, before anybody hears of us."""
-        _check_topics(self._client_config, self._request.topics)
+        """Look for the topics and the group, before anybody hears of us."""
+        request = self._request
+        with Client(self._client_config) as client:
+            _check_topics(client, request.topics)
+            if not request.broadcast:
+                self._starts.committed = read_committed(
+                    client, request.group, request.topics
+                )
+            if request.start is not None and request.start.where == "first":
+                self._starts.min_offsets = read_min_offsets(client, request.topics)
 
     def consume(self) -> None:
         """Join and stay until there is a reason to end."""
         request, tally, status = self._request, self._tally, self.status
         started_ms = SYSTEM_CLOCK.monotonic_ms()
-        start = request.start
-        if start is not None and start.where == "time":
-            at = format_rfc3339(self._consumer.config.consume_timestamp_ms or 0)
-            status.say(f"queues that are new to the group begin at {at}")
         try:
             self._consumer.start()
         except RmqError as error:
@@ -216,8 +253,14 @@ class _Run:
                 if spent_ms >= request.timeout_ms:
                     return
                 wait_ms = min(wait_ms, request.timeout_ms - spent_ms)
+            self._say_news()
             status.look(self._consumer)
-            tally.ended.wait(wait_ms / 1000)
+            tally.has_news.wait(wait_ms / 1000)
+            tally.has_news.clear()
+
+    def _say_news(self) -> None:
+        self._starts.say(self.status)
+        self._failed.say(self.status)
 
     def leave(self, error: BaseException | None = None) -> None:
         """End what was begun, commit, say goodbye, sum up. Raises what went wrong.
@@ -236,6 +279,8 @@ class _Run:
             self._leave_at_once(ExitCode.INTERRUPTED)
         is_stuck = tally.at_work > 0 or not self._listener.close()
         status.clear()
+        self._starts.say(status)
+        self._failed.close(status)
         if self._consumer.client_id is not None:
             status.say(status.summary())
         if is_stuck:
@@ -247,6 +292,15 @@ class _Run:
             self._leave_at_once(code)
         if tally.error is not None:
             raise tally.error
+        failure = tally.failure()
+        if error is None and failure is not None:
+            if failure.hint == "" and tally.has_dead_letters():
+                letters = dlq_topic(self._request.group)
+                failure.hint = (
+                    f"read the dead letters with: rmq tail '{letters}' --from earliest"
+                    " --to latest"
+                )
+            raise failure
 
     def _leave_at_once(self, code: ExitCode) -> NoReturn:
         """Threads that do not end would hold Python's own end up, too."""
@@ -255,11 +309,24 @@ class _Run:
         os._exit(code)
 
 
-def _check_topics(config: ClientConfig, topics: tuple[str, ...]) -> None:
-    with Client(config) as client:
-        for topic in topics:
-            if not client.route(topic).read_queues():
-                raise RmqError(
-                    f"topic {topic} has no queue that may be read",
-                    hint=f"see its permissions with: rmq topic show {topic}",
-                )
+def _starts(request: ConsumeRequest, config: ConsumerConfig, tally: Tally) -> Starts:
+    start = request.start or StartAt("last")
+    words = ["rmq", "reset-offset", request.group, request.topics[0]]
+    words += ["--to", start.text]
+    return Starts(
+        tally,
+        where=start.where,
+        is_typed=request.start is not None,
+        time_ms=config.consume_timestamp_ms,
+        reset_hint=shlex.join(words),
+        is_local=request.broadcast,
+    )
+
+
+def _check_topics(client: Client, topics: tuple[str, ...]) -> None:
+    for topic in topics:
+        if not client.route(topic).read_queues():
+            raise RmqError(
+                f"topic {topic} has no queue that may be read",
+                hint=f"see its permissions with: rmq topic show {topic}",
+            )

@@ -103,7 +103,7 @@ class Status:
         spent_ms = max(1, self._clock.monotonic_ms() - self._started_ms)
         words = [f"{tally.consumed:,} consumed"]
         if tally.failed:
-            words.append(f"{tally.failed:,} failed and consumed again later")
+            words.append(f"{tally.failed:,} failed: {tally.failures()}")
         if tally.undecodable:
             words.append(f"{tally.undecodable:,} undecodable")
         if tally.at_work:
@@ -125,7 +125,7 @@ class Status:
         if full:
             words.append(f"flow control on {full}")
         if self._tally.failed:
-            words.append(f"{self._tally.failed:,} to be consumed again")
+            words.append(f"{self._tally.failed:,} failed: {self._tally.failures()}")
         return " · ".join(words)
 
     def _rate(self) -> float:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.offset_store import OffsetStore
+    from rmqcli.engine.told import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
 
@@ -89,6 +90,8 @@ class Consumer:
     message at a time, `on_batch(messages, context)` for up to
     `config.consume_message_batch_max_size` of one queue: give one of the two. With
     `orderly` each queue's messages come in their order, by one thread at a time.
+    `on_failed` hears what became of each message that was not consumed, `on_start`
+    where each queue begins; the engine's thread calls both, and they must not block.
     Raises ConfigError or UsageError for settings that cannot be.
     """
 
@@ -105,6 +108,8 @@ class Consumer:
         client: ClientConfig | None = None,
         none_is_failure: bool = False,
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
+        on_failed: Callable[[FailedDelivery], None] | None = None,
+        on_start: Callable[[QueueStart], None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if (on_message is None) == (on_batch is None):
@@ -120,6 +125,8 @@ class Consumer:
             one_message=on_message is not None,
             none_is_failure=none_is_failure,
             on_undecodable=on_undecodable,
+            on_failed=on_failed,
+            on_start=on_start,
         )
         self._subscriptions = _subscriptions(topics, clock)
         check_config(group, self._subscriptions, self.config)

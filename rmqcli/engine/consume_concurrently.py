@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.engine.send_back import send_message_back
+from rmqcli.engine.send_back import retries_max_of, send_message_back
 from rmqcli.engine.tasks import spawn
+from rmqcli.engine.told import FailedDelivery, Fate, tell_failed
 from rmqcli.errors import RmqError
 from rmqcli.one_line_log import one_line
 
@@ -116,6 +117,7 @@ class ConsumeMessageConcurrentlyService:
             logger.info(
                 "%d results of %s are void: it is not ours any more", len(done), queue
             )
+            self._tell_all(failed, Fate.QUEUE_LOST)
             return
         if failed:
             done = self._settle(queue, process_queue, done, failed)
@@ -131,6 +133,7 @@ class ConsumeMessageConcurrentlyService:
         """See to those that failed; return those that are done with."""
         if self._member.is_broadcasting:
             logger.warning("%d messages of %s failed, for good", len(failed), queue)
+            self._tell_all(failed, Fate.GIVEN_UP)
             return done
         unreadable: list[Pulled] = [
             each.message
@@ -144,6 +147,8 @@ class ConsumeMessageConcurrentlyService:
                 continue
             if process_queue.contains(message):  # else the sweep has sent it back
                 self._send_back(queue, process_queue, message, delay_level)
+            else:
+                self._tell(message, Fate.SENT_BACK_BEFORE)
         kept = {id(each.message) for each in failed}
         return [each for each in done if id(each) not in kept]
 
@@ -166,14 +171,39 @@ class ConsumeMessageConcurrentlyService:
                     message.queue_offset,
                     error,
                 )
+                is_lost = process_queue.dropped or not self._member.is_running
+                fate = Fate.QUEUE_LOST if is_lost else Fate.RETRY_HERE
+                self._tell(message, fate, error)
                 message.reconsume_times += 1
                 self._again_later(queue, process_queue, [message])
-            elif not process_queue.dropped:
+                return
+            limit = retries_max_of(self._member)
+            is_dead = delay_level < 0 or message.reconsume_times >= limit
+            self._tell(message, Fate.DEAD_LETTER if is_dead else Fate.RETRY_TOPIC)
+            if not process_queue.dropped:
                 self._member.stats.retries += 1
                 self._acknowledge(queue, process_queue, [message])
 
         self._sending[process_queue] += 1
         spawn(send_message_back(self._member, message, delay_level), sent)
+
+    def _tell_all(self, failed: Sequence[Failed], fate: Fate) -> None:
+        for message, _ in failed:
+            if not isinstance(message, UndecodableMessage):
+                self._tell(message, fate)
+
+    def _tell(
+        self, message: Message | MessageItem, fate: Fate, error: RmqError | None = None
+    ) -> None:
+        is_retry = fate in (Fate.RETRY_TOPIC, Fate.RETRY_HERE)
+        told = FailedDelivery(
+            message=message,
+            fate=fate,
+            retry=message.reconsume_times + 1 if is_retry else None,
+            retries_max=retries_max_of(self._member) if is_retry else None,
+            error=error,
+        )
+        tell_failed(self._member, told)
 
     def _again_later(
         self,

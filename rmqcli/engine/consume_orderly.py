@@ -25,6 +25,7 @@ from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.engine.tasks import spawn
+from rmqcli.engine.told import FailedDelivery, Fate, tell_failed
 from rmqcli.errors import RmqError
 from rmqcli.one_line_log import one_line
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume_request import OrderlyOutcome
     from rmqcli.engine.member import Member
-    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.queue_locks import QueueLocks
     from rmqcli.engine.tasks import Task
@@ -196,7 +197,7 @@ class ConsumeMessageOrderlyService:
             process_queue.rollback()
             return self._suspend_ms(outcome)
         elif outcome.status is not ConsumeOrderlyStatus.SUCCESS:
-            if (yield from self._check_reconsume_times(outcome.batch)):
+            if (yield from self._check_reconsume_times(outcome.batch, process_queue)):
                 process_queue.make_message_to_consume_again(outcome.batch)
                 return self._suspend_ms(outcome)
             if outcome.auto_commit:
@@ -208,7 +209,9 @@ class ConsumeMessageOrderlyService:
             return outcome.suspend_ms
         return self._member.config.suspend_current_queue_time_ms
 
-    def _check_reconsume_times(self, batch: Sequence[Pulled]) -> Task[bool]:
+    def _check_reconsume_times(
+        self, batch: Sequence[Pulled], process_queue: ProcessQueue[Pulled]
+    ) -> Task[bool]:
         """Give up what failed too often; whether anything is to be tried again.
 
         As in Java one message that is makes the whole batch be tried again (T18).
@@ -217,6 +220,7 @@ class ConsumeMessageOrderlyService:
         is_again = False
         for message in batch:
             is_given_up = False
+            refusal: RmqError | None = None
             if (
                 limit is not None
                 and message.reconsume_times >= limit
@@ -228,12 +232,34 @@ class ConsumeMessageOrderlyService:
                     is_given_up = True
                 except RmqError as error:
                     logger.warning("message stays, it cannot be given up: %s", error)
+                    refusal = error
                 finally:
                     self._sending -= 1
+            if not isinstance(message, UndecodableMessage):
+                fate = Fate.RETRY_HERE
+                if is_given_up:
+                    fate = Fate.DEAD_LETTER
+                elif process_queue.dropped or not self._member.is_running:
+                    fate = Fate.QUEUE_LOST
+                self._tell(message, fate, refusal)
             if not is_given_up:
                 is_again = True
                 message.reconsume_times += 1
         return is_again
+
+    def _tell(
+        self, message: Message | MessageItem, fate: Fate, refusal: RmqError | None
+    ) -> None:
+        is_retry = fate is Fate.RETRY_HERE
+        limit = self._member.config.max_reconsume_times
+        told = FailedDelivery(
+            message=message,
+            fate=fate,
+            retry=message.reconsume_times + 1 if is_retry else None,
+            retries_max=limit if is_retry else None,
+            error=refusal,
+        )
+        tell_failed(self._member, told)
 
     def _settled(self, outcome: OrderlyOutcome, end: int | RmqError | None) -> None:
         queue, process_queue = (

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.engine.message import UndecodableMessage
+    from rmqcli.engine.told import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
 
 
@@ -88,8 +89,9 @@ class Listener:
     here None is success unless `none_is_failure`: a Python function that ends without
     saying anything has done its work, and one that has not raises.
     `on_undecodable` gets what cannot be read as a message; what it raises makes the
-    engine try again. `is_orphaned` is set in a forked child: what the listener raises
-    there ends that process, and is nobody else's affair.
+    engine try again. `on_failed` hears what became of each message that was not
+    consumed, and `on_start` where each queue begins: see `told`. `is_orphaned` is set in a forked child: what the
+    listener raises there ends that process and no other.
     """
 
     call: Callable[..., Any]
@@ -97,4 +99,6 @@ class Listener:
     one_message: bool = False
     none_is_failure: bool = False
     on_undecodable: Callable[[UndecodableMessage], None] | None = None
+    on_failed: Callable[[FailedDelivery], None] | None = None
+    on_start: Callable[[QueueStart], None] | None = None
     is_orphaned: bool = False

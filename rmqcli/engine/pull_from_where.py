@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.engine.told import Start, tell_start
 from rmqcli.errors import DecodeError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
@@ -39,6 +40,8 @@ def compute_pull_from_where(
         if stored < 0:
             raise DecodeError(f"broker says that {queue} is committed at {stored}")
         member.offsets.table.put(queue, stored)
+        if before is None:
+            tell_start(member, queue, stored, Start.COMMITTED)
         return stored
     if before is not None:
         return before
@@ -49,10 +52,14 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
     """For a queue that the group never committed."""
     where = member.config.consume_from_where
     if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        tell_start(member, queue, 0, Start.RETRIES)
         return 0
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        tell_start(member, queue, 0, Start.FIRST)
         return 0  # corrected by the broker when 0 is gone
+    start = Start.LAST
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        start = Start.TIME
         time_ms = member.consume_timestamp_ms
         found: int = yield lambda done: member.network.search_offset(
             queue, time_ms, done
@@ -61,4 +68,5 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
         found = yield lambda done: member.network.max_offset(queue, done)
     offset = max(found, 0)
     member.offsets.table.put(queue, offset)
+    tell_start(member, queue, offset, start)
     return offset

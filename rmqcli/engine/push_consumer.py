@@ -373,7 +373,7 @@ class PushConsumer:
                 " be consumed again",
                 timeout_ms,
             )
-        leaving_ms = max(deadline_ms - member.now_ms(), _LEAVE_MS_MIN)
+        leaving_ms = max(self._close_by_ms - member.now_ms(), _LEAVE_MS_MIN)
         brokers = {q.broker_name for q in member.process_queues}
         brokers.update(member.network.brokers())
         leave = together([self._leave(name) for name in sorted(brokers)])

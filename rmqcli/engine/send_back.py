@@ -33,6 +33,12 @@ _UNLIMITED: Final = 2**31 - 1
 _FIRST_DELAY_LEVEL: Final = 3
 
 
+def retries_max_of(member: Member) -> int:
+    """How often a message that is consumed in any order is tried again."""
+    limit = member.config.max_reconsume_times
+    return _MAX_RECONSUME_TIMES if limit is None else limit
+
+
 def send_message_back(
     member: Member, message: Message | MessageItem, delay_level: int
 ) -> Task[None]:
@@ -40,8 +46,7 @@ def send_message_back(
 
     `delay_level` as in the listener's context. Raises RmqError when nobody took it.
     """
-    limit = member.config.max_reconsume_times
-    max_times = _MAX_RECONSUME_TIMES if limit is None else limit
+    max_times = retries_max_of(member)
     back = SendBack(
         group=member.group,
         origin_topic=message.topic,

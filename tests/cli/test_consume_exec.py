@@ -93,10 +93,10 @@ def test_a_count_cuts_a_batch(cluster, consume):
 def test_a_command_that_fails_gets_the_message_again(cluster, consume):
     cluster.send("T", ["x", "y"])
     command = 'echo "$RMQ_TOPIC $RMQ_RECONSUME_TIMES"; test $RMQ_RECONSUME_TIMES = 2'
-    out, err = consume("--exec", command, "--shell", "--count", "2")
+    out, err = consume("--exec", command, "--shell", "--count", "2", code=6)
     assert sorted(out.splitlines()) == ["T 0", "T 0", "T 1", "T 1", "T 2", "T 2"]
-    assert "the command ended with exit status 1, to be consumed again" in err
-    assert "2 consumed; 4 failed and consumed again later" in err
+    assert "the command ended with exit status 1; retry 2 of 16 follows" in err
+    assert "2 consumed; 4 failed: 4 retries" in err
 
 
 def test_in_order_a_failure_holds_up_its_queue(cluster, consume):
@@ -104,14 +104,14 @@ def test_in_order_a_failure_holds_up_its_queue(cluster, consume):
     cluster.send("T", ["a", "b"])
     command = 'cat; echo; test "$RMQ_OFFSET $RMQ_RECONSUME_TIMES" != "0 0"'
     flags = ["--orderly", "--exec-input", "raw", "--count", "2"]
-    out, _ = consume("--exec", command, "--shell", *flags)
+    out, _ = consume("--exec", command, "--shell", *flags, code=6)
     assert out.split() == ["a", "a", "b"]
 
 
 def test_a_command_that_a_signal_killed_has_failed(cluster, consume):
     cluster.send("T", ["x"])
     command = "test $RMQ_RECONSUME_TIMES = 1 || kill -9 $$"
-    _, err = consume("--exec", command, "--shell", "--count", "1")
+    _, err = consume("--exec", command, "--shell", "--count", "1", code=6)
     assert "the command ended with signal SIGKILL" in err
 
 
@@ -119,9 +119,9 @@ def test_too_many_failures_make_a_dead_letter(cluster, consume, capfdbinary):
     dead = cluster.faults.observe(code=int(RequestCode.CONSUMER_SEND_MSG_BACK))
     cluster.send("T", ["x"])
     flags = ["--max-reconsume", "1", "--timeout", "2500ms"]
-    _, err = consume("--exec", "false", *flags)
+    _, err = consume("--exec", "false", *flags, code=1)
     assert dead.seen == 2
-    assert "0 consumed; 2 failed" in err
+    assert "0 consumed; 2 failed: 1 retry, 1 dead letter" in err
     whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
     assert run(["tail", "%DLQ%g", "-n", cluster.namesrv, *whole]) == 0
     assert capfdbinary.readouterr().out == b"x\n"

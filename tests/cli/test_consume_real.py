@@ -34,10 +34,10 @@ def group():
 def consume(real_cluster, group, capfd):
     """Runs `rmq consume` in this process; returns what it printed."""
 
-    def run_it(topic, *flags):
+    def run_it(topic, *flags, code=0):
         capfd.readouterr()
         common = ["-g", group, "--from", "first", "-n", real_cluster.namesrv]
-        assert run(["consume", topic, *common, *flags]) == 0
+        assert run(["consume", topic, *common, *flags]) == code
         return capfd.readouterr().out.splitlines()
 
     return run_it
@@ -92,7 +92,7 @@ def test_a_failing_command_gets_it_again_by_way_of_the_retry_topic(filled, consu
         ' echo "$RMQ_TOPIC $RMQ_RECONSUME_TIMES"'
     )
     flags = ["--exec", command, "--shell", "--count", str(MESSAGES), "--threads", "1"]
-    lines = consume(filled, *flags)
+    lines = consume(filled, *flags, code=6)
     assert lines.count(f"{filled} 1") == 4
     assert lines.count(f"{filled} 0") == MESSAGES - 4
 
@@ -137,3 +137,79 @@ def test_two_members_share_the_queues_and_lag_shows_them(
         "all messages",
     )
     assert [member.end() for member in members] == [130, 130]
+
+
+@pytest.fixture
+def fail(real_cluster, group, capfd):
+    """Runs `rmq consume --exec` whose commands fail; returns the lines of stderr."""
+
+    def run_it(topic, *flags, code):
+        capfd.readouterr()
+        common = ["-g", group, "--from", "first", "-n", real_cluster.namesrv]
+        assert run(["consume", topic, *common, *flags]) == code
+        return capfd.readouterr().err.splitlines()
+
+    return run_it
+
+
+def dead_letters(real_cluster, group, capfd):
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    assert run(["tail", f"%DLQ%{group}", "-n", real_cluster.namesrv, *whole]) == 0
+    return capfd.readouterr().out.splitlines()
+
+
+def test_what_is_told_as_a_dead_letter_is_one(real_cluster, filled, fail, group, capfd):
+    flags = ["--max-reconsume", "0", "--max-failures", "30", "--threads", "1"]
+    lines = fail(filled, "--exec", "false", *flags, code=1)
+    told = [line for line in lines if line.endswith(f"dead letter in %DLQ%{group}")]
+    assert len(told) == 30
+    assert any(
+        line.startswith("0 consumed; 30 failed: 30 dead letters") for line in lines
+    )
+    assert len(dead_letters(real_cluster, group, capfd)) == 30
+
+
+def test_a_retry_is_told_and_then_the_dead_letter(
+    real_cluster, new_topic, fail, group, capfd
+):
+    """The first delay of a broker is 10 s."""
+    topic = new_topic()
+    fill(real_cluster, topic, messages=1, body_bytes=16, batch_size=1)
+    flags = ["--max-reconsume", "1", "--max-failures", "2"]
+    lines = fail(topic, "--exec", "false", *flags, code=1)
+    told = [line for line in lines if "exit status 1" in line]
+    assert told[0].endswith(
+        "the command ended with exit status 1; retry 1 of 1 follows"
+    )
+    assert told[1].endswith(f"dead letter in %DLQ%{group}")
+    # Both name the queue, offset and id of the first copy.
+    assert told[1].removeprefix("warning: ").split(": ")[0] == told[0].split(": ")[0]
+    assert told[0].startswith(f"{topic}@")
+    assert len(dead_letters(real_cluster, group, capfd)) == 1
+
+
+def test_in_order_a_dead_letter_follows_local_retries(
+    real_cluster, new_topic, fail, group, capfd
+):
+    topic = new_topic()
+    fill(real_cluster, topic, messages=1, body_bytes=16, batch_size=1)
+    flags = ["--orderly", "--max-reconsume", "2", "--max-failures", "3"]
+    lines = fail(topic, "--exec", "false", *flags, code=1)
+    told = [line for line in lines if "exit status 1" in line]
+    assert [line.split("; ")[1] for line in told] == [
+        "retry 1 of 2 follows, its queue waits",
+        "retry 2 of 2 follows, its queue waits",
+        f"dead letter in %DLQ%{group}",
+    ]
+    # By way of the retry topic: the broker moves it on.
+    assert len(dead_letters(real_cluster, group, capfd)) == 1
+
+
+def test_a_group_says_where_it_begins_when_it_is_new_and_when_it_is_not(start):
+    first = start("-o", "raw", "--count", str(MESSAGES))
+    assert first.process.wait(DEADLINE_S) == 0
+    assert " begins at 0 in each of 4 queues: new to the group" in first.err()
+    again = start("-o", "raw")
+    until(lambda: "--from counts only" in again.err(), "where it begins")
+    assert ": where the group's committed offsets are" in again.err()
+    assert again.end() == 130

@@ -7,6 +7,7 @@ import pytest
 from rmqcli.cli.consume_status import Status, queue_ranges
 from rmqcli.cli.consume_tally import Tally
 from rmqcli.cli.messages import Messages
+from rmqcli.engine.told import Fate
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies_consumer import ConsumerRunningInfo, ProcessQueueInfo
@@ -76,12 +77,14 @@ def test_the_summary_says_what_was_not_well(make_status):
     tally.settle(tally.take(1_500), consumed=True)
     tally.settle(tally.take(1), consumed=True, undecodable=1)
     tally.settle(tally.take(2), consumed=False)
-    tally.fail(2)
+    tally.fail(3)
+    tally.count_fate(Fate.DEAD_LETTER)
+    tally.count_fate(Fate.RETRY_TOPIC)
     tally.take(3)
     clock.advance(2_000)
     assert status.summary() == (
-        "1,501 consumed; 2 failed and consumed again later; 1 undecodable;"
-        " 3 begun and not ended, not committed; 750.5/s"
+        "1,501 consumed; 3 failed: 1 retry, 1 dead letter, 1 whose fate is unknown;"
+        " 1 undecodable; 3 begun and not ended, not committed; 750.5/s"
     )
 
 
@@ -104,9 +107,11 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
     )
     tally.settle(tally.take(500), consumed=True)
     tally.fail(2)
+    tally.count_fate(Fate.RETRY_HERE)
+    tally.count_fate(Fate.RETRY_TOPIC)
     clock.advance(500)
     status.look(Queues(Q0, Q1, info=info))
     assert "".join(drawn) == (
         "500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
-        " · flow control on 1 · 2 to be consumed again"
+        " · flow control on 1 · 2 failed: 2 retries"
     )
