@@ -90,8 +90,8 @@ class Listener:
     saying anything has done its work, and one that has not raises.
     `on_undecodable` gets what cannot be read as a message; what it raises makes the
     engine try again. `on_failed` hears what became of each message that was not
-    consumed, and `on_start` where each queue begins: see `told`. `is_orphaned` is set in a forked child: what the
-    listener raises there ends that process and no other.
+    consumed, and `on_start` where each queue begins: see `told`. In a forked child
+    `is_orphaned` is set: what the listener raises there ends that process only.
     """
 
     call: Callable[..., Any]

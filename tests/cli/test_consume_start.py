@@ -10,7 +10,8 @@ import pytest
 from rmqcli.api.calls_offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
-from tests.cli.test_consume_process import DEADLINE_S, ROOT
+from tests.cli.test_consume_process import ROOT
+from tests.kit.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def consume():
                 lines.append(line.rstrip())
                 if begins([line]) and "--count" not in arguments:
                     process.terminate()
-            assert process.wait(DEADLINE_S) in (0, 130)
+            assert process.wait(PATIENCE_S) in (0, 130)
         return lines
 
     return run_it

@@ -13,7 +13,8 @@ import time
 import pytest
 
 from rmqcli.engine.allocate import AllocateMessageQueueAveragelyByCircle
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
+from tests.kit.waiting import wait_until
 
 TOPICS = [f"t{number:02}" for number in range(12)]
 QUEUES = 3
