@@ -184,9 +184,3 @@ def test_every_logger_of_the_library_keeps_records_on_one_line():
         text = path.read_text("utf-8")
         if layer_of(path) != "cli" and "getLogger(__name__)" in text:
             assert "one_line(logging.getLogger(__name__))" in text, path
-
-
-def test_modules_are_of_one_subject():
-    """500 lines is where a module has become two."""
-    for path in MODULES:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 500, path

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.errors import RmqError
+from rmqcli.one_line_log import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 def spawn(task: Task[T], done: Callable[[T | RmqError], None]) -> None:

@@ -11,13 +11,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqcli.one_line_log import one_line
+
 if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 
 class Fate(enum.Enum):
