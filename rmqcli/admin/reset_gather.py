@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rmqcli.admin.cluster_identity import identity_of
+from rmqcli.admin.position_group import check_groups
 from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.reset_look import with_times
 from rmqcli.admin.reset_message import find_message
@@ -254,6 +255,7 @@ def _aim_at_position(
     client: Client, target: ToPosition, facts: Iterable[QueueFacts]
 ) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
     before = {each.queue: each for each in facts}
+    check_groups(client, before, [target.position])
     aimed, lost = [], {}
     for queue, found in resolve_each(client, before, target.position).items():
         if isinstance(found, RmqError):

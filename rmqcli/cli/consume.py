@@ -59,7 +59,9 @@ def _parse_start(text: str) -> StartAt:
         case Now():
             return StartAt("time", ago_ms=0, text="now")
         case AtTime():
-            return StartAt("time", epoch_ms=position.epoch_ms, text=text)
+            return StartAt(
+                "time", epoch_ms=position.epoch_ms, text=text, echo=position.echo
+            )
         case Ago():
             return StartAt("time", ago_ms=position.ago_ms, text=text)
     raise TextError(

@@ -67,6 +67,8 @@ class StartAt:
     epoch_ms: int | None = None
     ago_ms: int | None = None
     text: str = "latest"
+    #: the moment with its zone, for people
+    echo: str = ""
 
     def timestamp_ms(self) -> int | None:
         """The time, counted from now where it is relative; None when there is none."""

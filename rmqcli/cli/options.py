@@ -30,6 +30,7 @@ import typer
 
 from rmqcli.cli.messages import Messages, color_is_on
 from rmqcli.cli.output import TABLE_FORMATS, Column, write_field_help
+from rmqcli.cli.position_times import show_times
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import ClientConfig
 from rmqcli.errors import TextError, UsageError
@@ -449,6 +450,7 @@ def _with_common(
         from rmqcli.cli import log
 
         log.configure(verbose=common_value.verbose, quiet=common_value.quiet)
+        show_times(common_value.messages, values)
         return function(common_value, **values)
 
     signature = inspect.Signature([*own, *common])

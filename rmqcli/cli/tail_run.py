@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rmqcli.admin.position_group import check_groups
 from rmqcli.admin.positions import format_ranges, resolve_each, resolve_ranges_each
 from rmqcli.admin.tail import Tail, TailPlan
 from rmqcli.admin.tail_batch import TailCounts
@@ -157,7 +158,18 @@ def _find_ranges(
                 f"--from-queue {queue}: no such queue is read",
                 hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
             )
-    if request.around_group is not None:
+    around = None if request.around_group is None else AtGroup(request.around_group)
+    check_groups(
+        client,
+        queues,
+        [
+            around,
+            request.from_position,
+            request.to_position,
+            *request.queue_positions.values(),
+        ],
+    )
+    if around is not None:
         found = _around_group(common, client, request, queues)
     else:
         resolved = resolve_ranges_each(

@@ -70,9 +70,10 @@ class BrokerCluster:
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Both ends of the range in each queue, now.
 
-        Raises NotFoundError for an unknown topic, UsageError for a queue it lacks, and
-        the first queue's error when one cannot be resolved.
+        Raises NotFoundError for an unknown topic or group, UsageError for a queue it
+        lacks, and the first queue's error when one cannot be resolved.
         """
+        from rmqcli.admin.position_group import check_groups
         from rmqcli.admin.positions import resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
         from rmqcli.queue_selector import select_queues
@@ -82,6 +83,7 @@ class BrokerCluster:
         with Client(self.config) as client:
             queues = client.route(request.topic).read_queues()
             chosen = select_queues(queues, self.selectors)
+            check_groups(client, chosen, [start, self.end])
             ranges = resolve_ranges(client, chosen, start, self.end)
         for queue, found in sorted(ranges.items()):
             for note in dict.fromkeys((found.start.note, found.end.note)):

@@ -1,0 +1,70 @@
+"""A time without a zone is the machine's own, and the zone is shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.transport.peer import free_port
+
+
+def rmq(*arguments, zone):
+    return subprocess.run(
+        [sys.executable, "-m", "rmqcli", *arguments, "-n", f"127.0.0.1:{free_port()}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TZ": zone},
+    )
+
+
+COMMANDS = [
+    (["tail", "T", "--from"], "--from"),
+    (["tail", "T", "--to"], "--to"),
+    (["reset-offset", "G", "T", "--to"], "--to"),
+    (["consume", "T", "-g", "G", "--timeout", "1s", "--from"], "--from"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "option"), COMMANDS, ids=lambda a: str(a))
+@pytest.mark.parametrize(
+    ("zone", "text", "shown"),
+    [
+        ("UTC", "@2026-01-02T03:04:05", "2026-01-02T03:04:05Z (local)"),
+        ("Asia/Shanghai", "@2026-01-02", "2026-01-02T00:00:00+08:00 (local)"),
+        (
+            "Pacific/Marquesas",
+            "@2026-01-02 03:04",
+            "2026-01-02T03:04:00-09:30 (local)",
+        ),
+        (
+            "Europe/Berlin",
+            "@2025-10-26T02:30",
+            (
+                "2025-10-26T02:30:00+02:00 (local, the earlier of two;"
+                " the later is 2025-10-26T02:30:00+01:00)"
+            ),
+        ),
+        ("Asia/Shanghai", "@1767322800000", "2026-01-02T03:00:00Z"),
+    ],
+)
+def test_it_is_echoed_with_its_zone(arguments, option, zone, text, shown):
+    done = rmq(*arguments, text, zone=zone)
+    assert f"{option}: {shown}\n" in done.stderr, done.stderr
+
+
+def test_export_echoes_both_ends(tmp_path):
+    ends = ["--from", "@2026-01-02", "--to", "@2026-01-03"]
+    folder = ["--to-parquet", str(tmp_path)]
+    done = rmq("export", "T", *folder, *ends, zone="Asia/Tokyo")
+    assert "--from: 2026-01-02T00:00:00+09:00 (local)\n" in done.stderr
+    assert "--to: 2026-01-03T00:00:00+09:00 (local)\n" in done.stderr
+
+
+def test_quiet_says_nothing():
+    done = rmq("tail", "T", "-q", "--from", "@2026-01-02", zone="UTC")
+    assert "local" not in done.stderr
