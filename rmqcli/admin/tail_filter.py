@@ -91,9 +91,8 @@ class TailFilter:
         return self._matches_here(message) != self.invert
 
     def _matches_here(self, message: StoredMessage) -> bool:
-        if self.key is not None and self.key not in (
-            *(message.keys or "").split(),
-            message.msg_id,
+        if self.key is not None and not (
+            self.key == message.msg_id or _has_key(message.keys, self.key)
         ):
             return False
         for name, glob in self.properties:
@@ -107,6 +106,15 @@ class TailFilter:
         except DecodeError:
             return True  # shown, with its error: nobody knows what it says
         return self.pattern.search(text) is not None
+
+
+def _has_key(keys: str | None, key: str) -> bool:
+    """Whether `key` is one of `keys`, which RocketMQ separates by spaces.
+
+    A key that has spaces itself is stored as several: it is found where those follow
+    on each other.
+    """
+    return bool(keys and key) and f" {key} " in f" {keys} "
 
 
 def make_filter(

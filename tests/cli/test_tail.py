@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.broker.cluster import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.wire.message_encode import MessageFields, encode_message
 from tests.admin.scripted_broker import ScriptedBroker
@@ -130,6 +131,12 @@ def test_tags_of_one_hash_are_told_apart(tail):
     [
         (["--key", "k3"], [3]),
         (["--key", "ID4"], [4]),
+        (["--key", "k3 x"], [3]),
+        (["--key", "x y"], [0, 1, 2, 3, 4, 5]),
+        (["--key", "x\ty"], []),
+        (["--key", "x z"], []),
+        (["--key", "k3 "], []),
+        (["--key", ""], []),
         (["--property", "region=eu-*"], [0, 2, 4]),
         (["--property", "region=eu-*", "--key", "k2"], [2]),
         (["--grep", "^0:[45]$"], [4, 5]),
@@ -139,7 +146,7 @@ def test_tags_of_one_hash_are_told_apart(tail):
 def test_filters_of_our_own(tail, flags, offsets):
     make = making(
         properties=lambda _q, o: {
-            "KEYS": f"k{o} x",
+            "KEYS": f"k{o} x y",
             "UNIQ_KEY": f"ID{o}",
             "region": "us-1" if o % 2 else "eu-1",
         }
@@ -147,6 +154,18 @@ def test_filters_of_our_own(tail, flags, offsets):
     broker = ScriptedBroker({0: 6}, make_record=make)
     _, out, _ = tail(broker, "--from", "earliest", "--to", "latest", *flags)
     assert [r["queue_offset"] for r in records_of(out)] == offsets
+
+
+def test_a_key_with_a_space_that_was_sent_is_found(capfd):
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("T")
+        servers = ["-n", cluster.namesrv]
+        for key in ("order 42", "order 43", "42"):
+            assert run(["send", "T", f"of {key}", "--key", key, *servers]) == 0
+        capfd.readouterr()
+        bounded = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+        assert run(["tail", "T", *servers, *bounded, "--key", "order 42"]) == 0
+    assert capfd.readouterr().out == "of order 42\n"
 
 
 def test_what_was_deleted_is_a_gap(tail):
