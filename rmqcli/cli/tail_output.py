@@ -66,6 +66,8 @@ def make_writer(output: str, *, template: str | None, color: bool) -> Writer:
 
     if output == "pretty":
         return _TextWriter(tail_text.Pretty(color=color).blocks)
+    if output == "hex" and is_terminal(sys.stdout):
+        return _TextWriter(tail_text.hex_blocks_cut)
     if output == "hex":
         return _TextWriter(tail_text.hex_blocks)
     return _TextWriter(tail_text.table_rows, heading=tail_text.table_heading())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: A body longer than this is cut on a screen; `-o jsonl` and raw never cut.
 SHOWN_BYTES_MAX = 4096
+SHOWN_LINES_MAX = 200
 TABLE_BODY_BYTES_MAX = 80
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
@@ -81,14 +82,46 @@ def _body_text(body: bytes) -> str:
     if len(body) <= SHOWN_BYTES_MAX:
         value = nested_json(body)
         if value is not None:
-            return safe_json(json.dumps(value, ensure_ascii=False, indent=2))
-    return _cut_text(body, SHOWN_BYTES_MAX, keep_newlines=True)
+            text = safe_json(json.dumps(value, ensure_ascii=False, indent=2))
+            is_short = text.count("\n") < SHOWN_LINES_MAX
+            if is_short and len(text) <= 4 * SHOWN_BYTES_MAX:
+                return text
+    shown = _shown_bytes(body)
+    text = safe_bytes(body[:shown], keep_newlines=True)
+    if shown == len(body):
+        return text
+    return f"{text.rstrip()}\n{_left_out(len(body) - shown, len(body))}"
 
 
-def _cut_text(body: bytes, limit_bytes: int, *, keep_newlines: bool) -> str:
-    text = safe_bytes(body[:limit_bytes], keep_newlines=keep_newlines)
-    if len(body) > limit_bytes:
-        text += f"... ({len(body) - limit_bytes} bytes more)"
+def _shown_bytes(body: bytes) -> int:
+    """How much of a body is shown: whole characters, and not too many lines."""
+    end = _cut_at(body, SHOWN_BYTES_MAX)
+    lines = body[:end].split(b"\n", SHOWN_LINES_MAX)
+    return end - len(lines[-1]) if len(lines) > SHOWN_LINES_MAX else end
+
+
+def _left_out(left_bytes: int, total_bytes: int) -> str:
+    return (
+        f"... ({left_bytes:,} of {total_bytes:,} bytes left out;"
+        " -o raw writes all of them)"
+    )
+
+
+def _cut_at(body: bytes, limit_bytes: int) -> int:
+    """Where to cut: at `limit_bytes`, or before the character that is there."""
+    if len(body) <= limit_bytes:
+        return len(body)
+    for end in range(limit_bytes, limit_bytes - 4, -1):
+        if body[end] & 0xC0 != 0x80:  # no continuation byte of UTF-8
+            return end
+    return limit_bytes
+
+
+def _cut_text(body: bytes, limit_bytes: int) -> str:
+    end = _cut_at(body, limit_bytes)
+    text = safe_bytes(body[:end])
+    if len(body) > end:
+        text += f"... ({len(body) - end} bytes more)"
     return text
 
 
@@ -113,7 +146,7 @@ def _table_row(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> s
         error = f"error: {safe(message.error)}"
         return _TABLE_ROW.format("-", broker, queue.queue_id, offset, "-", "-", error)
     try:
-        body = _cut_text(message.body, TABLE_BODY_BYTES_MAX, keep_newlines=False)
+        body = _cut_text(message.body, TABLE_BODY_BYTES_MAX)
     except DecodeError as error:
         body = f"error: {safe(error.message)}"
     return _TABLE_ROW.format(
@@ -131,10 +164,19 @@ def hex_blocks(
     queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
 ) -> list[str]:
     """A line about each message, then the whole body as `hexdump -C` shows it."""
-    return [_hex_block(queue, message) for message in messages]
+    return [_hex_block(queue, message, None) for message in messages]
 
 
-def _hex_block(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> str:
+def hex_blocks_cut(
+    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+) -> list[str]:
+    """The same for a screen: a long body is cut."""
+    return [_hex_block(queue, message, SHOWN_BYTES_MAX // 2) for message in messages]
+
+
+def _hex_block(
+    queue: MessageQueue, message: StoredMessage | DecodeFailure, shown_max: int | None
+) -> str:
     offset = "?" if message.queue_offset is None else message.queue_offset
     head = safe(f"{queue} {offset}")
     if isinstance(message, DecodeFailure):
@@ -145,9 +187,12 @@ def _hex_block(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> s
         except DecodeError as error:
             data, head = message.raw_body, f"{head}  error: {safe(error.message)}"
     lines = [f"{head}  {len(data)} bytes"]
-    for at in range(0, len(data), _HEX_WIDTH):
+    shown = len(data) if shown_max is None else min(len(data), shown_max)
+    for at in range(0, shown, _HEX_WIDTH):
         row = data[at : at + _HEX_WIDTH]
         left, right = row[:8].hex(" "), row[8:].hex(" ")
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{at:08x}  {left:<23}  {right:<23}  |{text}|")
+    if shown < len(data):
+        lines.append(_left_out(len(data) - shown, len(data)))
     return "\n".join(lines)
