@@ -97,6 +97,24 @@ COMMANDS = (
         "Show a group's members, subscriptions and settings.",
     ),
     CommandEntry(
+        "group create",
+        "rmqcli.cli.group",
+        "create",
+        "Create a consumer group.",
+    ),
+    CommandEntry(
+        "group update",
+        "rmqcli.cli.group",
+        "update",
+        "Change settings of a consumer group.",
+    ),
+    CommandEntry(
+        "group delete",
+        "rmqcli.cli.group",
+        "delete",
+        "Delete a consumer group.",
+    ),
+    CommandEntry(
         "brokers",
         "rmqcli.cli.brokers",
         "brokers",
@@ -119,5 +137,5 @@ COMMANDS = (
 #: Help of the names that only hold other commands.
 GROUPS = {
     "topic": "Show, create and delete a topic.",
-    "group": "Show a consumer group.",
+    "group": "Show, create, change and delete a consumer group.",
 }

@@ -1,17 +1,20 @@
-"""`rmq group show`."""
+"""`rmq group show`, `create`, `update` and `delete`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rmqcli.cli.confirm import confirm_by_name
 from rmqcli.cli.escape import safe
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.output import Column, emit_json, write_rows, write_table
-from rmqcli.errors import PartialError
+from rmqcli.errors import PartialError, UsageError
 
 if TYPE_CHECKING:
+    from rmqcli.admin.groups_change import GroupChange, GroupResult
     from rmqcli.admin.groups_show import GroupDetail
 
 MEMBER_COLUMNS = (
@@ -33,6 +36,118 @@ _CONFIG_COLUMNS = (
     Column("retry_queue_nums", title="RETRY QUEUES"),
     Column("retry_max_times", title="RETRY MAX"),
 )
+#: Settings of a group, by the names that `group show` has for them too.
+_SETTINGS = (
+    Column("consume_enable", "whether its members get messages", title="CONSUME"),
+    Column(
+        "consume_broadcast_enable",
+        "whether they may consume in broadcast mode",
+        title="BROADCAST",
+    ),
+    Column("retry_queue_nums", "queues of its retry topic", title="RETRY QUEUES"),
+    Column(
+        "retry_max_times", "tries again before a message is dead", title="RETRY MAX"
+    ),
+    Column(
+        "consume_from_min_enable", "whether a new group may begin at the start", None
+    ),
+    Column("consume_message_orderly", "for clients of 5.x that ask for it", None),
+    Column("broker_id", "broker id that members pull from", None),
+    Column(
+        "which_broker_when_consume_slowly",
+        "broker id that members far behind pull from",
+        None,
+    ),
+    Column(
+        "notify_consumer_ids_changed_enable",
+        "whether members are told when others come and go",
+        None,
+    ),
+)
+RESULT_COLUMNS = (
+    Column("name", "the group, or one of its topics"),
+    Column("server", "broker, or name server"),
+    Column("address", "its address"),
+    Column(
+        "result",
+        "created, changed, unchanged, deleted or failed",
+        states={"failed": "bad"},
+    ),
+    *_SETTINGS,
+    Column("error", "why it failed"),
+)
+
+_ClusterOption = Annotated[
+    str | None, typer.Option(metavar="CLUSTER", help="On the masters of this cluster.")
+]
+_BrokersOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="BROKER", help="Only on this broker; repeatable."),
+]
+_ConsumeEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-enable/--no-consume-enable",
+        help="Let members get messages.",
+        show_default=False,
+    ),
+]
+_ConsumeFromMinEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-from-min-enable/--no-consume-from-min-enable",
+        help="Let a new group begin at the start of a queue.",
+        show_default=False,
+    ),
+]
+_ConsumeBroadcastEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-broadcast-enable/--no-consume-broadcast-enable",
+        help="Let members consume in broadcast mode.",
+        show_default=False,
+    ),
+]
+_ConsumeMessageOrderly = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-message-orderly/--no-consume-message-orderly",
+        help="Deliver in order to clients of 5.x; needs 5.0.",
+        show_default=False,
+    ),
+]
+# A broker with none drops what a member sends back, and says that it is stored.
+_RetryQueueNums = Annotated[
+    int | None,
+    typer.Option(min=1, max=65_535, metavar="N", help="Queues of its retry topic."),
+]
+_RetryMaxTimes = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", help="Tries again before a message becomes a dead letter."
+    ),
+]
+_BrokerId = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="ID", help="Broker id that members pull from."),
+]
+_WhichBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--which-broker-when-consume-slowly",
+        min=0,
+        metavar="ID",
+        help="Broker id that members far behind pull from.",
+    ),
+]
+_NotifyIdsChanged = Annotated[
+    bool | None,
+    typer.Option(
+        "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
+        help="Tell members when others come and go.",
+        show_default=False,
+    ),
+]
 
 
 @command_options(fields=MEMBER_COLUMNS)
@@ -62,6 +177,201 @@ def show(
             f"{', '.join(detail.errors)} did not answer: {error.message}",
             hint=error.hint,
         )
+
+
+@command_options(fields=RESULT_COLUMNS)
+def create(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    consume_enable: _ConsumeEnable = None,
+    consume_from_min_enable: _ConsumeFromMinEnable = None,
+    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
+    consume_message_orderly: _ConsumeMessageOrderly = None,
+    retry_queue_nums: _RetryQueueNums = None,
+    retry_max_times: _RetryMaxTimes = None,
+    broker_id: _BrokerId = None,
+    which_broker_when_consume_slowly: _WhichBroker = None,
+    notify_consumer_ids_changed: _NotifyIdsChanged = None,
+) -> None:
+    """Create a consumer group.
+
+    Example: rmq group create billing --retry-max-times 3
+
+    What is not given is RocketMQ's default. A group that exists is not changed.
+    """
+    from rmqcli.admin import groups_change
+    from rmqcli.engine.checks import check_group
+
+    check_group(group)
+    change = groups_change.GroupChange(
+        consume_enable=consume_enable,
+        consume_from_min_enable=consume_from_min_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        consume_message_orderly=consume_message_orderly,
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
+    )
+    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=True)
+
+
+@command_options(fields=RESULT_COLUMNS)
+def update(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to change.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    consume_enable: _ConsumeEnable = None,
+    consume_from_min_enable: _ConsumeFromMinEnable = None,
+    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
+    consume_message_orderly: _ConsumeMessageOrderly = None,
+    retry_queue_nums: _RetryQueueNums = None,
+    retry_max_times: _RetryMaxTimes = None,
+    broker_id: _BrokerId = None,
+    which_broker_when_consume_slowly: _WhichBroker = None,
+    notify_consumer_ids_changed: _NotifyIdsChanged = None,
+) -> None:
+    """Change settings of a consumer group.
+
+    Example: rmq group update billing --no-consume-enable
+
+    Only what is given is changed.
+    """
+    from rmqcli.admin import groups_change
+
+    change = groups_change.GroupChange(
+        consume_enable=consume_enable,
+        consume_from_min_enable=consume_from_min_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        consume_message_orderly=consume_message_orderly,
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
+    )
+    if not change.given():
+        raise UsageError("nothing to change", hint="see: rmq group update --help")
+    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=False)
+
+
+@command_options(fields=RESULT_COLUMNS)
+def delete(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to delete.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    remove_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--remove-offsets", "-r", help="Also its offsets; brokers of 5.x need it."
+        ),
+    ] = False,
+    remove_topics: Annotated[
+        bool,
+        typer.Option(
+            "--remove-topics",
+            help="Also its retry and dead letter topics with their messages.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although members are online.")
+    ] = False,
+) -> None:
+    """Delete a consumer group.
+
+    Example: rmq group delete billing-old --remove-offsets --yes
+
+    Asks for the name. A group with members online is refused (exit 7).
+    """
+    from rmqcli.admin import groups_change
+    from rmqcli.admin.topics_change import choose_masters
+
+    if cluster and broker:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    if broker and remove_topics:
+        raise UsageError("--remove-topics does not go with --broker")
+    with common.open_client() as client:
+        masters = choose_masters(client, cluster=cluster, brokers=broker or ())
+        for warning in groups_change.check_may_delete(
+            client,
+            group,
+            masters,
+            remove_offsets=remove_offsets,
+            is_forced=force,
+        ):
+            common.messages.warn(warning)
+        what = [f"group {safe(group)}"]
+        what += ["its offsets"] if remove_offsets else []
+        what += ["its retry and dead letter topics"] if remove_topics else []
+        confirm_by_name(
+            common,
+            f"This deletes {' and '.join(what)} on {safe(', '.join(masters))}.",
+            name=group,
+        )
+        results = groups_change.delete_group(
+            client, group, masters, remove_offsets=remove_offsets
+        )
+        if remove_topics:
+            results += groups_change.delete_topics_of(client, group)
+    _write_results(common, results)
+    _raise_failures(results)
+
+
+def _write_change(
+    common: Common,
+    group: str,
+    change: GroupChange,
+    *,
+    cluster: str | None,
+    brokers: Sequence[str] | None,
+    is_new: bool,
+) -> None:
+    from rmqcli.admin import groups_change
+    from rmqcli.admin.topics_change import choose_masters
+
+    if cluster and brokers:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    write = groups_change.create_group if is_new else groups_change.update_group
+    with common.open_client() as client:
+        masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
+        results = write(client, group, masters, change)
+    _write_results(common, results)
+    _raise_failures(results)
+
+
+def _write_results(common: Common, results: Sequence[GroupResult]) -> None:
+    rows = [
+        {
+            "name": each.name,
+            "server": each.server,
+            "address": each.address,
+            "result": each.result,
+            **{
+                column.name: each.config and getattr(each.config, column.name)
+                for column in _SETTINGS
+            },
+            "error": each.error and each.error.message,
+        }
+        for each in results
+    ]
+    write_rows(rows, columns=RESULT_COLUMNS, fmt=common.output, color=common.use_color)
+
+
+def _raise_failures(results: Sequence[GroupResult]) -> None:
+    errors = [each.error for each in results if each.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(results):
+        raise errors[0]
+    raise PartialError(
+        f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
+        hint=errors[0].hint or "the same command does the rest",
+    )
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:

@@ -1,0 +1,401 @@
+"""`rmq group create|update|delete`: what it says is what each broker then has."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.reset_member import FakeMember
+from tests.consumer.collecting import committed
+
+ROOT = Path(__file__).parents[2]
+LIKE = ("4.6.0", "4.9.7", "5.5.0")
+UPDATE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+DELETE = RequestCode.DELETE_SUBSCRIPTIONGROUP
+
+
+class Shell:
+    """Runs `rmq group` against a cluster."""
+
+    def __init__(self, capsys, namesrv):
+        self._capsys = capsys
+        self._namesrv = namesrv
+
+    def __call__(self, *words):
+        """Exit code, JSON of stdout or None, stderr."""
+        self._capsys.readouterr()
+        code = run(["group", *words, "-n", self._namesrv, "-o", "json"])
+        out, err = self._capsys.readouterr()
+        return code, json.loads(out) if out else None, err
+
+    def rows(self, *words, code=0):
+        """Server and result of each row."""
+        found, rows, err = self(*words)
+        assert found == code, err
+        return [(row["server"], row["result"]) for row in rows]
+
+    def settings(self, group):
+        """What `group show` says, by broker; None for an unknown group."""
+        code, data, _ = self("show", group)
+        if code == 3:
+            return None
+        return {each.pop("broker_name"): each for each in data["configs"]}
+
+
+@pytest.fixture
+def start(rmq_cluster_factory, capsys):
+    def start(like="5.5.0", **options):
+        cluster = rmq_cluster_factory(like=like, **options)
+        return cluster, Shell(capsys, cluster.namesrv)
+
+    return start
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_a_group_is_created_on_all_masters_with_what_is_given(start, like):
+    cluster, rmq = start(like, brokers=2)
+    code, rows, err = rmq(
+        *("create", "G", "--retry-max-times", "3", "--retry-queue-nums", "2"),
+        *("--no-consume-broadcast-enable", "--broker-id", "1"),
+        *("--which-broker-when-consume-slowly", "2", "--no-consume-enable"),
+        *("--no-consume-from-min-enable", "--no-notify-consumer-ids-changed"),
+    )
+    assert code == 0, err
+    expected = {
+        "consume_enable": False,
+        "consume_broadcast_enable": False,
+        "retry_queue_nums": 2,
+        "retry_max_times": 3,
+        "consume_from_min_enable": False,
+        "consume_message_orderly": False,
+        "broker_id": 1,
+        "which_broker_when_consume_slowly": 2,
+        "notify_consumer_ids_changed_enable": False,
+    }
+    assert rows == [
+        {
+            "name": "G",
+            "server": name,
+            "address": cluster.broker(name).address,
+            "result": "created",
+            **expected,
+            "error": None,
+        }
+        for name in ("broker-a", "broker-b")
+    ]
+    found = rmq.settings("G")
+    assert set(found) == {"broker-a", "broker-b"}
+    for config in found.values():
+        assert config.items() >= expected.items()
+
+
+def test_what_is_not_given_is_rocketmqs_default(start):
+    _, rmq = start()
+    assert rmq.rows("create", "G") == [("broker-a", "created")]
+    config = rmq.settings("G")["broker-a"]
+    assert (config["retry_max_times"], config["retry_queue_nums"]) == (16, 1)
+    assert (config["consume_enable"], config["broker_id"]) == (True, 0)
+    assert config["which_broker_when_consume_slowly"] == 1
+
+
+def test_a_creation_that_failed_on_one_broker_is_repaired_by_the_same_command(start):
+    cluster, rmq = start(brokers=2)
+    cluster.faults.next(faults.answer(1, "no"), code=UPDATE, broker="broker-b")
+    create = ("create", "G", "--retry-max-times", "3")
+    assert rmq.rows(*create, code=6) == [
+        ("broker-a", "created"),
+        ("broker-b", "failed"),
+    ]
+    assert rmq.rows(*create) == [("broker-a", "unchanged"), ("broker-b", "created")]
+
+
+def test_creating_does_not_change_a_group_that_exists(start):
+    _, rmq = start()
+    rmq.rows("create", "G", "--retry-max-times", "3")
+    code, rows, err = rmq("create", "G", "--retry-max-times", "4")
+    assert (code, rows[0]["result"]) == (7, "failed")
+    assert "group G exists on broker-a with other settings" in err
+    assert "rmq group update G" in err
+    assert rmq.settings("G")["broker-a"]["retry_max_times"] == 3
+
+
+def test_only_what_is_given_is_changed(start):
+    _, rmq = start(brokers=2)
+    rmq.rows("create", "G", "--retry-max-times", "3", "--no-consume-broadcast-enable")
+    update = ("update", "G", "--no-consume-enable", "--broker", "broker-b")
+    assert rmq.rows(*update) == [("broker-b", "changed")]
+    assert rmq.rows(*update) == [("broker-b", "unchanged")]
+    found = rmq.settings("G")
+    assert [found[n]["consume_enable"] for n in sorted(found)] == [True, False]
+    for config in found.values():
+        assert config["retry_max_times"] == 3
+        assert config["consume_broadcast_enable"] is False
+    assert rmq.rows("update", "G", "--consume-enable") == [
+        ("broker-a", "unchanged"),
+        ("broker-b", "changed"),
+    ]
+
+
+def test_attributes_that_this_version_of_rmq_does_not_know_are_kept(start):
+    cluster, rmq = start()
+    cluster.create_group("G", attributes={"a": "b"})
+    assert rmq.rows("update", "G", "--retry-max-times", "5") == [
+        ("broker-a", "changed")
+    ]
+    config = rmq.settings("G")["broker-a"]
+    assert (config["attributes"], config["retry_max_times"]) == ({"a": "b"}, 5)
+
+
+def test_a_group_that_is_missing_is_not_created_by_an_update(start):
+    _, rmq = start(brokers=2)
+    update = ("update", "G", "--retry-max-times", "5")
+    code, rows, err = rmq(*update)
+    assert (code, rows) == (3, None)
+    assert "group G does not exist on broker-a, broker-b" in err
+    rmq.rows("create", "G", "--broker", "broker-a")
+    assert rmq.rows(*update, code=6) == [
+        ("broker-a", "changed"),
+        ("broker-b", "failed"),
+    ]
+    assert set(rmq.settings("G")) == {"broker-a"}
+
+
+def test_order_is_for_brokers_of_5(start):
+    _, rmq = start("4.9.7")
+    code, rows, err = rmq("create", "G", "--consume-message-orderly")
+    assert (code, rows) == (1, None)
+    assert "broker-a runs RocketMQ 4.9.7, and that needs 5.0.0" in err
+    assert rmq.settings("G") is None
+    _, rmq = start("5.5.0")
+    assert rmq.rows("create", "G", "--consume-message-orderly")[0][1] == "created"
+    assert rmq.settings("G")["broker-a"]["consume_message_orderly"] is True
+
+
+def test_a_silent_broker_costs_its_own_row(start):
+    cluster, rmq = start(brokers=2)
+    rmq.rows("create", "G")
+    cluster.faults.add(faults.drop_request(), broker="broker-b")
+    slow = ("--timeout", "300ms")
+    expected = [("broker-a", "changed"), ("broker-b", "failed")]
+    assert rmq.rows("update", "G", "--retry-max-times", "1", *slow, code=6) == expected
+    delete = ("delete", "G", "--remove-offsets", "--yes", *slow)
+    expected = [("broker-a", "deleted"), ("broker-b", "failed")]
+    assert rmq.rows(*delete, code=6) == expected
+    cluster.faults.clear()
+    expected = [("broker-a", "unchanged"), ("broker-b", "deleted")]
+    assert rmq.rows("delete", "G", "--remove-offsets", "--yes") == expected
+
+
+def test_a_broker_that_refuses_is_an_error_of_that_kind(start):
+    cluster, rmq = start()
+    cluster.faults.add(faults.answer(16, "no permission"), code=UPDATE)
+    code, rows, _ = rmq("create", "G")
+    assert (code, rows[0]["result"]) == (4, "failed")
+    assert "no permission" in rows[0]["error"]
+
+
+def with_offsets(cluster, group="G"):
+    """The group, with an offset in T, and messages in its own topics."""
+    cluster.create_topic("T", queues=1)
+    cluster.create_group(group)
+    cluster.call(lambda: cluster.broker().core.offsets.commit(group, "T", 0, 5))
+    for topic in (f"%RETRY%{group}", f"%DLQ%{group}"):
+        cluster.create_topic(topic, queues=1)
+
+
+@pytest.mark.parametrize(
+    ("like", "words", "offsets"),
+    [
+        ("4.6.0", (), {0: 5}),
+        ("4.6.0", ("--remove-offsets",), {0: 5}),  # it cannot
+        ("4.9.7", (), {0: 5}),
+        ("4.9.7", ("--remove-offsets",), {}),
+        ("5.5.0", ("--remove-offsets",), {}),
+        ("5.5.0", ("-r",), {}),
+    ],
+)
+def test_a_group_is_deleted_and_its_offsets_when_asked_for(start, like, words, offsets):
+    cluster, rmq = start(like)
+    with_offsets(cluster)
+    code, rows, err = rmq("delete", "G", "--yes", *words)
+    assert (code, [row["result"] for row in rows]) == (0, ["deleted"]), err
+    assert committed(cluster, "G", "T") == offsets
+    said = "broker-a runs RocketMQ 4.6.0, which keeps the offsets of the group" in err
+    assert said == (like == "4.6.0" and bool(words))
+    groups = cluster.call(lambda: set(cluster.broker().core.groups.all()))
+    assert "G" not in groups
+
+
+def test_where_a_broker_would_create_it_again_that_is_said_first(start):
+    cluster, rmq = start("5.5.0")
+    with_offsets(cluster)
+    code, rows, err = rmq("delete", "G", "--yes")
+    assert (code, rows) == (7, None)
+    assert "creates a deleted group again, with default settings" in err
+    assert "--remove-offsets" in err
+    assert rmq.settings("G") is not None
+    assert committed(cluster, "G", "T") == {0: 5}
+
+
+def test_its_topics_go_only_when_that_is_asked_for(start):
+    cluster, rmq = start()
+    with_offsets(cluster)
+    assert rmq.rows("delete", "G", "--yes", "-r") == [("broker-a", "deleted")]
+    topics = cluster.call(lambda: set(cluster.broker().core.topics.all()))
+    assert topics >= {"T", "%RETRY%G", "%DLQ%G"}
+    with_offsets(cluster)
+    code, rows, err = rmq("delete", "G", "--yes", "-r", "--remove-topics")
+    assert code == 0, err
+    assert [(row["name"], row["server"], row["result"]) for row in rows] == [
+        ("G", "broker-a", "deleted"),
+        *(
+            (topic, server, "deleted")
+            for topic in ("%RETRY%G", "%DLQ%G")
+            for server in ("broker-a", cluster.namesrv)
+        ),
+    ]
+    topics = cluster.call(lambda: set(cluster.broker().core.topics.all()))
+    assert "T" in topics
+    assert not {"%RETRY%G", "%DLQ%G"} & topics
+
+
+def test_a_group_with_members_is_not_deleted(start):
+    cluster, rmq = start(brokers=2)
+    with_offsets(cluster)
+    with FakeMember(cluster, broker="broker-b", client_id="10.0.0.1@7"):
+        code, rows, err = rmq("delete", "G", "--yes", "-r")
+        assert (code, rows) == (7, None)
+        assert "group G has members online: 10.0.0.1@7; nothing was deleted" in err
+        assert "--force" in err
+        assert set(rmq.settings("G")) == {"broker-a", "broker-b"}
+        # On the other broker no member is online.
+        delete = ("delete", "G", "--yes", "-r")
+        assert rmq.rows(*delete, "--broker", "broker-a") == [("broker-a", "deleted")]
+        assert rmq.rows(*delete, "--force") == [
+            ("broker-a", "unchanged"),
+            ("broker-b", "deleted"),
+        ]
+
+
+def test_many_members_are_counted(start):
+    cluster, rmq = start()
+    cluster.create_group("G")
+    members = [FakeMember(cluster, client_id=f"10.0.0.{n}@1") for n in range(1, 6)]
+    code, _, err = rmq("delete", "G", "--yes", "-r")
+    for member in members:
+        member.close()
+    assert code == 7
+    assert "10.0.0.1@1, 10.0.0.2@1, 10.0.0.3@1, 2 more" in err
+
+
+def test_rocketmqs_own_groups_are_not_deleted(start):
+    _, rmq = start()
+    code, _, err = rmq("delete", "TOOLS_CONSUMER", "--yes", "-r")
+    assert code == 7
+    assert "RocketMQ's own" in err
+
+
+def test_what_does_not_exist_is_3(start):
+    _, rmq = start()
+    assert rmq("delete", "G", "--yes", "-r")[0] == 3
+    code, _, err = rmq("create", "G", "--broker", "nope")
+    assert (code, "there are: broker-a" in err) == (3, True)
+    assert rmq("create", "G", "--cluster", "nope")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("create", "a b"), "not allowed"),
+        (("create", "G", "--retry-queue-nums", "0"), "--retry-queue-nums"),
+        (("create", "G", "--retry-max-times", "-1"), "--retry-max-times"),
+        (("create", "G", "--cluster", "C", "--broker", "b"), "only one of them"),
+        (("delete", "G", "--cluster", "C", "--broker", "b"), "only one of them"),
+        (("delete", "G", "--remove-topics", "--broker", "b"), "does not go with"),
+        (("update", "G"), "nothing to change"),
+    ],
+)
+def test_usage_errors(words, said, capsys):
+    assert run(["group", *words, "-n", "127.0.0.1:1"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_nothing_is_deleted_without_agreement(start):
+    cluster, rmq = start()
+    cluster.create_group("G")
+    code, rows, err = rmq("delete", "G", "-r", "--no-input")
+    assert (code, rows) == (7, None)
+    assert "hint: run: rmq" in err or '"run: rmq' in err
+    assert rmq.settings("G") is not None
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"G\n", 0), (b"y\n", 7)])
+def test_on_a_terminal_the_name_is_asked_for(start, answer, code):
+    cluster, rmq = start()
+    cluster.create_group("G")
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, answer)
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "rmqcli", "group", "delete", "G", "-r"),
+                *("-n", cluster.namesrv, "-o", "json"),
+            ],
+            cwd=ROOT,
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == code, done.stderr
+    assert "This deletes group G and its offsets on broker-a." in done.stderr
+    assert (rmq.settings("G") is None) == (code == 0)
+
+
+def test_the_table_shows_what_matters(start, capsys):
+    cluster, _ = start()
+    run(["group", "create", "G", "-n", cluster.namesrv, "-o", "table"])
+    header = capsys.readouterr().out.splitlines()[0].split()
+    assert header[:4] == ["NAME", "SERVER", "ADDRESS", "RESULT"]
+    assert "CONSUME" in header
+    assert header[-1] == "ERROR"
+
+
+@pytest.mark.java
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_real_brokers_take_all_of_it(real_cluster, rmq_version, capsys):
+    rmq = Shell(capsys, real_cluster.namesrv)
+    group = f"G-{uuid.uuid4().hex[:12]}"
+    create = ("create", group, "--retry-max-times", "3", "--retry-queue-nums", "2")
+    assert rmq.rows(*create) == [("broker-a", "created")]
+    config = rmq.settings(group)["broker-a"]
+    assert (config["retry_max_times"], config["retry_queue_nums"]) == (3, 2)
+    assert rmq.rows(*create) == [("broker-a", "unchanged")]
+    update = ("update", group, "--no-consume-enable", "--no-consume-broadcast-enable")
+    assert rmq.rows(*update) == [("broker-a", "changed")]
+    config = rmq.settings(group)["broker-a"]
+    assert (config["consume_enable"], config["consume_broadcast_enable"]) == (
+        False,
+        False,
+    )
+    assert (config["retry_max_times"], config["retry_queue_nums"]) == (3, 2)
+    if rmq_version.startswith("5."):
+        assert rmq("delete", group, "--yes")[0] == 7
+        assert rmq.settings(group)["broker-a"]["retry_max_times"] == 3
+    assert rmq.rows("delete", group, "--yes", "-r") == [("broker-a", "deleted")]
+    assert rmq.settings(group) is None
+    assert rmq("update", group, "--consume-enable")[0] == 3
