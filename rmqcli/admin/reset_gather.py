@@ -291,9 +291,10 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         stands = "has committed nothing there" if here is None else f"stands at {here}"
         others = found.queue_offset - start
         queue = found.queue
+        messages = "message" if others == 1 else "messages"
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
-            f" {queue}: {others} other messages would be skipped too",
+            f" {queue}: {others} other {messages} would be skipped too",
             hint=f"to skip those too: --queue {queue.broker_name}:{queue.queue_id}"
             f" --to {behind}",
         )

@@ -321,7 +321,9 @@ def check_drift(
                 f" {each.min_offset}..{each.max_offset}"
             )
     if moved:
-        more = f" and {len(moved) - 1} more queues" if len(moved) > 1 else ""
+        others = len(moved) - 1
+        queues = "queue" if others == 1 else "queues"
+        more = f" and {others} more {queues}" if others else ""
         raise RefusedError(
             f"offsets moved since the plan was made: {moved[0]}{more}",
             hint="make a new plan",

@@ -44,7 +44,9 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
                 f"{queue}: {each.committed} was planned from, now {committed}"
             )
     if refused:
-        more = f" and {len(refused) - 1} more queues" if len(refused) > 1 else ""
+        others = len(refused) - 1
+        noun = "queue" if others == 1 else "queues"
+        more = f" and {others} more {noun}" if others else ""
         raise RefusedError(
             f"offsets moved since the plan was made: {refused[0]}{more}; nothing was"
             " changed",

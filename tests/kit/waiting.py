@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 
-PATIENCE_S = 180
+PATIENCE_S = 400
 _POLL_S = 0.005
 
 
