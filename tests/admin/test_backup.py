@@ -149,8 +149,20 @@ def test_the_folder_is_that_of_xdg(monkeypatch):
 
 
 def test_the_file_is_json_with_all_names(tmp_path):
-    save(tmp_path)
+    """Those that the first version wrote, too: it can still read the file."""
+    save(tmp_path, cluster=ClusterIdentity(("C",), {"broker-a": ("a:1",)}))
     (file,) = tmp_path.iterdir()
+    data = json.loads(file.read_text())
+    assert {name: data[name] for name in data if name != "queues"} == {
+        "version": 1,
+        "created_ms": TIME_MS,
+        "sequence": TIME_MS,
+        "namesrv": ["127.0.0.1:9876"],
+        "cluster": {"names": ["C"], "brokers": {"broker-a": ["a:1"]}},
+        "group": "G",
+        "topic": "T",
+        "undo_of": None,
+    }
     assert json.loads(file.read_text())["queues"][0] == {
         "topic": "T",
         "broker_name": "broker-a",

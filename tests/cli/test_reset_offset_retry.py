@@ -45,6 +45,20 @@ def test_without_it_what_waits_is_told_and_left(real_cluster, waiting, capsys):
     assert both(real_cluster, waiting) == [8, 2]
 
 
+def test_what_waits_is_told_where_nothing_was_committed(real_cluster, waiting, capsys):
+    """Members begin at the start of a retry topic, so all of it is still to come."""
+    _, topic, _ = waiting
+    group = new_group(real_cluster)
+    retry = real_cluster.create_topic(f"%RETRY%{group}", queues=1)
+    spec = {"topic": retry, "bodyB64": "eA==", "brokerName": "broker-a", "queueId": 0}
+    java_producer(real_cluster, [{**spec, "maxReconsumeTimes": "16"}] * WAITING)
+    code, plan, err = rmq(real_cluster, capsys, group, topic, "--to", "latest")
+    assert code == 0, err
+    (warning,) = plan["warnings"]
+    assert warning.startswith(f"{WAITING} messages wait in {retry} and will still be")
+    assert "--include-retry" in warning
+
+
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
