@@ -39,14 +39,17 @@ def ask_each(
 
 
 def ask_many(
-    client: Client, questions: Mapping[K, tuple[str, Call[T]]]
+    client: Client,
+    questions: Mapping[K, tuple[str, Call[T]]],
+    *,
+    timeout_ms: int | None = None,
 ) -> dict[K, T | RmqError]:
     """Every call to its address, all at once; errors as values, by the same keys."""
     outcomes: dict[K, T | RmqError] = {}
     pendings = {}
     for key, (address, call) in questions.items():
         try:
-            pendings[key] = client.submit(address, call)
+            pendings[key] = client.submit(address, call, timeout_ms=timeout_ms)
         except RmqError as error:  # an address that cannot be one
             outcomes[key] = error
     answers = client.gather(pendings.values())

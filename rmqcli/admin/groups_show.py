@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.brokers_ask import ask_each, ask_many, reader_addresses
 from rmqcli.admin.groups import group_kind
+from rmqcli.admin.lag_members import Members
+from rmqcli.admin.process_queues import ClientQueues, read_running_info
 from rmqcli.api.calls_config import get_all_subscription_group_config
 from rmqcli.api.calls_consumer import (
     get_consumer_connection_list,
+    get_consumer_running_info,
     query_topics_by_consumer,
 )
 from rmqcli.api.calls_offset import get_all_consumer_offset
@@ -29,13 +32,23 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
+#: Members are asked to compare them: of larger groups, some.
+_MEMBERS_ASKED_MAX = 64
+#: A client that does not answer must not slow down the rest.
+_MEMBER_TIMEOUT_MS = 1_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """One client, and the brokers it is connected to."""
+    """One client, and the brokers it is connected to.
+
+    `subscriptions` are what it says itself; None when it did not answer or was not
+    asked.
+    """
 
     connection: Connection
     brokers: tuple[str, ...]
+    subscriptions: tuple[SubscriptionData, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +56,8 @@ class GroupDetail:
     """Everything about one group; `configs` and `errors` by broker name.
 
     `topics` are those with committed offsets or a subscription. Where members differ
-    in what they subscribe to, the broker tells what the last heartbeat said.
+    in what they subscribe to, the broker tells what the last heartbeat said, and
+    `mismatches` says who differs, a sentence each.
     """
 
     group: str
@@ -55,6 +69,7 @@ class GroupDetail:
     members: list[GroupMember]
     subscriptions: list[SubscriptionData]
     topics: list[str]
+    mismatches: list[str]
     errors: dict[str, RmqError] = field(hash=False)
 
 
@@ -84,6 +99,10 @@ def show_group(client: Client, group: str) -> GroupDetail:
             name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
             hint="list groups with: rmq groups",
         )
+    clients = _clients(client, group, connections, addresses)
+    seen = Members()
+    for connection in connections.values():
+        seen.add(connection)
     first = next(iter(connections.values()), None)
     subscriptions = {
         topic: subscription
@@ -97,15 +116,45 @@ def show_group(client: Client, group: str) -> GroupDetail:
         message_model=None if first is None else first.message_model,
         consume_from_where=None if first is None else first.consume_from_where,
         configs=configs,
-        members=_members(connections),
+        members=_members(connections, clients),
         subscriptions=[subscriptions[topic] for topic in sorted(subscriptions)],
         topics=sorted(
             topic
             for topic in topics | subscriptions.keys()
             if not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
         ),
+        mismatches=seen.mismatches(clients),
         errors=errors,
     )
+
+
+def _clients(
+    client: Client,
+    group: str,
+    connections: Mapping[str, ConsumerConnection],
+    addresses: Mapping[str, str],
+) -> dict[str, ClientQueues]:
+    """What members say of themselves, asked by way of a broker that sees them."""
+    at = {
+        member.client_id: addresses[broker_name]
+        for broker_name, connection in connections.items()
+        for member in connection.connections
+    }
+    answers = ask_many(
+        client,
+        {
+            client_id: (at[client_id], get_consumer_running_info(group, client_id))
+            for client_id in sorted(at)[:_MEMBERS_ASKED_MAX]
+        },
+        timeout_ms=_MEMBER_TIMEOUT_MS,
+    )
+    now_ms = client.clock.epoch_ms()
+    return {
+        client_id: ClientQueues(client_id=client_id, failure=answer.message)
+        if isinstance(answer, RmqError)
+        else read_running_info(client_id, answer, now_ms=now_ms)
+        for client_id, answer in answers.items()
+    }
 
 
 def _topics(
@@ -143,7 +192,9 @@ def _topics(
     return names
 
 
-def _members(connections: Mapping[str, ConsumerConnection]) -> list[GroupMember]:
+def _members(
+    connections: Mapping[str, ConsumerConnection], clients: Mapping[str, ClientQueues]
+) -> list[GroupMember]:
     found: dict[str, Connection] = {}
     brokers: dict[str, list[str]] = {}
     for broker_name, connection in connections.items():
@@ -151,6 +202,12 @@ def _members(connections: Mapping[str, ConsumerConnection]) -> list[GroupMember]
             found.setdefault(member.client_id, member)
             brokers.setdefault(member.client_id, []).append(broker_name)
     return [
-        GroupMember(connection=found[client_id], brokers=tuple(brokers[client_id]))
+        GroupMember(
+            connection=found[client_id],
+            brokers=tuple(brokers[client_id]),
+            subscriptions=clients[client_id].subscriptions
+            if client_id in clients and clients[client_id].failure is None
+            else None,
+        )
         for client_id in sorted(found)
     ]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
+_NAMED_MAX = 3
+
 
 @dataclass(slots=True)
 class Members:
@@ -55,26 +57,32 @@ class Members:
 
 
 def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
-    """Members that do not subscribe to what the first of them does."""
-    if len(clients) < 2:
-        return []
+    """Topics to which members subscribe differently, and who has what."""
     tables = {
         client_id: _table(client.subscriptions)
         for client_id, client in sorted(clients.items())
         if client.failure is None
     }
-    names = list(tables)
-    found: list[str] = []
-    for client_id in names[1:]:
-        first, other = tables[names[0]], tables[client_id]
-        found.extend(
-            f"members differ on {topic}: {names[0]} has"
-            f" {first.get(topic, 'no subscription')}, {client_id} has"
-            f" {other.get(topic, 'no subscription')}"
-            for topic in sorted(first.keys() | other.keys())
-            if first.get(topic) != other.get(topic)
-        )
+    found = []
+    for topic in sorted({topic for table in tables.values() for topic in table}):
+        having: dict[str, list[str]] = {}
+        for client_id, table in tables.items():
+            having.setdefault(table.get(topic, "no subscription"), []).append(client_id)
+        if len(having) > 1:
+            # The few first: they are the ones to look at.
+            parts = sorted(having.items(), key=lambda item: (len(item[1]), item[1]))
+            shown = "; ".join(f"{_names(ids)} {text}" for text, ids in parts)
+            found.append(f"members differ on {topic}: {shown}")
     return found
+
+
+def _names(client_ids: list[str]) -> str:
+    """Who has: three names, and how many more."""
+    more = len(client_ids) - _NAMED_MAX
+    names = ", ".join(client_ids[:_NAMED_MAX])
+    if more > 0:
+        return f"{names} and {more} more have"
+    return f"{names} {'has' if len(client_ids) == 1 else 'have'}"
 
 
 def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
@@ -82,6 +90,9 @@ def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
 
 
 def _expression(subscription: SubscriptionData) -> str:
+    """The filter; tags in one order, for their order means nothing."""
     kind = subscription.expression_type
     text = subscription.sub_string or "*"
-    return text if kind in (None, "TAG") else f"{kind} {text}"
+    if kind not in (None, "TAG"):
+        return f"{kind} {text}"
+    return " || ".join(sorted({part.strip() for part in text.split("||")}))

@@ -23,6 +23,7 @@ MEMBER_COLUMNS = (
     Column("language", "what its library is written in"),
     Column("version", "its version of RocketMQ"),
     Column("brokers", "brokers that it is connected to"),
+    Column("subscriptions", "what it says that it reads; null: not told", title=None),
 )
 _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
@@ -172,6 +173,8 @@ def show(
         _write_tables(common, detail, data)
     else:
         write_rows(data["members"], columns=MEMBER_COLUMNS, fmt=common.output)
+    for mismatch in detail.mismatches:
+        common.messages.warn(f"subscriptions differ, so messages get lost: {mismatch}")
     for error in detail.errors.values():
         raise PartialError(
             f"{', '.join(detail.errors)} did not answer: {error.message}",
@@ -391,6 +394,16 @@ def _data(detail: GroupDetail) -> dict[str, Any]:
                 "language": language_name(member.connection.language),
                 "version": version_name(member.connection.version),
                 "brokers": list(member.brokers),
+                "subscriptions": None
+                if member.subscriptions is None
+                else [
+                    {
+                        "topic": each.topic,
+                        "expression_type": each.expression_type,
+                        "sub_string": each.sub_string,
+                    }
+                    for each in sorted(member.subscriptions, key=lambda s: s.topic)
+                ],
             }
             for member in detail.members
         ],
@@ -404,6 +417,7 @@ def _data(detail: GroupDetail) -> dict[str, Any]:
             for subscription in detail.subscriptions
         ],
         "topics": detail.topics,
+        "mismatches": detail.mismatches,
         "configs": [
             {
                 "broker_name": broker_name,

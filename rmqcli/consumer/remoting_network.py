@@ -18,7 +18,11 @@ from rmqcli.api.calls_client import (
     unlock_batch_mq,
     unregister_client,
 )
-from rmqcli.api.calls_consumer import check_client_config, get_consumer_list_by_group
+from rmqcli.api.calls_consumer import (
+    check_client_config,
+    get_consumer_connection_list,
+    get_consumer_list_by_group,
+)
 from rmqcli.api.calls_group_pull import pull_for_group
 from rmqcli.api.calls_offset import (
     get_max_offset,
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.ports import Done, PullAsk, RetryMessage, SendBack
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
+    from rmqcli.wire.bodies_consumer import ConsumerConnection
     from rmqcli.wire.bodies_heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
@@ -101,6 +106,18 @@ class RemotingNetwork:
             return
         address = reading_address(broker, MASTER_ID)[1]
         call = get_consumer_list_by_group(group)
+        self._submit(address, call, _API_TIMEOUT_MS, done)
+
+    def consumer_connection(
+        self, group: str, topic: str, done: Done[ConsumerConnection | None]
+    ) -> None:
+        """See Network."""
+        brokers = [each for each in self.routes.brokers(topic) if each.addresses]
+        if not brokers:
+            done(no_broker_of(topic))
+            return
+        address = reading_address(self._rng.choice(brokers), MASTER_ID)[1]
+        call = get_consumer_connection_list(group)
         self._submit(address, call, _API_TIMEOUT_MS, done)
 
     def query_offset(

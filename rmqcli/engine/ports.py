@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies_consumer import ConsumerConnection
     from rmqcli.wire.bodies_heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
@@ -101,6 +102,12 @@ class Network(Protocol):
 
     def consumer_ids(self, group: str, broker_name: str, done: Done[list[str]]) -> None:
         """The client ids of the group, as this broker knows them."""
+
+    def consumer_connection(
+        self, group: str, topic: str, done: Done[ConsumerConnection | None]
+    ) -> None:
+        """Who is online, and the group's one table of subscriptions, as a broker of the
+        topic knows them; None: nobody."""
 
     def query_offset(
         self, group: str, queue: MessageQueue, done: Done[int | None]

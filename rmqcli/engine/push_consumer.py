@@ -42,6 +42,7 @@ from rmqcli.engine.queue_locks import (
 from rmqcli.engine.rebalance import NEXT_BROKER_MS, Rebalance, no_broker_of
 from rmqcli.engine.rebalance_service import RebalanceService
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
+from rmqcli.engine.subscription_check import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.tasks import asking, first_good, spawn, together, within
 from rmqcli.errors import BrokerError, RmqError
 from rmqcli.one_line_log import one_line
@@ -95,6 +96,7 @@ class PushConsumer:
             heartbeat=self._heartbeat,
         )
         self.rebalances = RebalanceService(member, self.rebalance)
+        self.subscription_check = SubscriptionCheck(member)
         member.rebalance_soon = self.rebalances.soon
         member.give_up = self.rebalance.give_up
         self.is_closing = False
@@ -274,6 +276,9 @@ class PushConsumer:
                 lambda: member.stats.sample(member.now_ms()),
             ),
         ]
+        beat_ms = config.heartbeat_broker_interval_ms
+        lead_ms = min(LEAD_MS, beat_ms // 10)
+        plans.append((beat_ms - lead_ms, beat_ms, self.subscription_check.run))
         if member.needs_lock:
             lock_all = lambda: spawn(self.locks.lock_all(), _ignored)  # noqa: E731
             plans.append((FIRST_RENEWAL_MS, RENEW_INTERVAL_MS, lock_all))

@@ -236,4 +236,43 @@ def test_members_that_subscribe_differently_are_named():
     found = members("c1", "c2").mismatches(
         {"c1": client("c1", "T", "U"), "c2": client("c2", "T")}
     )
-    assert found == ["members differ on U: c1 has *, c2 has no subscription"]
+    assert found == ["members differ on U: c1 has *; c2 has no subscription"]
+
+
+def test_the_few_that_differ_are_named_before_the_many():
+    def client(client_id, expression):
+        subscription = SubscriptionData(topic="T", sub_string=expression)
+        return ClientQueues(client_id=client_id, subscriptions=(subscription,))
+
+    expressions = {"c1": "A", "c2": "A", "c3": "B", "c4": "A", "c5": "A", "c6": "A"}
+    clients = {name: client(name, text) for name, text in expressions.items()}
+    assert members(*clients).mismatches(clients) == [
+        "members differ on T: c3 has B; c1, c2, c4 and 2 more have A"
+    ]
+    four = {name: clients[name] for name in ("c1", "c2", "c3", "c4")}
+    assert members(*four).mismatches(four) == [
+        "members differ on T: c3 has B; c1, c2, c4 have A"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("A || B", "B||A"), ("A||A", "A"), ("", "*")]
+)
+def test_filters_that_select_the_same_are_no_difference(one, other):
+    clients = {
+        name: ClientQueues(
+            client_id=name,
+            subscriptions=(SubscriptionData(topic="T", sub_string=text),),
+        )
+        for name, text in (("c1", one), ("c2", other))
+    }
+    assert members("c1", "c2").mismatches(clients) == []
+
+
+def test_a_member_that_did_not_tell_is_not_compared():
+    subscription = SubscriptionData(topic="T", sub_string="A")
+    clients = {
+        "c1": ClientQueues(client_id="c1", subscriptions=(subscription,)),
+        "c2": ClientQueues(client_id="c2", failure="no answer"),
+    }
+    assert members("c1", "c2").mismatches(clients) == []

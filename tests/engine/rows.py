@@ -337,6 +337,8 @@ A32 resets::a_reset_counts_whatever_is_being_done
 A36 wire/ids::unique_id_says_who_made_it_and_when
       wire/ids::unique_id_of_last_month
 A39 traps::a_broker_that_knows_of_another_subscription_is_told_of
+    subscription_check::another_member_s_subscriptions_are_told_before_each_heartbeat
+    admin/subscriptions::members_that_differ_are_warned_and_shown
 A40 pull::tags_are_compared_as_text_once_more
 A41 traps::queues_of_all_topics_are_pulled
 A42 traps::queues_of_all_topics_are_pulled

@@ -25,8 +25,8 @@ from tests.engine.world import (
     ("code", "level"), [(23, "WARNING"), (24, "WARNING"), (25, "DEBUG")]
 )
 def test_a_broker_that_knows_of_another_subscription_is_told_of(code, level, caplog):
-    """T27, A39: members of a group that subscribe to different things are not compared;
-    what a broker says of it is logged. 25 (not the latest) is usual after a change."""
+    """T27, A39: what a broker says of members that subscribe to different things is
+    logged. 25 (not the latest) is usual after a change."""
     caplog.set_level(logging.DEBUG)
     world = started()
     world.fail_pull(refusal(code, "the consumer's subscription not exist"))

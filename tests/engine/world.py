@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.engine.message import Message
+    from rmqcli.wire.bodies_consumer import ConsumerConnection
 
 GROUP, TOPIC, RETRY = "g", "orders", "%RETRY%g"
 ME, OTHER = "10.0.0.1@1", "10.0.0.2@1"
@@ -91,6 +92,7 @@ class ScriptedNetwork:
     pulls: list[Call] = field(default_factory=list)
     queues: dict[str, list[MessageQueue]] = field(default_factory=dict)
     members: list[str] = field(default_factory=lambda: [ME])
+    connection: ConsumerConnection | None = None
     committed: dict[MessageQueue, int] = field(default_factory=dict)
     ends: defaultdict[MessageQueue, int] = field(
         default_factory=lambda: defaultdict(int)
@@ -151,6 +153,9 @@ class ScriptedNetwork:
             return list(self.members)
 
         self._ask("consumer_ids", done, answer, broker=broker_name)
+
+    def consumer_connection(self, group, topic, done):
+        self._ask("consumer_connection", done, lambda: self.connection, topic=topic)
 
     def query_offset(self, group, queue, done):
         self._ask("query_offset", done, lambda: self.committed.get(queue), queue=queue)

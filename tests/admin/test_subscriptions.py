@@ -1,0 +1,102 @@
+"""Members of one group that subscribe to different things: who is told, and what."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from rmqcli.cli.main import run
+from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.kit import raw
+from tests.kit.java_program import JavaConsumer
+
+BEAT_MS = 500
+
+
+def warned(caplog):
+    return [each.message for each in caplog.records if "differently" in each.message]
+
+
+def show(capsys, namesrv, *arguments):
+    """A command's JSON, what it said on stderr, and its exit code."""
+    capsys.readouterr()
+    code = run([*arguments, "-o", "json", "-n", namesrv])
+    out, err = capsys.readouterr()
+    return json.loads(out), err, code
+
+
+@pytest.fixture
+def mixed(rmq_cluster):
+    """Two members of the group billing; a function starts them."""
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_topic("refunds", queues=2)
+
+    def member(topics, number):
+        return consumer(
+            rmq_cluster,
+            "billing",
+            topics,
+            Seen(),
+            heartbeat_broker_interval_ms=BEAT_MS,
+            client_ip=f"10.0.0.{number}",
+            instance_name="one",
+        )
+
+    return member
+
+
+def test_members_that_differ_are_warned_and_shown(mixed, rmq_cluster, caplog, capsys):
+    """A39: one filters out what the other wants; offsets move past it all the same."""
+    caplog.set_level(logging.WARNING)
+    with mixed({"orders": "A"}, 1) as one, mixed({"orders": "B", "refunds": "*"}, 2):
+        wait_until(lambda: len(one.queues()) > 0)
+        wait_until(lambda: any("refunds" in text for text in warned(caplog)))
+        assert "members of group billing subscribe differently" in warned(caplog)[0]
+        (group,), err, code = show(capsys, rmq_cluster.namesrv, "lag", "billing")
+        refunds = "10.0.0.1@one has no subscription; 10.0.0.2@one has *"
+        expected = [
+            "members differ on orders: 10.0.0.1@one has A; 10.0.0.2@one has B",
+            f"members differ on refunds: {refunds}",
+        ]
+        assert group["notes"] == expected
+        assert code == 0
+        run(["lag", "billing", "-n", rmq_cluster.namesrv])
+        assert f"warning: billing: {expected[0]}" in capsys.readouterr().err
+        found, err, code = show(capsys, rmq_cluster.namesrv, "group", "show", "billing")
+    assert found["mismatches"] == expected
+    assert f"subscriptions differ, so messages get lost: {expected[1]}" in err
+    assert [
+        [(s["topic"], s["sub_string"]) for s in member["subscriptions"]]
+        for member in found["members"]
+    ] == [
+        [("%RETRY%billing", "*"), ("orders", "A")],
+        [("%RETRY%billing", "*"), ("orders", "B"), ("refunds", "*")],
+    ]
+    assert code == 0
+
+
+@pytest.mark.rmq_versions("5.5.0")
+def test_a_java_member_that_differs_is_told_of(real_cluster, new_topic, caplog, capsys):
+    topic = new_topic(queues=2)
+    group = f"G-{topic}"
+    ours = consumer(
+        real_cluster, group, {topic: "B"}, Seen(), heartbeat_broker_interval_ms=BEAT_MS
+    )
+    with ours, JavaConsumer(real_cluster, group, topic, subExpression="A") as java:
+        # The newer expression of a topic is the one that brokers keep: Java's.
+        raw.wait_until(
+            lambda: len(warned(caplog)) > 0,
+            timeout_ms=60_000,
+            what=lambda: "a warning of our member",
+        )
+        found, _, _ = show(capsys, real_cluster.namesrv, "group", "show", group)
+        (group_lag,), _, _ = show(capsys, real_cluster.namesrv, "lag", group)
+    assert f"{topic}: B here, A elsewhere" in warned(caplog)[0]
+    parts = {f"{java.client_id} has A", f"{ours.client_id} has B"}
+    (mismatch,) = found["mismatches"]
+    assert (
+        set(mismatch.removeprefix(f"members differ on {topic}: ").split("; ")) == parts
+    )
+    assert mismatch in group_lag["notes"]

@@ -1,0 +1,164 @@
+"""A consumer warns when another member of its group subscribes to something else."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rmqcli.engine.subscription_check import differences
+from rmqcli.errors import DeniedError
+from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
+from rmqcli.wire.subscription import SubscriptionData
+from tests.engine.world import ME, OTHER, refusal, started
+
+WARNING = "members of group g subscribe differently, so messages get lost: "
+
+
+def seen(*client_ids, **expressions):
+    """What a broker tells; `orders="A"` is an expression of that topic."""
+    return ConsumerConnection(
+        connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+        subscriptions={
+            topic: SubscriptionData(topic=topic, sub_string=text)
+            for topic, text in expressions.items()
+        },
+    )
+
+
+def warnings_of(caplog):
+    return [each.message for each in caplog.records if "differently" in each.message]
+
+
+def test_another_member_s_subscriptions_are_told_before_each_heartbeat(caplog):
+    """A39: the broker is asked a second before the heartbeat that would hide it."""
+    world = started()
+    world.network.connection = seen(ME, OTHER, orders="A || B")
+    world.run(28_999)
+    assert world.network.of("consumer_connection") == []
+    world.run(1)
+    (call,) = world.network.of("consumer_connection")
+    assert call.args == {"topic": "orders"}
+    beats = len(world.network.of("heartbeat"))
+    assert warnings_of(caplog) == [WARNING + "orders: * here, A || B elsewhere"]
+    world.run(1_000)
+    assert len(world.network.of("heartbeat")) == beats + 1
+    world.run(29_000)
+    assert len(world.network.of("consumer_connection")) == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"orders": "*"}, None),
+        ({"orders": ""}, None),
+        ({"orders": "*", "%RETRY%g": "*"}, None),
+        ({"orders": "A"}, "orders: * here, A elsewhere"),
+        ({"orders": "*", "more": "A"}, "more: no subscription here, A elsewhere"),
+        ({"more": "*"}, "more: no subscription here, * elsewhere; orders: * here, no"),
+        ({}, "orders: * here, no subscription elsewhere"),
+    ],
+)
+def test_what_differs_is_named(caplog, table, words):
+    world = started()
+    world.network.connection = seen(ME, OTHER, **table)
+    world.run(30_000)
+    found = warnings_of(caplog)
+    assert len(found) == (words is not None)
+    if words is not None:
+        assert found[0].startswith(WARNING + words)
+
+
+def test_a_filter_of_another_kind_differs(caplog):
+    world = started()
+    world.network.connection = ConsumerConnection(
+        connections=(Connection(OTHER, "127.0.0.1:1", 0, 409),),
+        subscriptions={
+            "orders": SubscriptionData(
+                topic="orders", sub_string="a > 1", expression_type="SQL92"
+            )
+        },
+    )
+    world.run(30_000)
+    assert warnings_of(caplog) == [WARNING + "orders: * here, SQL92 a > 1 elsewhere"]
+
+
+def test_who_is_alone_is_not_warned_of_what_is_left_of_others(caplog):
+    world = started()
+    for connection in (seen(ME, orders="A"), seen(orders="A"), None):
+        world.network.connection = connection
+        world.run(30_000)
+    assert warnings_of(caplog) == []
+
+
+def test_the_same_is_told_again_after_ten_minutes(caplog):
+    world = started()
+    world.network.connection = seen(ME, OTHER, orders="A")
+    world.run(29_000 + 599_999)
+    assert len(warnings_of(caplog)) == 1
+    world.run(1)
+    assert len(warnings_of(caplog)) == 2
+
+
+def test_something_else_is_told_at_once(caplog):
+    world = started()
+    for expression in ("A", "B", "B"):
+        world.network.connection = seen(ME, OTHER, orders=expression)
+        world.run(30_000)
+    assert [text[-11:] for text in warnings_of(caplog)] == [
+        "A elsewhere",
+        "B elsewhere",
+    ]
+
+
+def test_a_table_of_many_topics_makes_no_endless_line(caplog):
+    world = started()
+    table = {f"topic-{n}": "x" * 10_000 for n in range(1_000)}
+    world.network.connection = seen(ME, OTHER, **table)
+    world.run(30_000)
+    (text,) = warnings_of(caplog)
+    assert len(text) < 1_000
+
+
+@pytest.mark.parametrize(("members", "turns"), [(49, 1), (50, 2), (149, 3), (150, 4)])
+def test_a_large_group_asks_less_often(members, turns):
+    """An answer names all of them."""
+    world = started()
+    ids = [ME, *(f"10.0.0.3@{n}" for n in range(members - 1))]
+    world.network.connection = seen(*ids, orders="*")
+    world.run(29_000)
+    asked = world.network.of("consumer_connection")
+    assert len(asked) == 1
+    world.run(30_000 * turns - 1)
+    assert len(world.network.of("consumer_connection")) == 1
+    world.run(1)
+    assert len(world.network.of("consumer_connection")) == 2
+
+
+def test_a_broker_that_cannot_tell_costs_nothing(caplog):
+    world = started()
+    world.network.fail["consumer_connection"] = refusal()
+    world.run(60_000)
+    assert len(world.network.of("consumer_connection")) == 2
+    assert warnings_of(caplog) == []
+
+
+def test_who_may_not_ask_does_not_ask_again(caplog):
+    caplog.set_level(logging.DEBUG)
+    world = started()
+    denied = DeniedError("no permission", code=16, name="NO_PERMISSION")
+    world.network.fail["consumer_connection"] = denied
+    world.run(90_000)
+    assert len(world.network.of("consumer_connection")) == 1
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "count"),
+    [("A || B", "B||A", 0), ("A||A", "A", 0), ("A", "B", 1), ("A || B", "A", 1)],
+)
+def test_only_what_selects_something_else_differs(here, there, count):
+    ours, theirs = (
+        {"orders": SubscriptionData(topic="orders", sub_string=text)}
+        for text in (here, there)
+    )
+    assert len(differences(ours, theirs)) == count
