@@ -292,7 +292,7 @@ class ProcessQueue(Generic[M]):
             cached_msg_min_offset=runs.peekitem(0)[1].first if runs else 0,
             cached_msg_max_offset=runs.peekitem(-1)[1].last if runs else 0,
             cached_msg_count=sum(run.left for run in runs.values()),
-            cached_msg_size_in_mib=self.msg_size_bytes // _MIB,
+            cached_msg_size_in_mib=_mib(self.msg_size_bytes),
             transaction_msg_min_offset=min(taken, default=0),
             transaction_msg_max_offset=max(taken, default=0),
             transaction_msg_count=len(taken),
@@ -303,3 +303,8 @@ class ProcessQueue(Generic[M]):
             last_pull_timestamp=self.last_pull_ms + behind_ms,
             last_consume_timestamp=self.last_consume_ms + behind_ms,
         )
+
+
+def _mib(size_bytes: int) -> int:
+    """Whole MiB towards 0, as Java divides: replaced messages may leave it negative."""
+    return -(-size_bytes // _MIB) if size_bytes < 0 else size_bytes // _MIB

@@ -306,3 +306,17 @@ def test_a_replaced_message_is_subtracted_as_it_was_given_back():
     assert queue.msg_size_bytes == 110
     assert queue.remove_message([other], 0) == 2
     assert queue.msg_size_bytes == 98
+
+
+def test_a_size_below_zero_is_cut_towards_zero_as_java_does():
+    """A larger message in the place of a smaller one counts nothing when it comes, and
+    its own size when it goes."""
+    queue = filled(10, 11, body_bytes=5)
+    queue.put_message([Cached(10, 100)])
+    queue.remove_message([Cached(10, 100)], 0)
+    assert queue.msg_size_bytes == -90
+    assert info_of(queue).cached_msg_size_in_mib == 0
+    queue.put_message([Cached(12, 1)])
+    queue.put_message([Cached(12, 2**20 + 2**19)])
+    queue.remove_message([Cached(12, 2**20 + 2**19)], 0)
+    assert info_of(queue).cached_msg_size_in_mib == -1
