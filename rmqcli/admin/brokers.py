@@ -36,8 +36,16 @@ class BrokerRow:
     in_tps: float | None = None
     out_tps: float | None = None
     commit_log_disk_ratio: float | None = None
+    consume_queue_disk_ratio: float | None = None
     boot_timestamp_ms: int | None = None
     error: RmqError | None = None
+
+    @property
+    def disk_ratio(self) -> float | None:
+        """Of the disks of log and queues, mostly the same one, the fuller; None: not
+        said."""
+        ratios = (self.commit_log_disk_ratio, self.consume_queue_disk_ratio)
+        return max((each for each in ratios if each is not None), default=None)
 
     @property
     def role(self) -> str:
@@ -86,7 +94,8 @@ def _row(
         out_tps=_first_number(
             answer.get("getTransferredTps", answer.get("getTransferedTps"))  # 4.x
         ),
-        commit_log_disk_ratio=_number(answer.get("commitLogDiskRatio")),
+        commit_log_disk_ratio=_ratio(answer.get("commitLogDiskRatio")),
+        consume_queue_disk_ratio=_ratio(answer.get("consumeQueueDiskRatio")),
         boot_timestamp_ms=None if not boot else int(boot),
     )
 
@@ -101,6 +110,11 @@ def _version(text: str | None) -> str | None:
 def _first_number(text: str | None) -> float | None:
     """Of `10s 1m 10m` averages, the first."""
     return _number(text.split()[0]) if text and text.split() else None
+
+
+def _ratio(text: str | None) -> float | None:
+    value = _number(text)
+    return value if value is not None and value <= 1 else None
 
 
 def _number(text: str | None) -> float | None:

@@ -21,7 +21,15 @@ COLUMNS = (
     Column("version", "RocketMQ's version"),
     Column("in_tps", "messages stored a second, over the last 10 s"),
     Column("out_tps", "messages read a second, over the last 10 s"),
-    Column("commit_log_disk_ratio", "used part of the disk, 0 to 1", title="DISK"),
+    Column(
+        "commit_log_disk_ratio", "used part of the disk of the log, 0 to 1", title=None
+    ),
+    Column(
+        "consume_queue_disk_ratio",
+        "used part of the disk of the consume queues, 0 to 1",
+        title=None,
+    ),
+    Column("disk", "the fuller of the two, for people"),
     Column("boot_timestamp", "when it was started", title=None),
     Column("uptime_ms", "how long it runs, by this machine's clock", title=None),
     Column("uptime", "the same for people"),
@@ -56,7 +64,7 @@ def brokers(common: Common) -> None:
 def _row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
     boot_ms = broker.boot_timestamp_ms
     uptime_ms = None if boot_ms is None else max(0, now_ms - boot_ms)
-    disk = broker.commit_log_disk_ratio
+    disk = broker.disk_ratio
     return {
         "cluster": broker.cluster,
         "broker_name": broker.broker_name,
@@ -66,7 +74,9 @@ def _row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
         "version": broker.version,
         "in_tps": _rounded(broker.in_tps, 1),
         "out_tps": _rounded(broker.out_tps, 1),
-        "commit_log_disk_ratio": _rounded(disk, 3),
+        "commit_log_disk_ratio": _rounded(broker.commit_log_disk_ratio, 3),
+        "consume_queue_disk_ratio": _rounded(broker.consume_queue_disk_ratio, 3),
+        "disk": None if disk is None else f"{disk:.0%}",
         "boot_timestamp": None if boot_ms is None else format_rfc3339(boot_ms),
         "uptime_ms": uptime_ms,
         "uptime": None if uptime_ms is None else format_duration(uptime_ms),

@@ -6,6 +6,7 @@ import pytest
 
 from rmqcli.admin.brokers import list_brokers
 from rmqcli.api.client import Client
+from rmqcli.cli.brokers import _row
 from rmqcli.config import ClientConfig
 from rmqcli.errors import ConnectError
 from rmqcli.wire import fastjson
@@ -79,3 +80,32 @@ def test_a_row(table, version, out_tps, disk):
     assert (master.role, slave.role) == ("MASTER", "SLAVE")
     assert slave.version is None
     assert isinstance(slave.error, ConnectError)
+
+
+@pytest.mark.parametrize(
+    ("log", "queues", "shown"),
+    [
+        ("0.43", "0.43", "43%"),
+        ("0.2", "0.876", "88%"),
+        ("0.9", "-1.0", "90%"),
+        ("-1.0", "0.05", "5%"),
+        ("0.0", "0.0", "0%"),
+        ("1.0", "0.5", "100%"),
+        ("-1.0", "NaN", None),
+        ("1.2", "", None),
+    ],
+)
+def test_the_fuller_disk_is_shown_as_a_percentage(log, queues, shown):
+    table = {"commitLogDiskRatio": log, "consumeQueueDiskRatio": queues}
+    master, slave = brokers_saying(table)
+    assert _row(master, 0)["disk"] == shown
+    assert _row(slave, 0)["disk"] is None
+
+
+def test_ratios_stay_numbers_for_programs():
+    table = {"commitLogDiskRatio": "0.12345", "consumeQueueDiskRatio": "0.5"}
+    row = _row(brokers_saying(table)[0], 0)
+    assert (row["commit_log_disk_ratio"], row["consume_queue_disk_ratio"]) == (
+        0.123,
+        0.5,
+    )

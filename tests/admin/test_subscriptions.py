@@ -88,7 +88,7 @@ def test_a_java_member_that_differs_is_told_of(real_cluster, new_topic, caplog, 
         # The newer expression of a topic is the one that brokers keep: Java's.
         raw.wait_until(
             lambda: len(warned(caplog)) > 0,
-            timeout_ms=60_000,
+            timeout_ms=120_000,
             what=lambda: "a warning of our member",
         )
         found, _, _ = show(capsys, real_cluster.namesrv, "group", "show", group)
