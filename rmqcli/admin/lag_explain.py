@@ -36,7 +36,7 @@ def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
 
 def _headline(lag: GroupLag) -> str:
     if lag.total_lag is None:
-        known = f"; {lag.known_lag} are known of" if lag.known_lag else ""
+        known = f" ({lag.known_lag} messages at least)" if lag.known_lag else ""
         return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
     if lag.total_lag == 0:
         return f"{lag.group} has read everything."
@@ -71,7 +71,7 @@ def _states(lag: GroupLag) -> Iterator[str]:
             " made anew, or an offset was set by hand. It gets nothing there until"
             " the queue has grown that far or its members correct it."
         )
-    waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag != 0]
+    waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag is None]
     if waiting:
         total = sum((q.max_offset or 0) - (q.min_offset or 0) for q in waiting)
         where = "where its members choose (consumeFromWhere)"

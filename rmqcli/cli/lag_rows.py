@@ -229,7 +229,8 @@ def _headline(lag: GroupLag) -> str:
     total = "unknown" if lag.total_lag is None else str(lag.total_lag)
     parts = [f"{lag.group}: {lag.state}, lag {total}"]
     if lag.reason is not None:
-        parts.append(f"({lag.reason}; {lag.known_lag} known)")
+        known = f"; {lag.known_lag} known" if lag.known_lag else ""
+        parts.append(f"({lag.reason}{known})")
     retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
     if retries:
         parts.append(f"{retries} of it to be tried again")

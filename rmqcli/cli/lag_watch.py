@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import shutil
 import sys
 import threading
@@ -11,17 +12,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag import compute_lag
-from rmqcli.admin.lag_trend import Looks, judge
+from rmqcli.admin.lag_trend import TREND_MIN_MS, Looks, judge
 from rmqcli.cli.escape import safe
 from rmqcli.cli.lag_columns import queue_columns, summary_columns
 from rmqcli.cli.lag_rows import LagView
 from rmqcli.cli.messages import is_terminal
-from rmqcli.cli.output import json_line, write_table
+from rmqcli.cli.output import display_width, json_line, write_table
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.admin.lag import GroupLag
@@ -34,6 +36,8 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 _CLEAR_SCREEN = "\x1b[2J"
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
+_COLOR = re.compile("\x1b\\[[0-9;]*m")
+_TREND_MIN = format_duration(TREND_MIN_MS)
 
 
 class ReadsLag(Protocol):
@@ -50,6 +54,32 @@ def sparkline(values: Sequence[int | None]) -> str:
         " " if v is None else _BARS[v * (len(_BARS) - 1) // top if top else 0]
         for v in values
     )
+
+
+def fit_screen(
+    lines: Sequence[str], last: Sequence[str], *, size: os.terminal_size
+) -> list[str]:
+    """As many of `lines` as fit above `last`, and how many more there are.
+
+    A line that is wider than the terminal takes several of its rows: they count.
+    """
+
+    def height(line: str) -> int:
+        width = display_width(_COLOR.sub("", line))
+        return max(1, -(-width // max(1, size.columns)))
+
+    # One row is the cursor's; one says how many more there are.
+    room = size.lines - 1 - sum(map(height, last))
+    if sum(map(height, lines)) <= room:
+        return [*lines, *last]
+    shown: list[str] = []
+    room -= 1
+    for line in lines:
+        room -= height(line)
+        if room < 0 and shown:
+            break
+        shown.append(line)
+    return [*shown, f"... {len(lines) - len(shown)} more rows", *last]
 
 
 def watch_lag(
@@ -139,28 +169,33 @@ class _Watcher:
 
     def draw(self, *, interval_ms: int) -> None:
         """The whole screen; rows that do not fit are counted, names never cut."""
-        out = io.StringIO()
-        out.write(
+        rates = "" if self._view.trends else f" · rates after {_TREND_MIN}"
+        head = (
             f"rmq lag, every {format_duration(interval_ms)}"
-            f" · {format_rfc3339(self._at_ms)} · Ctrl-C ends\n\n"
+            f" · {format_rfc3339(self._at_ms)}{rates} · Ctrl-C ends"
         )
-        rows = list(self._rows())
-        room = max(1, shutil.get_terminal_size().lines - 5)
+        failures = [
+            safe(f"{failure.broker_name}: {failure.message}")
+            for failure in self._view.failures
+        ]
         columns = summary_columns(with_trend=True, with_spark=True)
         if not self._view.is_summary:
             columns = queue_columns(
-                with_group=len(self._view.groups) > 1,
-                with_trend=bool(self._view.trends),
-                with_spark=True,
+                with_group=len(self._view.groups) > 1, with_trend=True, with_spark=True
             )
+        table = io.StringIO()
         write_table(
-            rows[:room], columns=columns, color=self._common.use_color, stream=out
+            list(self._rows()),
+            columns=columns,
+            color=self._common.use_color,
+            stream=table,
         )
-        if len(rows) > room:
-            out.write(f"... {len(rows) - room} more rows\n")
-        for failure in self._view.failures:
-            out.write(safe(f"{failure.broker_name}: {failure.message}") + "\n")
-        sys.stdout.write(_HOME_AND_CLEAR + out.getvalue())
+        lines = fit_screen(
+            [head, "", *table.getvalue().splitlines()],
+            failures,
+            size=shutil.get_terminal_size(),
+        )
+        sys.stdout.write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
         sys.stdout.flush()
 
     def _rows(self) -> Iterable[dict[str, object]]:

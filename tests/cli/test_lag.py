@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -12,7 +13,7 @@ from rmqcli.admin.lag_members import Members
 from rmqcli.cli.lag import sort_groups
 from rmqcli.cli.lag_columns import QUEUE_COLUMNS
 from rmqcli.cli.lag_rows import LagView
-from rmqcli.cli.lag_watch import sparkline, watch_lag
+from rmqcli.cli.lag_watch import fit_screen, sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.errors import ConnectError
@@ -282,3 +283,28 @@ def test_the_first_look_must_work():
     lost = ConnectError("nobody", address="127.0.0.1:1")
     with pytest.raises(ConnectError):
         watch_lag(Common(), Looks(lost), interval_ms=1, order=list)
+
+
+@pytest.mark.parametrize(
+    ("lines", "last", "columns", "rows", "shown"),
+    [
+        (["a", "b", "c"], [], 80, 4, ["a", "b", "c"]),
+        (["a", "b", "c"], [], 80, 3, ["a", "... 2 more rows"]),
+        (["a", "b", "c"], ["lost"], 80, 5, ["a", "b", "c", "lost"]),
+        (["a", "b", "c"], ["lost"], 80, 4, ["a", "... 2 more rows", "lost"]),
+        # a line of 9 cells takes two rows of 8
+        (["a" * 9, "b", "c"], [], 8, 5, ["a" * 9, "b", "c"]),
+        (["a" * 9, "b", "c"], [], 8, 4, ["a" * 9, "... 2 more rows"]),
+        (["a" * 8, "b", "c"], [], 8, 4, ["a" * 8, "b", "c"]),
+        # colours take no cells, wide letters two
+        (["\x1b[31m" + "a" * 8 + "\x1b[0m", "b"], [], 8, 3, None),
+        (["名" * 4, "b"], [], 8, 3, None),
+        (["名" * 5, "b", "c"], [], 8, 4, ["名" * 5, "... 2 more rows"]),
+        # something is shown even where nothing fits
+        (["a", "b"], [], 80, 1, ["a", "... 1 more rows"]),
+        ([], [], 0, 0, ["... 0 more rows"]),
+    ],
+)
+def test_a_screen_is_never_taller_than_the_terminal(lines, last, columns, rows, shown):
+    size = os.terminal_size((columns, rows))
+    assert fit_screen(lines, last, size=size) == (lines if shown is None else shown)
