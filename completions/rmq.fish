@@ -415,7 +415,7 @@ complete -c rmq -n '__rmq_at \'brokers\'' -l tls-insecure -d 'Take any certifica
 complete -c rmq -n '__rmq_at \'brokers\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'broker\'' -l listen -x -d 'Where the name server listens'
 complete -c rmq -n '__rmq_at \'broker\'' -l allow-remote -d 'Allow --listen on an address that others reach'
-complete -c rmq -n '__rmq_at \'broker\'' -l store -x -a '(__fish_complete_directories)' -d 'Keep everything in this folder'
+complete -c rmq -n '__rmq_at \'broker\'' -l store -x -a '(__fish_complete_directories)' -d 'Keep everything in this folder of yours'
 complete -c rmq -n '__rmq_at \'broker\'' -l flush -x -a 'async sync' -d 'Answer sends before or after they are on the disk'
 complete -c rmq -n '__rmq_at \'broker\'' -l faults -r -F -d 'Let happen what this JSON file says'
 complete -c rmq -n '__rmq_at \'broker\'' -l like -x -a '4.6.0 4.9.7 5.5.0' -d 'Version to behave like'

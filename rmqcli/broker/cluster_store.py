@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import ConfigError
+from rmqcli.files import file_name_fault, folder_fault
 from rmqcli.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -21,11 +22,21 @@ if TYPE_CHECKING:
 
 
 def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Path:
-    """The folder of one broker. Raises ConfigError where `store` was made by others.
+    """The folder of one broker. Raises ConfigError where it cannot have that.
 
-    That is: one broker's by several, or the other way round; both would start empty.
+    That is: a folder of another owner, and one of one broker for several, or the other
+    way round, where both would start empty.
     """
     own = name if broker_id == 0 else f"{name}-{broker_id}"
+    fault = file_name_fault(own)
+    if fault is not None:
+        raise ConfigError(f"broker {name!r} can have no folder: its name {fault}")
+    fault = folder_fault(store)
+    if fault is not None:
+        raise ConfigError(
+            f"{store} {fault}: nothing is written into it",
+            hint="name a folder in your home directory",
+        )
     is_single = _is_store(store)
     if brokers > 1 and is_single:
         raise ConfigError(
@@ -134,7 +145,9 @@ class FolderStorage(MemoryStorage):
         from rmqcli.broker.persistence import Persistence
         from rmqcli.store.config_files import ConfigFolder
 
-        self._persistence = Persistence(core, ConfigFolder(self._folder / "config"))
+        config = ConfigFolder(self._folder / "config")
+        config.clean()
+        self._persistence = Persistence(core, config)
         self._persistence.load()
         self._persistence.start(core.started)
 

@@ -51,7 +51,7 @@ def broker(
     ] = False,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Keep everything in this folder."),
+        typer.Option(metavar="DIR", help="Keep everything in this folder of yours."),
     ] = None,
     flush: Annotated[
         str,
@@ -83,7 +83,7 @@ def broker(
 ) -> None:
     """Run a name server and brokers, for development and tests.
 
-    Example: rmq broker --store /tmp/rmq --listen 127.0.0.1:9876
+    Example: rmq broker --store ~/rmq-store --listen 127.0.0.1:9876
 
     Ends with exit code 0 on Ctrl-C or SIGTERM. It has no access control, one copy of
     each message, and one thread: it is not for production.

@@ -9,6 +9,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from rmqcli.files import read_regular
 from rmqcli.store.message_store import StoreError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _TIMES: Final = struct.Struct(">qqq")
 _BYTES: Final = 4096
 _OURS: Final = " rmq"
+_ABORT_BYTES_MAX: Final = 256
 
 
 class Checkpoint(NamedTuple):
@@ -30,7 +32,7 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(folder: Path) -> Checkpoint:
     """What is written; zeros when there is none or it is damaged."""
     try:
-        data = (folder / "checkpoint").read_bytes()
+        data = read_regular(folder / "checkpoint", _TIMES.size)
     except OSError:
         return Checkpoint()
     if len(data) < _TIMES.size:
@@ -41,10 +43,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write it and make it durable. Raises StoreError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(
-            folder / "checkpoint", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
-        )
+        fd = os.open(folder / "checkpoint", flags, 0o644)
         try:
             if os.fstat(fd).st_size < _BYTES:
                 os.ftruncate(fd, _BYTES)
@@ -59,12 +60,15 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_abort(folder: Path) -> Literal["ours", "java"] | None:
-    """Who had the folder open and did not close it; None after a clean stop."""
+    """Who had the folder open and did not close it; None after a clean stop.
+
+    Raises OSError when that cannot be read.
+    """
     try:
-        text = (folder / "abort").read_text(errors="replace")
+        data = read_regular(folder / "abort", _ABORT_BYTES_MAX)
     except FileNotFoundError:
         return None
-    return "ours" if text.endswith(_OURS) else "java"
+    return "ours" if data.endswith(_OURS.encode()) else "java"
 
 
 def write_abort(folder: Path) -> None:
@@ -72,4 +76,6 @@ def write_abort(folder: Path) -> None:
 
     A real 5.x broker writes its process id, 4.x nothing; neither reads it.
     """
-    (folder / "abort").write_text(f"{os.getpid()}{_OURS}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(folder / "abort", flags, 0o644), "w") as file:
+        file.write(f"{os.getpid()}{_OURS}")

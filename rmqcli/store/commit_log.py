@@ -15,6 +15,7 @@ from rmqcli.wire.message_layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
 )
 
@@ -68,8 +69,13 @@ class CommitLog:
         self.end = end
 
     def read(self, offset: int, size_bytes: int) -> bytes | None:
-        """Bytes of one file; None when they are not all there."""
-        if offset < self.start or size_bytes <= 0 or offset + size_bytes > self.end:
+        """Bytes of one file, of one record or a run; None when they are not all there.
+
+        None too for more than a record can have, which only a damaged entry asks for.
+        """
+        if offset < self.start or offset + size_bytes > self.end:
+            return None
+        if not 0 < size_bytes <= RECORD_BYTES_MAX:
             return None
         data = self.files.read(offset, size_bytes)
         return data if len(data) == size_bytes else None

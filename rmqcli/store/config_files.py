@@ -8,17 +8,25 @@ Source: `ConfigManager`, `MixAll.string2File` in apache/rocketmq.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError
-from rmqcli.store.fixed_files import sync_folder
+from rmqcli.files import (
+    read_regular,
+    remove_temporaries,
+    sync_folder,
+    write_temporary,
+)
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.fastjson import loads
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 #: More than any broker's tables; a folder may be anybody's.
 _BYTES_MAX: Final = 256 * 1024 * 1024
@@ -44,6 +52,8 @@ class ConfigFolder:
                 problem = problem or error
                 continue
             if value is not None:
+                if problem is not None:
+                    logger.warning("%s; read from %s", problem.message, each)
                 return value
         if problem is not None:
             raise problem
@@ -52,8 +62,7 @@ class ConfigFolder:
     def _read(self, name: str) -> object | None:
         path = self.directory / name
         try:
-            with path.open("rb") as file:
-                data = file.read(_BYTES_MAX + 1)
+            data = read_regular(path, _BYTES_MAX + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -67,29 +76,35 @@ class ConfigFolder:
         except BodyError as error:
             raise StoreError(f"{path} cannot be read: {error.message}") from error
 
+    def clean(self) -> None:
+        """Remove the temporary files of a process that was killed while it wrote.
+
+        Only for who has the folder to himself. What cannot be removed stays.
+        """
+        with suppress(OSError):
+            remove_temporaries(self.directory)
+
     def write(self, name: str, text: str) -> None:
         """Replace a file; a reader sees the old or the new one, even after a kill.
 
         Raises StoreFullError and leaves the old file.
         """
-        path, new = self.directory / name, self.directory / f"{name}.tmp"
+        path, new = self.directory / name, None
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            with new.open("wb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fdatasync(file.fileno())
+            new = write_temporary(self.directory, text.encode(), mode=0o644)
             before = self.directory / f"{name}.bak"
             if path.exists():
                 # A link, so that there is a file of the name at every moment.
                 with suppress(FileNotFoundError):
                     before.unlink()
-                os.link(path, before)
+                os.link(path, before, follow_symlinks=False)
             new.replace(path)
-            sync_folder(str(self.directory))
+            sync_folder(self.directory)
         except OSError as error:
-            with suppress(OSError):
-                new.unlink()
+            if new is not None:
+                with suppress(OSError):
+                    new.unlink()
             raise StoreFullError(
                 f"{path} cannot be written: {error.strerror}"
             ) from error

@@ -30,6 +30,7 @@ from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
 from rmqcli.wire.message_encode import encode_placed
+from rmqcli.wire.message_layout import RECORD_BYTES_MAX
 from rmqcli.wire.properties import KEYS, UNIQ_KEY, parse_properties
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class DiskStore:
         self._pending = 0  # messages whose queue entries were not written out
         self._unsafe = 0  # messages since the checkpoint
         self._last_ms = 0
+        self._reported = ""  # the last failure that was logged
         try:
             self._open()
         except BaseException as error:
@@ -109,9 +111,13 @@ class DiskStore:
         self._last_ms = recovery.last_store_ms or self._checkpoint.logics_ms
         if recovery.dispatched or aborted is not None:
             self._log.files.sync()
-            self._save()
-            # Only now is the checkpoint one of ours.
-            write_abort(folder)
+            try:
+                self._save()
+            except StoreError as error:
+                self._report(error)  # what is only in memory can be made again
+            else:
+                # Only now is the checkpoint one of ours.
+                write_abort(folder)
 
     def append(
         self, messages: Sequence[MessageFields], *, tags_codes: Sequence[int]
@@ -122,6 +128,7 @@ class DiskStore:
             return []
         if self._pending > _PENDING_MAX:
             self._write_out()
+        self._index.need_room()
         targets = [self._queue(fields) for fields in messages]
         places, parts, end = self._placed(messages, targets)
         self._log.write(parts, end)
@@ -145,7 +152,13 @@ class DiskStore:
         if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
             return None
         key = (fields.topic, fields.queue_id)
-        return self._queues.queues.get(key) or self._queues.make(key)
+        queue = self._queues.queues.get(key) or self._queues.make(key)
+        if queue.pending_count > 2 * _PENDING_MAX:
+            raise StoreFullError(
+                f"queue {fields.queue_id} of topic {fields.topic} cannot be written: "
+                f"{queue.pending_count} entries are only in memory",
+            )
+        return queue
 
     def _placed(
         self, messages: Sequence[MessageFields], targets: Sequence[ConsumeQueue | None]
@@ -163,6 +176,10 @@ class DiskStore:
             record = encode_placed(
                 fields, queue_offset=queue_offset, commit_log_offset=at
             )
+            if len(record) > RECORD_BYTES_MAX:
+                raise ValueError(
+                    f"a message of {len(record)} bytes is over {RECORD_BYTES_MAX}"
+                )
             if len(record) + END_BYTES_MIN > room:
                 if len(record) + END_BYTES_MIN > log.files.file_bytes:
                     raise ValueError(
@@ -204,14 +221,13 @@ class DiskStore:
         the queues' entries: these stay in memory until the next time.
         """
         self._log.files.sync()
-        if not self._pending:
+        if not (self._pending or self._queues.has_pending):
             return
-        try:
-            self._write_out()
-            if self._is_checkpoint_due():
+        if self._write_out() and self._is_checkpoint_due():
+            try:
                 self._save()
-        except StoreFullError as error:
-            logger.warning("queues not written, kept in memory: %s", error)
+            except StoreError as error:
+                self._report(error)
 
     def _is_checkpoint_due(self) -> bool:
         return (
@@ -219,15 +235,34 @@ class DiskStore:
             or self._last_ms - self._checkpoint.logics_ms >= _CHECKPOINT_MS
         )
 
-    def _write_out(self) -> None:
-        self._queues.write_out()
+    def _write_out(self) -> bool:
+        """Whether the entries of all queues are in their files now."""
+        error = self._queues.write_out()
         self._pending = 0
+        if error is None:
+            self._reported = ""
+        else:
+            self._report(error)
+        return error is None
+
+    def _report(self, error: StoreError) -> None:
+        if error.message != self._reported:
+            self._reported = error.message
+            logger.warning(
+                "not all is written, the rest is kept in memory: %s", error.message
+            )
 
     def _save(self) -> None:
-        """Make queues and index durable and say so in the checkpoint."""
-        self._write_out()
+        """Make queues and index durable and say so in the checkpoint.
+
+        Raises StoreError when a part of them cannot be written, after the others were.
+        """
+        error = self._queues.write_out()
         self._index.write_out()
         self._queues.sync()
+        if error is not None:
+            raise error
+        self._pending = 0
         self._checkpoint = Checkpoint(self._last_ms, self._last_ms, self._last_ms)
         write_checkpoint(self.folder, self._checkpoint)
         self._unsafe = 0

@@ -9,18 +9,23 @@ Source: `MappedFileQueue` and `DefaultMappedFile` in apache/rocketmq.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from bisect import bisect_right, insort
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.files import sync_folder
 from rmqcli.store.message_store import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 _NAME_DIGITS: Final = 20
+_OFFSET_MAX: Final = (1 << 63) - 1
 _ZEROS: Final = bytes(64 * 1024)
 
 
@@ -40,12 +45,15 @@ class OpenFiles:
         fd = self._fds.get(path)
         if fd is None:
             flags = os.O_RDWR if self.writable else os.O_RDONLY
-            fd = self._keep(path, os.open(path, flags | os.O_CLOEXEC))
+            # What was a file when it was listed may be a pipe now, which blocks.
+            flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            fd = self._keep(path, os.open(path, flags))
         return fd
 
     def create(self, path: str, length: int) -> int:
         """A new file of that length, all zeros. Raises OSError and leaves none."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o644)
         try:
             os.ftruncate(fd, length)
         except OSError:
@@ -85,13 +93,14 @@ class FixedFiles:
         self._opened = opened
         self._dirty: set[int] = set()
         self._is_folder_dirty = False
+        self._reported: set[str] = set()
         #: Where each file begins, ascending.
         self.bases: list[int] = []
         self.refresh()
 
     def refresh(self) -> None:
         """Look again which files there are. Raises StoreError."""
-        lengths = _lengths(self.directory)
+        lengths = self._lengths()
         # A file that was being made when a process ended; a real broker deletes it too.
         if lengths and not lengths[max(lengths)]:
             empty = max(lengths)
@@ -101,6 +110,42 @@ class FixedFiles:
         if lengths:
             self._adopt(lengths)
         self.bases = sorted(lengths)
+
+    def _lengths(self) -> dict[int, int]:
+        """Length of each file with an offset for a name, by that offset.
+
+        Links, folders, devices and pipes of such a name are reported and left out.
+        """
+        found = {}
+        try:
+            names = os.listdir(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise StoreError(
+                f"{self.directory} cannot be read: {error.strerror}"
+            ) from error
+        try:
+            for name in names:
+                is_offset = len(name) == _NAME_DIGITS and name.isascii()
+                if not (is_offset and name.isdecimal() and int(name) <= _OFFSET_MAX):
+                    continue
+                with suppress(FileNotFoundError):  # its broker deletes old ones
+                    status = os.lstat(f"{self.directory}/{name}")
+                    if stat.S_ISREG(status.st_mode):
+                        found[int(name)] = status.st_size
+                    elif name not in self._reported:
+                        self._reported.add(name)
+                        logger.warning(
+                            "%s/%s is left out: it is no regular file",
+                            self.directory,
+                            name,
+                        )
+        except OSError as error:
+            raise StoreError(
+                f"{self.directory} cannot be read: {error.strerror}"
+            ) from error
+        return found
 
     def _adopt(self, lengths: dict[int, int]) -> None:
         self.file_bytes = lengths[min(lengths)]
@@ -136,6 +181,8 @@ class FixedFiles:
         Raises StoreError when the disk does not give them.
         """
         base = offset - offset % self.file_bytes
+        if not self.has(base):
+            return b""
         try:
             fd = self._opened.fd(self._path(base))
             return os.pread(
@@ -246,33 +293,3 @@ class FixedFiles:
 
     def _path(self, base: int) -> str:
         return f"{self.directory}/{base:020}"
-
-
-def sync_folder(directory: str) -> None:
-    """Make the names in a folder survive a power cut. Raises OSError."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _lengths(directory: str) -> dict[int, int]:
-    """Length of each file with an offset for a name, by that offset."""
-    found = {}
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
-    try:
-        for name in names:
-            if len(name) == _NAME_DIGITS and name.isdecimal():
-                with suppress(FileNotFoundError):  # its broker deletes old ones
-                    status = os.stat(f"{directory}/{name}")
-                    if stat.S_ISREG(status.st_mode):
-                        found[int(name)] = status.st_size
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
-    return found

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.files import folder_fault
 from rmqcli.store.message_store import StoreError
 
 if TYPE_CHECKING:
@@ -20,19 +22,22 @@ _held: set[tuple[int, int]] = set()
 
 #: What RocksDB leaves in each of its folders.
 _ROCKSDB_FILE: Final = "CURRENT"
+#: What a store writes below its folder.
+_OWN_FOLDERS: Final = ("commitlog", "consumequeue", "index", "config")
 
 
 def check_layout(folder: Path) -> None:
     """Raise StoreError for a folder of a kind that cannot be read."""
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder} is not a folder")
-    for name in ("consumequeue", "consumequeue_rocksdb", "consumequeue_r"):
-        if (folder / name / _ROCKSDB_FILE).exists():
-            raise StoreError(
-                f"{folder} keeps its consume queues in RocksDB, which cannot be read",
-                hint="read it through its broker, with --namesrv",
-            )
     try:
+        if folder.exists() and not folder.is_dir():
+            raise StoreError(f"{folder} is not a folder")
+        for name in ("consumequeue", "consumequeue_rocksdb", "consumequeue_r"):
+            if (folder / name / _ROCKSDB_FILE).exists():
+                raise StoreError(
+                    f"{folder} keeps its consume queues in RocksDB, which cannot be "
+                    "read",
+                    hint="read it through its broker, with --namesrv",
+                )
         names = os.listdir(folder)
     except FileNotFoundError:
         return
@@ -46,6 +51,27 @@ def check_layout(folder: Path) -> None:
         )
 
 
+def check_owner(folder: Path) -> None:
+    """Raise StoreError for a folder that this process should not write into.
+
+    That is one of another owner, or one with links where a store has its own folders:
+    what is written could land in any file of ours. One that is not there is fine.
+    """
+    try:
+        fault = folder_fault(folder)
+        if fault is not None:
+            raise StoreError(
+                f"{folder} {fault}: nothing is written into it",
+                hint="name a folder in your home directory",
+            )
+        for inner in (folder / name for name in _OWN_FOLDERS):
+            fault = "is a symbolic link" if inner.is_symlink() else folder_fault(inner)
+            if fault is not None:
+                raise StoreError(f"{inner} {fault}: nothing is written into it")
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
+
+
 class FolderLock:
     """The lock that a real broker takes too. Raises StoreError when it is taken."""
 
@@ -54,10 +80,12 @@ class FolderLock:
         path = folder / "lock"
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            check_owner(folder)
             # Before it is opened: closing it again would drop the lock we hold.
             if path.exists() and _identity(os.stat(path)) in _held:
                 raise StoreError(f"{folder} is in use by this process")
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o644)
         except OSError as error:
             raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
         try:
@@ -76,7 +104,8 @@ class FolderLock:
                 f"{folder} is in use by another process",
                 hint="stop that broker, or name another folder",
             ) from error
-        if os.fstat(self._fd).st_size == 0:
+        status = os.fstat(self._fd)
+        if stat.S_ISREG(status.st_mode) and status.st_size == 0:
             os.pwrite(self._fd, b"lock", 0)
 
     def release(self) -> None:

@@ -12,6 +12,7 @@ Source: `IndexFile` and `IndexHeader` in apache/rocketmq.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import sys
 from array import array
@@ -33,6 +34,8 @@ _INT_MAX: Final = 0x7FFFFFFF
 #: Bytes of the file for one slot: itself and its share of items.
 _BYTES_PER_SLOT: Final = _SLOT_BYTES + 4 * _ITEM.size
 _CHAIN_MAX: Final = 100_000
+#: Four times RocketMQ's; all of them are in memory while a file grows.
+_SLOTS_MAX: Final = 20_000_000
 
 
 def file_bytes(slots: int) -> int:
@@ -58,9 +61,10 @@ class IndexFile:
     def __init__(self, path: str, opened: OpenFiles) -> None:
         self.path = path
         self._opened = opened
-        length = os.stat(path).st_size
+        status = os.lstat(path)
+        length = status.st_size if stat.S_ISREG(status.st_mode) else 0
         self.slots_count, rest = divmod(length - _HEADER.size, _BYTES_PER_SLOT)
-        if rest or self.slots_count < 1:
+        if rest or not 1 <= self.slots_count <= _SLOTS_MAX:
             raise StoreError(f"{path} has {length} bytes: not an index file")
         self.items_max = 4 * self.slots_count
         self.header = IndexHeader()

@@ -8,6 +8,7 @@ Source: `IndexService` in apache/rocketmq.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,10 +22,14 @@ from rmqcli.store.message_store import StoreError
 if TYPE_CHECKING:
     from rmqcli.store.fixed_files import OpenFiles
 
+logger = logging.getLogger(__name__)
+
 _NAME_DIGITS: Final = 17
 #: Keys of one message; a peer chooses how many it names.
 _KEYS_MAX: Final = 1_000
 _PENDING_MAX: Final = 8_192
+#: More of them are only there while files cannot be written.
+_WAITING_MAX: Final = 8 * _PENDING_MAX
 _TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
 
 
@@ -39,6 +44,8 @@ class KeyIndex:
         self._slots = slots
         self._opened = opened
         self._files: list[IndexFile] = []
+        self._settle_at = _PENDING_MAX
+        self._reported: set[str] = set()
         #: Topic, key, commit log offset and time of what is not in a file's memory yet.
         self._pending: list[tuple[str, str, int, int]] = []
         self.refresh()
@@ -52,8 +59,14 @@ class KeyIndex:
                 file = known.get(path) or self._open(path)
                 if not isinstance(file, GrowingIndexFile):
                     file.read_header()
-            except (StoreError, FileNotFoundError):
-                continue  # being made, or of a length that says it is none
+            except FileNotFoundError:
+                continue
+            except StoreError as error:
+                self._report(path, error.message)
+                continue
+            except OSError as error:
+                self._report(path, f"{path} cannot be read: {error.strerror}")
+                continue
             files.append(file)
         if files and self._opened.writable and not files[-1].header.count > 1:
             # Nothing in it, and maybe not all of it there: made anew when needed.
@@ -70,11 +83,23 @@ class KeyIndex:
             names = os.listdir(self._directory)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            self._report(
+                self._directory, f"{self._directory} cannot be read: {error.strerror}"
+            )
+            return []
         return [
             f"{self._directory}/{name}"
             for name in sorted(names)
             if len(name) == _NAME_DIGITS and name.isdecimal()
         ]
+
+    def _report(self, path: str, text: str) -> None:
+        """Log it as a warning, the first time; one that is just made is empty."""
+        with suppress(OSError):
+            if path not in self._reported and os.lstat(path).st_size:
+                self._reported.add(path)
+                logger.warning("keys are looked for without it: %s", text)
 
     @property
     def end_offset(self) -> int:
@@ -95,7 +120,15 @@ class KeyIndex:
             for key in keys.split(" ")[:_KEYS_MAX]:
                 if key:
                     pending.append((topic, key, offset, time_ms))
-        if len(pending) >= _PENDING_MAX:
+        if len(pending) >= self._settle_at:
+            # The message is in the log: that its keys cannot be filed is no error now.
+            with suppress(StoreError):
+                self.settle()
+            self._settle_at = len(pending) + _PENDING_MAX
+
+    def need_room(self) -> None:
+        """Raise StoreFullError when no more keys may wait for files to be written."""
+        if len(self._pending) > _WAITING_MAX:
             self.settle()
 
     def settle(self) -> None:
@@ -140,7 +173,8 @@ class KeyIndex:
         seconds, ms = divmod(min(max(time_ms, 0), _TIME_MS_MAX), 1000)
         time = datetime.fromtimestamp(seconds, tz=UTC).astimezone()
         name = f"{time:%Y%m%d%H%M%S}{ms:03}"
-        newest = os.path.basename(self._files[-1].path) if self._files else ""
+        paths = self._paths()  # one that cannot be read has a name too
+        newest = os.path.basename(paths[-1]) if paths else ""
         return name if name > newest else f"{int(newest) + 1:017}"
 
     def write_out(self) -> None:
@@ -176,9 +210,14 @@ class KeyIndex:
         while self._files and self._files[-1].header.begin_offset >= offset:
             self._delete(self._files.pop())
         if self._files:
-            growing = GrowingIndexFile(self._files[-1].path, self._opened)
-            growing.forget_from(offset)
-            self._files[-1] = growing
+            path = self._files.pop().path
+            try:
+                growing = GrowingIndexFile(path, self._opened)
+                growing.forget_from(offset)
+            except StoreError as error:
+                self._report(path, error.message)
+                return
+            self._files.append(growing)
             if growing.header.count == 1:
                 self._delete(self._files.pop())
 

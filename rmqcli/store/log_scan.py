@@ -17,6 +17,7 @@ from rmqcli.wire.message_layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
 )
 
@@ -65,7 +66,11 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
         if magic == MAGIC_BLANK and size == room:
             at += room
             continue
-        if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= size <= room:
+        size_max = min(room, RECORD_BYTES_MAX)
+        if (
+            magic not in (MAGIC_V1, MAGIC_V2)
+            or not RECORD_BYTES_MIN <= size <= size_max
+        ):
             break
         if len(data) - here < size:
             data, base, here = files.read(at, max(size, min(room, _CHUNK_BYTES))), at, 0
@@ -75,6 +80,19 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
         yield record
         at += size
     yield at
+
+
+def too_large_at(files: FixedFiles, offset: int) -> int | None:
+    """The size that a record of that place states, when it is over the bound.
+
+    `scan` ends at it; what follows may be whole.
+    """
+    head = files.read(offset, _HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    size, magic, *_, place, _ = _HEAD.unpack(head)
+    is_record = magic in (MAGIC_V1, MAGIC_V2) and place == offset
+    return size if is_record and size > RECORD_BYTES_MAX else None
 
 
 def names_of(properties: bytes) -> tuple[bytes, bytes, bytes]:

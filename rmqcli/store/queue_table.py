@@ -5,10 +5,14 @@ Source: `ConsumeQueueStore` in apache/rocketmq.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.files import file_name_fault
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import UNIT_BYTES, StoreError
@@ -18,13 +22,22 @@ if TYPE_CHECKING:
 
     from rmqcli.store.fixed_files import OpenFiles
 
+logger = logging.getLogger(__name__)
+
+#: The largest numbers of a queue and of an entry in it that have names of files.
+QUEUE_ID_MAX: Final = (1 << 31) - 1
+QUEUE_OFFSET_MAX: Final = ((1 << 63) - 1) // UNIT_BYTES
 _QUEUE_ID_DIGITS_MAX: Final = 10
+#: A damaged folder has no end of faults to report.
+_REPORTS_MAX: Final = 1_000
 
 
 class QueueTable:
     """The queues by (topic, queue id), each with its files.
 
-    `file_bytes` is for the files of new queues; the ones there are keep theirs.
+    `file_units` is for the files of new queues; the ones there are keep theirs. A queue
+    that cannot be read is reported and left out, one that cannot be written keeps its
+    entries in memory: neither holds up the others.
     """
 
     def __init__(self, directory: Path, file_units: int, opened: OpenFiles) -> None:
@@ -35,22 +48,39 @@ class QueueTable:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._dirty: set[ConsumeQueue] = set()
         self._unsynced: set[ConsumeQueue] = set()
+        self._reported: set[str] = set()
         self.load()
 
     def load(self) -> None:
         """Open the queues that lie in the folder and are not open yet."""
-        for topic in _names(str(self._directory)):
-            for name in _names(str(self._directory / topic)):
-                if not (name.isdecimal() and len(name) <= _QUEUE_ID_DIGITS_MAX):
-                    continue
-                key = (topic, int(name))
-                if key not in self.queues:
-                    self._open(key)
+        for topic in self._names(str(self._directory)):
+            fault = file_name_fault(topic)
+            if fault is not None:
+                self._report(f"folder of topic {topic!r} is left out: its name {fault}")
+                continue
+            for queue_id in self._queue_ids(topic):
+                if (topic, queue_id) not in self.queues:
+                    try:
+                        self._open((topic, queue_id))
+                    except StoreError as error:
+                        self._report(f"queue is left out: {error.message}")
         lengths = [
             queue.file_bytes for queue in self.queues.values() if queue.has_files
         ]
         if lengths:
             self._file_bytes = max(set(lengths), key=lengths.count)
+
+    def refresh(self) -> None:
+        """Look again at the files of all queues, which another process writes.
+
+        A queue that cannot be read any more is reported and stays as it was.
+        """
+        self.load()
+        for queue in self.queues.values():
+            try:
+                queue.refresh()
+            except StoreError as error:
+                self._report(f"queue stays as it was: {error.message}")
 
     def _open(self, key: tuple[str, int]) -> ConsumeQueue:
         topic, queue_id = key
@@ -76,51 +106,102 @@ class QueueTable:
         self._dirty.add(queue)
 
     def make(self, key: tuple[str, int]) -> ConsumeQueue:
-        """The queue, made when there is none. Raises ValueError for an odd topic."""
-        topic = key[0]
-        if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
-            raise ValueError(f"topic {topic!r} cannot be the name of a folder")
+        """The queue, made when there is none.
+
+        Raises ValueError for a topic or a number that cannot be a folder's name, and
+        StoreError for a queue that cannot be read.
+        """
+        topic, queue_id = key
+        fault = file_name_fault(topic)
+        if fault is not None:
+            raise ValueError(f"topic {topic!r} cannot be stored: its name {fault}")
+        if not 0 <= queue_id <= QUEUE_ID_MAX:
+            raise ValueError(f"queue {queue_id} of topic {topic!r} cannot be stored")
         return self.queues.get(key) or self._open(key)
 
-    def write_out(self) -> None:
-        """Write the entries that are only in memory. Raises StoreFullError."""
-        while self._dirty:
-            queue = next(iter(self._dirty))
-            queue.write_out()
+    def make_for(self, key: tuple[str, int], queue_offset: int) -> ConsumeQueue | None:
+        """The queue of a record that was found in the log.
+
+        None, and a warning, where there can be none that has such an entry.
+        """
+        if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+            self._report(f"entry {queue_offset} of queue {key} cannot be stored")
+            return None
+        try:
+            return self.make(key)
+        except ValueError as error:
+            self._report(f"messages of the log have no queue: {error}")
+        except StoreError as error:
+            self._report(f"queue is left out: {error.message}")
+        return None
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether entries are only in memory."""
+        return bool(self._dirty)
+
+    def write_out(self) -> StoreError | None:
+        """Write the entries that are only in memory; the first error, None for none.
+
+        A queue that cannot be written keeps its entries, and the others are written.
+        """
+        first = None
+        for queue in list(self._dirty):
+            try:
+                queue.write_out()
+            except StoreError as error:
+                first = first or error
+                continue
             self._dirty.discard(queue)
             self._unsynced.add(queue)
+        return first
 
     def sync(self) -> None:
-        """Make the entries that were written out survive a power cut."""
-        while self._unsynced:
-            queue = next(iter(self._unsynced))
-            queue.sync()
+        """Make the entries that were written out survive a power cut.
+
+        Raises the first StoreError, after it tried all.
+        """
+        first = None
+        for queue in list(self._unsynced):
+            try:
+                queue.sync()
+            except StoreError as error:
+                first = first or error
+                continue
             self._unsynced.discard(queue)
+        if first is not None:
+            raise first
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and delete their files. Raises StoreError."""
+        """Forget a topic's queues and delete their files. Raises StoreError.
+
+        Nothing is done for a name that cannot be a folder's.
+        """
+        if file_name_fault(topic) is not None:
+            return
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues.pop(key)
             queue.close()
             self._dirty.discard(queue)
             self._unsynced.discard(queue)
-            directory = self._directory / topic
-            try:
-                shutil.rmtree(directory / str(key[1]), ignore_errors=False)
-            except FileNotFoundError:
-                continue  # never written out
-            except OSError as error:
+        directory = self._directory / topic
+        try:
+            for queue_id in self._queue_ids(topic):
+                shutil.rmtree(directory / str(queue_id), ignore_errors=False)
+            with suppress(FileNotFoundError):  # never written out
+                directory.rmdir()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # what is not ours stays
                 raise StoreError(f"{directory} cannot be deleted: {error}") from error
-        if (self._directory / topic).is_dir() and not _names(
-            f"{self._directory}/{topic}"
-        ):
-            (self._directory / topic).rmdir()
 
     def move_mins(self, log_start: int) -> None:
         """Move all lower bounds to what is still in the log, and delete files below."""
         for queue in self.queues.values():
             queue.min_offset = max(queue.min_offset, queue.lower_bound(log_start))
-            queue.delete_before_min()
+            try:
+                queue.delete_before_min()
+            except StoreError as error:
+                self._report(f"old files stay: {error.message}")
 
     def cut(self, log_end: int) -> None:
         """Drop every entry of a message at `log_end` of the log or after."""
@@ -136,13 +217,38 @@ class QueueTable:
         ]
         return max(ends, default=0)
 
+    def _queue_ids(self, topic: str) -> list[int]:
+        """Which queues of a topic have a folder, by the number in its only spelling."""
+        return [
+            int(name)
+            for name in self._names(f"{self._directory}/{topic}")
+            if name.isascii()
+            and name.isdecimal()
+            and len(name) <= _QUEUE_ID_DIGITS_MAX
+            and str(int(name)) == name
+            and int(name) <= QUEUE_ID_MAX
+        ]
 
-def _names(directory: str) -> list[str]:
-    """Names of the folders in a folder; none when it is not there."""
-    try:
-        with os.scandir(directory) as entries:
-            return [entry.name for entry in entries if entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StoreError(f"{directory} cannot be read: {error.strerror}") from error
+    def _names(self, directory: str) -> list[str]:
+        """Names of the folders in a folder, links left out.
+
+        None when it is not there, and none, with a warning, when it cannot be read.
+        """
+        try:
+            with os.scandir(directory) as entries:
+                return [
+                    entry.name
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False)
+                ]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self._report(f"{directory} is left out: {error.strerror}")
+            return []
+
+    def _report(self, text: str) -> None:
+        """Log it as a warning, the first time."""
+        if text not in self._reported and len(self._reported) < _REPORTS_MAX:
+            self._reported.add(text)
+            logger.warning("%s", text)

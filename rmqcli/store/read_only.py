@@ -75,9 +75,8 @@ class ReadOnlyStore:
         files.refresh()
         # Records beyond the last whole one are told by what they state, not by place.
         self._log.end = files.limit
-        self._queues.load()
+        self._queues.refresh()
         for queue in self._queues.queues.values():
-            queue.refresh()
             queue.min_offset = queue.lower_bound(files.start)
         self._add_from_log()
         self._index.refresh()
@@ -140,10 +139,10 @@ class ReadOnlyStore:
         code = self._entries.tags_code(record)
         if code is None:
             return
-        try:
-            queue = self._queues.make((self._entries.topic(record), record.queue_id))
-        except ValueError:
-            return  # no topic can have that name
+        key = self._entries.topic(record), record.queue_id
+        queue = self._queues.make_for(key, record.queue_offset)
+        if queue is None:
+            return
         if queue.max_offset < record.queue_offset:
             queue.refresh()
         if queue.max_offset == 0:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.one_line_log import one_line
 from rmqcli.store.commit_log import CommitLog, store_time_ms
-from rmqcli.store.log_scan import ScannedRecord, names_of, scan
+from rmqcli.store.log_scan import ScannedRecord, names_of, scan, too_large_at
+from rmqcli.store.message_store import StoreError
 from rmqcli.store.record_entry import EntryMaker, text_of
-from rmqcli.wire.message_layout import MAGIC_V1, MAGIC_V2
+from rmqcli.wire.message_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX
 from rmqcli.wire.message_sys_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
@@ -98,8 +99,17 @@ class Recovery:
         return files.start
 
     def _cut_log(self, end: int) -> None:
-        """Nothing may lie behind the last whole record, or it would be read later."""
+        """Nothing may lie behind the last whole record, or it would be read later.
+
+        Raises StoreError, and cuts nothing, at a record that is too large to be read.
+        """
         files = self._log.files
+        size = too_large_at(files, end)
+        if size is not None:
+            raise StoreError(
+                f"{files.directory} has a record of {size} bytes at {end}, more than "
+                f"{RECORD_BYTES_MAX}: not opened, as what follows would be cut"
+            )
         tail = files.read(end, 8) if files.has(files.base_of(end)) else b""
         later = [base for base in files.bases if base > files.base_of(end)]
         if tail.strip(b"\0") or any(files.read(base, 8).strip(b"\0") for base in later):
@@ -127,10 +137,9 @@ class Recovery:
         code = self._entries.tags_code(record)
         if code is None:
             return
-        try:
-            queue = self._queues.make((topic, queue_id))
-        except ValueError:
-            return  # no topic can have that name
+        queue = self._queues.make_for((topic, queue_id), queue_offset)
+        if queue is None:
+            return
         at = queue.max_offset
         if queue_offset < at:
             known = queue.entry(queue_offset)

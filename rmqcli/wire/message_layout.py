@@ -34,6 +34,8 @@ FIXED_V4: Final = struct.Struct(">IIiiiqqiq8xq8xiqI")
 
 #: Size of a record with nothing in it: IPv4 hosts, V1.
 RECORD_BYTES_MIN: Final = 91
+#: Four times the largest frame that brokers take by default, which bounds a message.
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 #: Up to and with sysFlag, the same in every form.
 _HEAD: Final = struct.Struct(">IIiiiqqi")

@@ -42,7 +42,7 @@ def test_two_damaged_files_are_an_error(config):
 
 def test_folder_that_cannot_be_written_keeps_the_old(config):
     config.write("a.json", '{"a":1}')
-    (config.directory / "a.json.tmp").mkdir()
+    (config.directory / "a.json.bak").mkdir()
     with pytest.raises(StoreFullError, match="cannot be written"):
         config.write("a.json", '{"a":2}')
     assert config.read("a.json") == {"a": 1}

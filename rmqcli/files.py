@@ -1,0 +1,138 @@
+"""Names that may become a file's, and files that are read and written safely.
+
+A name from a peer, or from a file that anybody may have written, comes near a path
+only after `file_name_fault` found nothing. What is written appears whole or not at all,
+under a temporary name that nobody can guess, and never through a symbolic link; what is
+read is a regular file of a bounded length.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Linux's NAME_MAX, which the file systems in use share.
+FILE_NAME_BYTES_MAX: Final = 255
+
+#: Temporary files have this prefix, so that what a kill left behind can be told.
+TEMPORARY_PREFIX: Final = ".rmq-"
+_TEMPORARY_SUFFIX: Final = ".part"
+
+
+def file_name_fault(name: str) -> str | None:
+    """Why `name` cannot be one file's or folder's name; None when it can.
+
+    The words go behind "the name": "has a slash", "is empty".
+    """
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "is that of a folder's parent or of the folder itself"
+    if "/" in name:
+        return "has a slash"
+    if "\0" in name:
+        return "has a NUL character"
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which no file name can have"
+    if length > FILE_NAME_BYTES_MAX:
+        return f"has {length} bytes, more than the {FILE_NAME_BYTES_MAX} of a file name"
+    return None
+
+
+def write_temporary(directory: Path, data: bytes, *, mode: int) -> Path:
+    """A new file in `directory` that holds `data`, on the disk.
+
+    The caller renames, links or removes it. Raises OSError and leaves nothing.
+    """
+    path = directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}{_TEMPORARY_SUFFIX}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+    return path
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Let `path` hold `data`, in one step: readers see the old file or the new one.
+
+    A symbolic link of that name is replaced, not followed. After the call the file is
+    on the disk under its name. Raises OSError and leaves the old file.
+    """
+    temporary = write_temporary(path.parent, data, mode=mode)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what `write_temporary` left in `directory` when its process was killed.
+
+    For a folder that one process at a time writes. Raises OSError.
+    """
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        os.scandir(directory) as found,
+    ):
+        for entry in found:
+            is_ours = entry.name.startswith(TEMPORARY_PREFIX)
+            if is_ours and entry.name.endswith(_TEMPORARY_SUFFIX):
+                os.unlink(entry.path)
+
+
+def sync_folder(directory: str | Path) -> None:
+    """Make the names in a folder survive a power cut. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_regular(path: str | Path, bytes_max: int) -> bytes:
+    """The first `bytes_max` bytes of a regular file.
+
+    Raises OSError, also for a symbolic link, a folder, a device and a named pipe, none
+    of which it waits for.
+    """
+    # Without O_NONBLOCK the open of a pipe waits for somebody who writes it.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(0, "not a regular file", os.fspath(path))
+        return file.read(bytes_max)
+
+
+def folder_fault(folder: Path) -> str | None:
+    """Why this process should not write into `folder`; None when it may.
+
+    A folder, or a link to one, of another owner: he could lead what is written into
+    files of ours. None too for a folder that is not there. Raises OSError.
+    """
+    uid = os.geteuid()
+    try:
+        for status in (os.lstat(folder), os.stat(folder)):
+            if status.st_uid != uid:
+                return f"belongs to user {status.st_uid}, not to {uid}"
+    except FileNotFoundError:
+        return None
+    return None
