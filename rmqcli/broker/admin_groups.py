@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.admin_topics import part
-from rmqcli.broker.group_table import GROUP_LENGTH_MAX, GROUPS_MAX
+from rmqcli.broker.group_table import GROUPS_MAX, group_name_fault
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.request_body import read_body
 from rmqcli.broker.table_json import group_json, groups_json
@@ -66,12 +66,9 @@ def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
             ResponseCode.SYSTEM_ERROR,
             f"group {config.group_name} is not created: there are {GROUPS_MAX} already",
         )
-    if not 0 < len(config.group_name) <= GROUP_LENGTH_MAX:
-        raise Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"group name of {len(config.group_name)} characters, "
-            f"not 1..{GROUP_LENGTH_MAX}",
-        )
+    fault = group_name_fault(config.group_name)
+    if fault is not None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group's name {fault}")
 
 
 def get_groups(broker: Broker, request: Request) -> Reply:

@@ -24,6 +24,7 @@ from rmqcli.broker.topic_table import (
     topic_name_fault,
 )
 from rmqcli.errors import BodyError
+from rmqcli.files import file_name_fault
 from rmqcli.model import MessageQueue
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies_config import (
@@ -110,6 +111,7 @@ def _check(broker: Broker, config: TopicConfig) -> None:
         fault = topic_name_fault(topic)
         if fault is not None:
             raise Refusal(code, fault)
+    _need_storable(broker, topic)
     if topic == broker.settings.cluster or (
         manners.protects_system_topics and is_system_topic(topic)
     ):
@@ -126,6 +128,14 @@ def _check(broker: Broker, config: TopicConfig) -> None:
         )
 
 
+def _need_storable(broker: Broker, topic: str) -> None:
+    """Refuse what can be no folder's name, which older versions take for a topic's."""
+    fault = file_name_fault(topic)
+    if fault is not None:
+        code = broker.manners.invalid_parameter_code
+        raise Refusal(code, f"The specified topic's name {fault}.")
+
+
 def delete_topic(broker: Broker, request: Request) -> Reply:
     """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
     topic = request.header(DeleteTopicRequestHeader).topic
@@ -137,6 +147,7 @@ def delete_topic(broker: Broker, request: Request) -> Reply:
                 broker.manners.invalid_parameter_code,
                 f"The topic[{topic}] is conflict with system topic.",
             )
+    _need_storable(broker, topic)
     broker.topics.delete(topic)
     broker.store.delete_topic(topic)
     if broker.manners.deletes_offsets_of_topics:

@@ -17,6 +17,7 @@ from rmqcli.broker.topic_table import (
     TIMER_TOPIC,
     TOPIC_LENGTH_MAX,
 )
+from rmqcli.files import file_name_fault
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message_sys_flag import TRANSACTION_PREPARED, transaction_type
 
@@ -81,7 +82,7 @@ def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
     """Topic and queue id that a waiting message belongs to; None when it says none."""
     topic = properties.get(REAL_TOPIC)
     queue_id = properties.get(REAL_QID, "")
-    if not topic or len(topic.encode()) > TOPIC_LENGTH_MAX:
+    if not topic or file_name_fault(topic) or len(topic.encode()) > TOPIC_LENGTH_MAX:
         return None
     if not queue_id.isdecimal() or len(queue_id) > _QUEUE_DIGITS_MAX:
         return None

@@ -8,9 +8,12 @@ Source: `SubscriptionGroupManager` in apache/rocketmq.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.data_version import DataVersion
+from rmqcli.broker.topic_table import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.files import file_name_fault
 from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -36,6 +39,24 @@ GROUP_LENGTH_MAX: Final = 255
 GROUPS_MAX: Final = 20_000
 
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
+
+
+_log = logging.getLogger(__name__)
+
+
+def group_name_fault(group: str) -> str | None:
+    """Why a name cannot be a group's; None for a good one.
+
+    Its retry and dead letter topics must be names of folders, in a store of any kind.
+    The words go behind "the group's name".
+    """
+    if not 0 < len(group) <= GROUP_LENGTH_MAX:
+        return f"has {len(group)} characters, not 1..{GROUP_LENGTH_MAX}"
+    for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
+        fault = file_name_fault(topic)
+        if fault is not None:
+            return f"makes a topic whose name {fault}"
+    return None
 
 
 class GroupTable:
@@ -67,7 +88,7 @@ class GroupTable:
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """The group, created where that is allowed; else None (code 26)."""
         found = self._groups.get(group)
-        if found is not None or not 0 < len(group) <= GROUP_LENGTH_MAX:
+        if found is not None or group_name_fault(group) is not None:
             return found
         if self.is_full or not self._broker.settings.auto_create_subscription_group:
             return None
@@ -76,7 +97,10 @@ class GroupTable:
         return created
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group."""
+        """Create or replace a group. Raises ValueError for a name that cannot be."""
+        fault = group_name_fault(config.group_name)
+        if fault is not None:
+            raise ValueError(f"the group's name {fault}")
         self._groups[config.group_name] = config
         self._changed()
 
@@ -113,8 +137,15 @@ class GroupTable:
         configs: Iterable[SubscriptionGroupConfig],
         forbidden: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """Take what was stored; it wins over what is built in."""
+        """Take what was stored; it wins over what is built in.
+
+        Groups whose names cannot be are left out with a warning.
+        """
         for config in configs:
+            fault = group_name_fault(config.group_name)
+            if fault is not None:
+                _log.warning("group is left out: the name %s", fault)
+                continue
             self._groups[config.group_name] = config
         if forbidden is not None:
             self.forbidden = {group: dict(of) for group, of in forbidden.items()}

@@ -19,6 +19,7 @@ from rmqcli.broker.topic_table import (
     RETRY_PREFIX,
     topic_name_fault,
 )
+from rmqcli.files import file_name_fault
 from rmqcli.store.message_store import StoreFullError
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message_sys_flag import INNER_BATCH
@@ -172,7 +173,7 @@ def _need_int32(header: SendHeader) -> None:
 
 
 def _is_writable(topic: str) -> bool:
-    return _is_encodable(topic) and len(topic.encode()) < 128
+    return file_name_fault(topic) is None and len(topic.encode()) < 128
 
 
 def _is_encodable(text: str) -> bool:

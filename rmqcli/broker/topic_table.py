@@ -10,11 +10,14 @@ Source: `TopicConfigManager` and `TopicValidator` in apache/rocketmq.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.data_version import DataVersion
 from rmqcli.broker.request import Refusal
+from rmqcli.files import file_name_fault
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 
@@ -61,6 +64,8 @@ _SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
 }
 _SYSTEM_PREFIX: Final = "rmq_sys_"
+_log = one_line(logging.getLogger(__name__))
+
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
 
 
@@ -101,7 +106,10 @@ class TopicTable:
         return dict(self._topics)
 
     def put(self, config: TopicConfig) -> None:
-        """Create or replace a topic."""
+        """Create or replace a topic. Raises ValueError for one that has no folder."""
+        fault = file_name_fault(config.topic_name)
+        if fault is not None:
+            raise ValueError(f"the topic's name {fault}")
         self._topics[config.topic_name] = config
         self._changed()
 
@@ -114,8 +122,17 @@ class TopicTable:
         return True
 
     def load(self, configs: Iterable[TopicConfig]) -> None:
-        """Take what was stored; it wins over what is built in."""
+        """Take what was stored; it wins over what is built in.
+
+        Topics whose names cannot be are left out with a warning.
+        """
         for config in configs:
+            fault = file_name_fault(config.topic_name)
+            if fault is not None:
+                _log.warning(
+                    "topic %.60r is left out: the name %s", config.topic_name, fault
+                )
+                continue
             self._topics[config.topic_name] = config
 
     @property
