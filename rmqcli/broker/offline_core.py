@@ -9,18 +9,20 @@ Source: `AdminBrokerProcessor`, for what is asked; no broker of RocketMQ is read
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, cast
 
 from rmqcli.agenda import Agenda
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.core import Broker
-from rmqcli.broker.offline_tables import load_tables, settings_of, tables_stamp
+from rmqcli.broker.offline_tables import (
+    clear_tables,
+    load_tables,
+    settings_of,
+    tables_stamp,
+)
 from rmqcli.broker.pull_check import FLAG_COMMIT_OFFSET
 from rmqcli.broker.record_properties import properties_of_record
 from rmqcli.broker.request import Reply, Request
-from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -85,8 +87,6 @@ _ARRIVALS_MAX: Final = 1_000
 #: The tables' files are looked at no more often than this.
 _TABLES_INTERVAL_MS: Final = 500
 
-_log = one_line(logging.getLogger(__name__))
-
 
 class ReadOnlyCore:
     """A core that answers only some request codes; the others are refused with 16."""
@@ -141,6 +141,7 @@ class FolderBroker(ReadOnlyCore):
             self._broker = Broker(settings, store, now)
             # Whatever the broker planned to do by itself would write.
             self._broker.agenda = Agenda()
+            clear_tables(self._broker)
             load_tables(self._broker, self._store)
         except BaseException:
             self._store.close()
@@ -187,11 +188,7 @@ class FolderBroker(ReadOnlyCore):
         stamp = tables_stamp(self._store.config)
         if stamp == self._stamp:
             return
-        try:
-            load_tables(self._broker, self._store)
-        except RmqError as error:
-            _log.warning("tables as they were before: %s", error.message)
-            return
+        load_tables(self._broker, self._store)
         self._stamp = stamp
         self._broker.on_topics_changed()
 

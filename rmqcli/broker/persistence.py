@@ -11,11 +11,12 @@ Source: `ConfigManager` and its subclasses in apache/rocketmq.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from rmqcli.broker import java_json
 from rmqcli.broker.data_version import DataVersion
 from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
+from rmqcli.errors import BodyError
 from rmqcli.one_line_log import one_line
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
@@ -23,13 +24,13 @@ from rmqcli.wire.bodies_config import (
     parse_all_subscription_group,
     parse_all_topic_config,
 )
-from rmqcli.wire.bodies_offset import parse_all_consumer_offset, parse_delay_offset
-from rmqcli.wire.bodies_read import get_int, get_object, get_table
+from rmqcli.wire.bodies_read import get_int, get_object, get_table, to_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.core import Broker
+    from rmqcli.errors import RmqError
     from rmqcli.now import Now
     from rmqcli.wire.fastjson import JsonObject
 
@@ -38,9 +39,12 @@ GROUPS: Final = "subscriptionGroup.json"
 OFFSETS: Final = "consumerOffset.json"
 DELAYS: Final = "delayOffset.json"
 
+_TOPIC_GROUP_SEPARATOR: Final = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 _INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
 _log = one_line(logging.getLogger(__name__))
+
+T = TypeVar("T")
 
 
 class ConfigFiles(Protocol):
@@ -71,36 +75,58 @@ class Persistence:
     def load(self) -> None:
         """Take what the files say, before the broker answers anything.
 
-        Raises StoreError and BodyError for files that cannot be read.
+        Entries of a file that cannot be read are left out with a warning. Raises
+        StoreError and BodyError for whole files: what would be written next would
+        replace them.
         """
-        broker = self._broker
-        topics = self._read(TOPICS)
-        if topics is not None:
-            broker.topics.load(parse_all_topic_config(_body(topics)).values())
-            broker.topics.data_version = _version(topics, broker.topics.data_version)
-        groups = self._read(GROUPS)
-        if groups is not None:
-            broker.groups.load(
-                parse_all_subscription_group(_body(groups)).values(),
-                _forbidden(groups),
-            )
-            broker.groups.data_version = _version(groups, broker.groups.data_version)
-        offsets = self._read(OFFSETS)
-        if offsets is not None:
-            self._load_offsets(offsets)
-        delays = self._read(DELAYS)
-        if delays is not None:
-            broker.schedule.load(parse_delay_offset(_body(delays)))
+        for error in self.load_readable().values():
+            raise error
         self._written = {name: self._state(name) for name in self._tables}
+
+    def load_readable(self) -> dict[str, RmqError]:
+        """Take what can be read, for a broker that never writes; the errors by file."""
+        errors: dict[str, RmqError] = {}
+        for name, load in (
+            (TOPICS, self._load_topics),
+            (GROUPS, self._load_groups),
+            (OFFSETS, self._load_offsets),
+            (DELAYS, self._load_delays),
+        ):
+            try:
+                data = self._read(name)
+                if data is not None:
+                    load(data)
+            except (StoreError, BodyError) as error:
+                errors[name] = error
+        return errors
+
+    def _load_topics(self, data: JsonObject) -> None:
+        topics = self._broker.topics
+        version = _version(data, topics.data_version)
+        topics.load(
+            _readable(TOPICS, data, "topicConfigTable", parse_all_topic_config).values()
+        )
+        topics.data_version = version
+
+    def _load_groups(self, data: JsonObject) -> None:
+        groups = self._broker.groups
+        version = _version(data, groups.data_version)
+        configs = _readable(
+            GROUPS, data, "subscriptionGroupTable", parse_all_subscription_group
+        )
+        groups.load(configs.values(), _forbidden(data))
+        groups.data_version = version
 
     def _load_offsets(self, data: JsonObject) -> None:
         offsets = self._broker.offsets
-        offsets.load(_keyed(data))
-        pulled = data.get("pullOffsetTable")
-        if isinstance(pulled, dict):
-            for (topic, group), queues in _keyed({"offsetTable": pulled}).items():
-                for queue_id, offset in queues.items():
-                    offsets.commit_pull(group, topic, queue_id, offset)
+        offsets.load(_offsets(data, "offsetTable"))
+        for (topic, group), queues in _offsets(data, "pullOffsetTable").items():
+            for queue_id, offset in queues.items():
+                offsets.commit_pull(group, topic, queue_id, offset)
+
+    def _load_delays(self, data: JsonObject) -> None:
+        levels = _numbers(DELAYS, "offsetTable", get_object(data, "offsetTable"))
+        self._broker.schedule.load(levels)
 
     def start(self, now: Now) -> None:
         """Write what changed from now on; a failure is logged and tried again."""
@@ -162,10 +188,62 @@ def _body(data: JsonObject) -> bytes:
     return fastjson.dumps(data).encode()
 
 
-def _keyed(data: JsonObject) -> dict[tuple[str, str], dict[int, int]]:
-    """By topic and group."""
-    table = parse_all_consumer_offset(_body(data))
-    return {(topic, group): queues for (group, topic), queues in table.items()}
+def _readable(
+    file: str,
+    data: JsonObject,
+    table_name: str,
+    parse: Callable[[bytes], dict[str, T]],
+) -> dict[str, T]:
+    """The entries of a table that can be read; a warning for each that cannot."""
+    try:
+        return parse(_body(data))
+    except BodyError:
+        pass  # at least one: which?
+    found: dict[str, T] = {}
+    for key, value in get_object(data, table_name).items():
+        try:
+            found |= parse(_body({table_name: {key: value}}))
+        except BodyError as error:
+            _left_out(file, key, error.message)
+    return found
+
+
+def _offsets(
+    data: JsonObject, table_name: str
+) -> dict[tuple[str, str], dict[int, int]]:
+    """By topic and group; keys that are not `topic@group` are left out, as in Java."""
+    offsets = {}
+    for key, table in get_object(data, table_name).items():
+        parts = key.split(_TOPIC_GROUP_SEPARATOR)
+        if len(parts) != 2 or table is None:
+            continue
+        if isinstance(table, dict):
+            offsets[parts[0], parts[1]] = _numbers(OFFSETS, key, table)
+        else:
+            _left_out(OFFSETS, key, "not an object")
+    return offsets
+
+
+def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
+    """A table of whole numbers by whole numbers, neither of them negative."""
+    numbers = {}
+    for name, value in table.items():
+        if value is None:
+            continue
+        try:
+            number, at = to_int(value, "offset"), to_int(name, "queue id")
+        except BodyError as error:
+            _left_out(file, f"{key}: {name}", error.message)
+            continue
+        if number < 0 or at < 0:
+            _left_out(file, f"{key}: {name}", f"offset {number} of queue {at}")
+            continue
+        numbers[at] = number
+    return numbers
+
+
+def _left_out(file: str, key: str, why: str) -> None:
+    _log.warning("%s: entry %.200s is left out: %s", file, key, why)
 
 
 def _version(data: JsonObject, default: DataVersion) -> DataVersion:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 
 import pytest
@@ -20,7 +22,8 @@ from tests.store.folders import state_of
 
 PULL, ROUTE, CLUSTER_INFO, MAX_OFFSET, ALL_OFFSETS, COMMIT = 11, 105, 106, 30, 43, 15
 SUSPEND, COMMIT_FLAG, SUBSCRIPTION = 2, 1, 4
-PULL_RETRY_IMMEDIATELY = 20
+PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED = 20, 21
+ALL_TOPICS, ALL_GROUPS, ALL_TOPICS_OF_NAMESRV = 21, 201, 206
 
 
 def route_of(server, topic):
@@ -166,12 +169,135 @@ def test_topics_without_a_table_are_those_with_queues(tmp_path):
         assert route_of(server, "TBW102") is None
 
 
-def test_a_table_that_cannot_be_read(tmp_path):
+@pytest.mark.parametrize("kind", ["damaged", "pipe", "folder", "device"])
+@pytest.mark.parametrize(
+    "table", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset"]
+)
+def test_a_table_that_cannot_be_read_is_told_and_the_rest_is_served(
+    tmp_path, table, kind, caplog
+):
     folder = folders.unpack("5.5.0", tmp_path)
-    for name in ("topics.json", "topics.json.bak"):
-        (folder / "config" / name).write_text('{"topicConfigTable":')
-    with pytest.raises(StoreError, match=r"topics\.json cannot be read"):
-        StoreServer(folder)
+    for name in (f"{table}.json", f"{table}.json.bak"):
+        path = folder / "config" / name
+        path.unlink(missing_ok=True)
+        if kind == "damaged":
+            path.write_text('{"topicConfigTable":')
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to("/dev/zero")
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        answer = client.ask(PULL, **pull_fields("g_orders", 30))
+        assert len(list(decode_messages(answer.body))) == 7
+        if table != "consumerOffset":
+            assert offsets_of(client)["g_pull", "g_events"] == {0: 17, 1: 3}
+    assert f"{table}.json cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("bad", ['"x":5', '"-1":5', '"0":"many"', '"0":-7', '"0":[1]'])
+def test_one_bad_entry_of_the_offsets_is_told_and_the_rest_is_served(
+    tmp_path, bad, caplog
+):
+    folder = folders.unpack("5.5.0", tmp_path)
+    (folder / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"a@g":{%s,"3":4},"b@g":17,"c@g":{"1":2}}}' % bad  # noqa: UP031  # braces
+    )
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert offsets_of(client) == {("g", "a"): {3: 4}, ("g", "c"): {1: 2}}
+    assert caplog.text.count("is left out") == 2
+
+
+def test_one_bad_topic_or_group_is_told_and_the_rest_is_served(tmp_path, caplog):
+    folder = folders.unpack("5.5.0", tmp_path)
+    long_name = "g" * 250
+    for file, table, good in (
+        ("topics.json", "topicConfigTable", "g_orders"),
+        ("subscriptionGroup.json", "subscriptionGroupTable", "g_push"),
+    ):
+        path = folder / "config" / file
+        data = json.loads(path.read_bytes())
+        entry = data[table][good]
+        name = "topicName" if file == "topics.json" else "groupName"
+        data[table]["../../etc"] = entry | {name: "../../etc"}
+        data[table][long_name] = entry | {name: long_name}
+        data[table]["odd"] = 17
+        path.write_text(json.dumps(data))
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        assert route_of(server, "../../etc") is None
+        topics = client.ask(ALL_TOPICS)
+        groups = client.ask(ALL_GROUPS)
+        assert b"../../etc" not in topics.body + groups.body
+        assert b"g_push" in groups.body
+        assert long_name.encode() in topics.body
+        assert long_name.encode() not in groups.body
+    assert caplog.text.count("is left out") == 5
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+@pytest.mark.parametrize("offset", [1_000, -5])
+def test_a_pull_at_an_illegal_offset_is_answered_as_a_broker_does(
+    tmp_path, version, offset
+):
+    folder = folders.unpack(version, tmp_path)
+    before = state_of(folder)
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        answer = client.ask(PULL, **pull_fields("g_orders", offset))
+    assert answer.code == PULL_OFFSET_MOVED
+    # A broker of 4.6.0 sends who is beyond the end of a queue from 0 on to its start.
+    expected = "37" if (version, offset) == ("5.5.0", 1_000) else "0"
+    assert answer.ext_fields["nextBeginOffset"] == expected
+    assert state_of(folder) == before
+
+
+@pytest.mark.parametrize(("version", "ordinal"), [("4.6.0", 333), ("5.5.0", 513)])
+def test_answers_are_those_of_the_version_that_wrote_the_folder(
+    tmp_path, version, ordinal
+):
+    with (
+        StoreServer(folders.unpack(version, tmp_path)) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        assert client.ask(MAX_OFFSET, topic="g_orders", queueId=0).version == ordinal
+
+
+def test_a_table_of_4_x_with_the_schedule_topic_is_read_as_4_9_7(tmp_path):
+    with EmbeddedCluster(store=tmp_path, like="4.9.7") as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a"])
+        expected = client_version(cluster.broker().address)
+    with StoreServer(tmp_path) as server:
+        assert client_version(address_of(server)) == expected
+        with WireClient(address_of(server)) as client:
+            answer = client.ask(PULL, **pull_fields("orders", 99))
+    assert answer.code == PULL_OFFSET_MOVED
+
+
+def client_version(address):
+    with WireClient(address) as client:
+        return client.ask(MAX_OFFSET, topic="orders", queueId=0).version
+
+
+def test_a_folder_that_does_not_tell_its_version_is_said_to_be_read_as_the_newest(
+    tmp_path, caplog
+):
+    folder = folders.unpack("4.6.0", tmp_path)
+    shutil.rmtree(folder / "config")
+    with StoreServer(folder):
+        pass
+    assert "does not tell the version of its broker: read as 5.5.0" in caplog.text
+
+
+def test_queues_of_system_topics_are_listed_only_where_the_broker_lists_them(tmp_path):
+    folder = folders.unpack("4.6.0", tmp_path)
+    assert (folder / "consumequeue" / "SCHEDULE_TOPIC_XXXX").is_dir()
+    with StoreServer(folder) as server, WireClient(server.namesrv) as client:
+        listed = client.ask(ALL_TOPICS_OF_NAMESRV).body
+    assert b"g_delay" in listed
+    assert b"SCHEDULE_TOPIC_XXXX" not in listed
 
 
 def test_a_table_that_breaks_later_leaves_what_was_known(tmp_path):
