@@ -35,6 +35,7 @@ from rmqcli.errors import (
     RmqError,
     UsageError,
 )
+from rmqcli.files import file_name_fault, read_regular, sync_folder, write_temporary
 from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
@@ -128,12 +129,12 @@ def save_backup(
 
 def load_backup(directory: Path, backup_id: str) -> Backup:
     """Read one backup. Raises NotFoundError, or ConfigError for one that is damaged."""
-    if not backup_id or "/" in backup_id or backup_id.startswith("."):
+    name = f"{backup_id}.json"
+    if not backup_id or backup_id.startswith(".") or file_name_fault(name) is not None:
         raise UsageError(f"{backup_id!r} is not the id of a backup")
-    path = directory / f"{backup_id}.json"
+    path = directory / name
     try:
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX)
+        data = read_regular(path, _BYTES_MAX)
     except FileNotFoundError:
         raise _no_backup(f"there is no backup {backup_id} in {directory}") from None
     except OSError as error:
@@ -210,24 +211,15 @@ def origin_of(backup: Backup) -> str:
 def _write_new(directory: Path, backup: Backup) -> bool:
     """Whether the file is new: another process may have taken the same millisecond."""
     path = directory / f"{backup.backup_id}.json"
-    temporary = directory / f".{backup.backup_id}.{os.getpid()}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-        try:
-            json.dump(_to_json(backup), file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
-    folder = os.open(directory, os.O_RDONLY)
+    data = json.dumps(_to_json(backup), indent=1) + "\n"
+    temporary = write_temporary(directory, data.encode(), mode=0o600)
     try:
-        os.fsync(folder)
+        os.link(temporary, path, follow_symlinks=False)
+    except FileExistsError:
+        return False
     finally:
-        os.close(folder)
+        temporary.unlink()
+    sync_folder(directory)
     return True
 
 

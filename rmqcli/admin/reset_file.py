@@ -15,12 +15,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqcli.admin.cluster_identity import parse_identity
 from rmqcli.admin.reset_target import ToOffsets
 from rmqcli.errors import UsageError
+from rmqcli.files import replace_file
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import LONG_MAX
 
@@ -65,15 +65,7 @@ def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> N
         text = _to_csv(plan)
     else:
         raise UsageError(f"--out {path} must end in .json or .csv")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, text.encode())
 
 
 def read_plan(

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError, ConfigError
+from rmqcli.files import file_name_fault, read_regular, write_temporary
 from rmqcli.wire.bodies_read import get_queue_numbers, load_object
 
 if TYPE_CHECKING:
@@ -27,8 +28,20 @@ _NOT_IN_NAMES: Final = re.compile(r"[^%|a-zA-Z0-9_@.#:-]|^\.+$")
 
 
 def local_offset_path(home: Path, client_id: str, group: str) -> Path:
-    """Where Java keeps them: `HOME/.rocketmq_offsets/CLIENT/GROUP/offsets.json`."""
-    folder = home / ".rocketmq_offsets" / _as_name(client_id) / _as_name(group)
+    """Where Java keeps them: `HOME/.rocketmq_offsets/CLIENT/GROUP/offsets.json`.
+
+    Raises ConfigError where one of the two cannot be a folder's name.
+    """
+    folder = home / ".rocketmq_offsets"
+    for what, text in (("client id", client_id), ("group's name", group)):
+        name = _as_name(text)
+        fault = file_name_fault(name)
+        if fault is not None:
+            raise ConfigError(
+                f"offsets have no file: the {what} {text[:60]!r} {fault}",
+                hint="choose a shorter name",
+            )
+        folder /= name
     return folder / "offsets.json"
 
 
@@ -83,9 +96,10 @@ class LocalOffsetFile:
 
     def _read(self, path: Path) -> dict[MessageQueue, int] | None:
         try:
-            if path.stat().st_size > _FILE_BYTES_MAX:
+            data = read_regular(path, _FILE_BYTES_MAX + 1)
+            if len(data) > _FILE_BYTES_MAX:
                 raise ConfigError(f"{path} is too large to hold offsets")
-            text = path.read_text(encoding="utf-8")
+            text = data.decode()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -104,8 +118,12 @@ class LocalOffsetFile:
         except ConfigError:
             merged = offsets
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_text(format_local_offsets(merged), encoding="utf-8")
-        if self.path.exists():
-            os.replace(self.path, self._backup)
-        os.replace(temporary, self.path)
+        data = format_local_offsets(merged).encode()
+        temporary = write_temporary(self.path.parent, data, mode=0o644)
+        try:
+            if self.path.exists():
+                os.replace(self.path, self._backup)
+            os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

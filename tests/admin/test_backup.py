@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -122,10 +123,23 @@ def test_a_damaged_one_is_named_and_left_out(tmp_path, text):
     assert list_backups(tmp_path) == []
 
 
-@pytest.mark.parametrize("backup_id", ["", "../x", ".x", "a/b"])
+@pytest.mark.parametrize(
+    "backup_id", ["", "../x", ".x", "a/b", "a\0", "x" * 251, "\ud800"]
+)
 def test_an_id_is_no_path(tmp_path, backup_id):
     with pytest.raises(UsageError):
         load_backup(tmp_path, backup_id)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, kind):
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "x.json")
+    else:
+        (tmp_path / "x.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read"):
+        load_backup(tmp_path, "x")
+    assert list_backups(tmp_path) == []
 
 
 def test_a_missing_one(tmp_path):

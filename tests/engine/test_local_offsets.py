@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,40 @@ def test_a_damaged_backup_is_told(file):
         file.read()
     file.write({A3: 9})
     assert file.read() == {A3: 9}
+
+
+@pytest.mark.parametrize(
+    ("client", "group"), [("", "g"), ("c", ""), ("c" * 256, "g"), ("c", "é" * 60)]
+)
+def test_a_name_that_no_folder_can_have_is_an_error_before_anything_is_read(
+    client, group
+):
+    with pytest.raises(ConfigError, match="offsets have no file"):
+        local_offset_path(Path("/h"), client, group)
+
+
+def test_a_planted_link_is_not_written_through(file, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    file.path.parent.mkdir()
+    for name in ("offsets.json", "offsets.json.tmp", "offsets.json.bak"):
+        (file.path.parent / name).symlink_to(precious)
+    file.write({A3: 1})
+    file.write({A3: 2})
+    assert precious.read_text() == "precious"
+    assert file.read() == {A3: 2}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_told_and_not_waited_for(file, kind):
+    file.path.parent.mkdir()
+    os.mkfifo(file.path) if kind == "pipe" else file.path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        file.read()
+
+
+def test_nothing_is_left_beside_the_file(file):
+    file.write({A3: 1})
+    file.write({A3: 2})
+    names = {each.name for each in file.path.parent.iterdir()}
+    assert names == {"offsets.json", "offsets.json.bak"}
