@@ -15,6 +15,7 @@ from rmqcli.testing import ManualClock
 from rmqcli.wire.bodies_offset import parse_all_consumer_offset
 from rmqcli.wire.bodies_route import parse_cluster_info, parse_topic_route
 from rmqcli.wire.message import StoredMessage, decode_messages
+from tests import golden_vectors
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import wait_until
 from tests.store import folders
@@ -23,6 +24,7 @@ from tests.store.folders import state_of
 PULL, ROUTE, CLUSTER_INFO, MAX_OFFSET, ALL_OFFSETS, COMMIT = 11, 105, 106, 30, 43, 15
 SUSPEND, COMMIT_FLAG, SUBSCRIPTION = 2, 1, 4
 PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED = 20, 21
+SEARCH_OFFSET = 29
 ALL_TOPICS, ALL_GROUPS, ALL_TOPICS_OF_NAMESRV = 21, 201, 206
 
 
@@ -274,6 +276,28 @@ def test_a_table_of_4_x_with_the_schedule_topic_is_read_as_4_9_7(tmp_path):
         with WireClient(address_of(server)) as client:
             answer = client.ask(PULL, **pull_fields("orders", 99))
     assert answer.code == PULL_OFFSET_MOVED
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+def test_offsets_by_time_are_those_that_the_broker_gave(tmp_path, version):
+    cases = [
+        case
+        for case in golden_vectors.load(f"store-{version}-lookups")
+        if case["kind"] == "by_time"
+    ]
+    assert len(cases) > 100
+    with (
+        StoreServer(folders.unpack(version, tmp_path)) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        for case in cases:
+            answer = client.ask(
+                SEARCH_OFFSET,
+                topic=case["topic"],
+                queueId=case["queue_id"],
+                timestamp=case["timestamp_ms"],
+            )
+            assert answer.ext_fields["offset"] == str(case["expected_offset"]), case
 
 
 def client_version(address):
