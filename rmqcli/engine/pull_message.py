@@ -6,8 +6,15 @@ It ends with its queue: dropped, or declared illegal by the broker.
 Decisions:
 - A broker that answers "nothing new" at once, again and again, is asked more and more
   slowly; Java spins.
-- Numbers that cannot be (a next offset that is negative, or behind what was found) are
-  an error of that pull. Otherwise the broker's word counts, also back to 0 (T12).
+- A broker's offsets are believed inside the bounds of the queue that it states: no
+  answer moves beyond them, and only OFFSET_ILLEGAL moves back. Anything else is logged,
+  the offset stays, and the queue is asked again, more and more slowly. After messages
+  without a filter the next offset is the one behind them, whatever the broker says.
+  Java believes every offset, and so skips or repeats what a wrong one says.
+- Where OFFSET_ILLEGAL moves back inside the bounds, also to the lowest offset (T12, a
+  broker that lost its newest messages in a fail-over), the consumer follows, as Java
+  does: what is stored at lower offsets now may be new, so staying would lose it without
+  a word, while following repeats messages, which is allowed and is logged.
 - Besides RocketMQ's limits for each queue there is one for all of them together.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
@@ -21,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.ports import PullAsk
 from rmqcli.engine.pull_from_where import compute_pull_from_where
-from rmqcli.engine.tasks import spawn
+from rmqcli.engine.tasks import spawn, unexpected
 from rmqcli.errors import BrokerError, RmqError
 from rmqcli.one_line_log import one_line
 from rmqcli.wire.codes import ResponseCode
@@ -29,7 +36,7 @@ from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import TAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
@@ -59,6 +66,8 @@ _MIB: Final = 1024 * 1024
 _HASTE_MS: Final = 10
 _HASTY_MAX: Final = 8
 _HASTY_DELAY_MS_MAX: Final = 1_000
+_REFUSED_DELAY_MS_MAX: Final = 10_000
+_SCAN_RACE_DELAY_MS: Final = 50
 
 
 def has_carried_less(
@@ -83,6 +92,53 @@ def may_undo(
     )
 
 
+def _is_filtered(subscription: SubscriptionData) -> bool:
+    """Whether a broker leaves messages out."""
+    is_of_tags = subscription.expression_type in (None, TAG)
+    return not is_of_tags or subscription.sub_string not in ("*", "")
+
+
+def _is_inside(asked_offset: int, answer: PullAnswer) -> bool:
+    """Whether an answer stays where it is, or moves to an offset that the queue has.
+
+    Only OFFSET_ILLEGAL may move back, and always moves. FOUND may pass the highest
+    offset: that was read before the messages were.
+    """
+    offset = answer.next_begin_offset
+    is_illegal = answer.status is PullStatus.OFFSET_ILLEGAL
+    if answer.status is PullStatus.FOUND:
+        return offset > asked_offset
+    if offset == asked_offset and not is_illegal:
+        return True
+    if offset < asked_offset and not is_illegal:
+        return False
+    return 0 <= answer.min_offset <= offset <= answer.max_offset
+
+
+def _next_offset(
+    asked_offset: int,
+    messages: Sequence[Pulled],
+    answer: PullAnswer,
+    *,
+    is_filtered: bool,
+) -> int | None:
+    """Where to go on after FOUND; None when the answer cannot be believed.
+
+    Messages may be newer than the highest offset that the answer states, but then they
+    follow what was asked for without a gap.
+    """
+    offset = answer.next_begin_offset
+    if not messages:
+        is_believed = is_filtered and offset <= answer.max_offset
+        return offset if is_believed and answer.body else None
+    end = max([each.queue_offset for each in messages]) + 1
+    if offset < end:
+        return None
+    if end > answer.max_offset and end - asked_offset > len(messages):
+        return None
+    return offset if is_filtered and offset <= answer.max_offset else end
+
+
 class PullRequest:
     """The one pull of a queue, from its assignment to its end."""
 
@@ -93,6 +149,7 @@ class PullRequest:
         "message_queue",
         "next_offset",
         "process_queue",
+        "refused_times",
     )
 
     def __init__(
@@ -108,6 +165,8 @@ class PullRequest:
         self.is_locked_before = False
         self.asked_ms = 0
         self.hasty_times = 0
+        #: answers in a row that were not believed
+        self.refused_times = 0
 
 
 class PullMessageService:
@@ -221,9 +280,23 @@ class PullMessageService:
             expression_type=subscription.expression_type or TAG,
         )
         try:
-            member.network.pull(ask, lambda answer: self._answered(request, answer))
+            member.network.pull(ask, lambda answer: self._surely(request, answer))
         except RmqError as error:
             self._failed(request, error)
+        except Exception as error:  # noqa: BLE001  # the queue must not stand still
+            self._failed(request, unexpected(error))
+
+    def _surely(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
+        """Do what follows from an answer; should that fail, begin the queue anew.
+
+        From its offset, that is: whatever was handed out by then comes again.
+        """
+        try:
+            self._answered(request, answer)
+        except Exception as error:  # noqa: BLE001  # the queue must not stand still
+            unexpected(error)
+            request.process_queue.dropped = True
+            self._member.rebalance_soon()
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         request.process_queue.is_pulling = False
@@ -240,7 +313,7 @@ class PullMessageService:
         elif subscription is None:
             delay_ms = self._member.config.pull_time_delay_when_exception_ms
             self.pull_later(request, delay_ms)
-        elif answer.next_begin_offset < 0:
+        elif not _is_inside(request.next_offset, answer):
             self._refuse(request, answer)
         elif answer.status is PullStatus.FOUND:
             self._found(request, answer, subscription)
@@ -260,11 +333,17 @@ class PullMessageService:
             start_offset=before,
             subscription=subscription,
         )
-        last = messages[-1].queue_offset if messages else before
-        if answer.next_begin_offset <= last or not answer.body:
+        if min([each.queue_offset for each in messages], default=before) < before:
+            # An inner batch comes as a whole, also when only its end was asked for.
+            messages = [each for each in messages if each.queue_offset >= before]
+        next_offset = _next_offset(
+            before, messages, answer, is_filtered=_is_filtered(subscription)
+        )
+        if next_offset is None:
             self._refuse(request, answer)
             return
-        request.next_offset = answer.next_begin_offset
+        request.refused_times = 0
+        request.next_offset = next_offset
         stats = member.stats.of(queue.topic)
         stats.pulls += 1
         stats.pull_rt_ms += member.now_ms() - request.asked_ms
@@ -285,6 +364,7 @@ class PullMessageService:
     def _nothing_found(self, request: PullRequest, answer: PullAnswer) -> None:
         """Go on; over messages of other tags the commit moves too, if none is ours."""
         member = self._member
+        request.refused_times = 0
         moved = answer.next_begin_offset > request.next_offset
         request.next_offset = answer.next_begin_offset
         if not request.process_queue.msg_count:  # correctTagsOffset
@@ -301,14 +381,18 @@ class PullMessageService:
         """The queue begins anew where the broker says; what runs cannot undo that."""
         queue, process_queue = request.message_queue, request.process_queue
         offset = answer.next_begin_offset
+        distance = offset - request.next_offset
         logger.warning(
-            "broker corrects %s from %d to %d (it has %d to %d)",
+            "broker corrects %s from %d to %d (it has %d to %d): %d offsets are %s",
             queue,
             request.next_offset,
             offset,
             answer.min_offset,
             answer.max_offset,
+            abs(distance),
+            "consumed again" if distance < 0 else "skipped",
         )
+        self._member.stats.offset_corrections += 1
         request.next_offset = offset
         process_queue.dropped = True
         if self._member.config.like_4_6_offset_illegal:
@@ -337,15 +421,28 @@ class PullMessageService:
         member.give_up(queue)
 
     def _refuse(self, request: PullRequest, answer: PullAnswer) -> None:
-        logger.error(
-            "broker says what cannot be of %s at %d: %s, next %d, %d bytes; again",
+        delay_ms = self._member.config.pull_time_delay_when_exception_ms
+        if answer.status is PullStatus.NO_MATCHED_MSG and not request.refused_times:
+            # A broker reads its highest offset before it scans: what arrives meanwhile
+            # takes the next offset beyond it, that once.
+            delay_ms = _SCAN_RACE_DELAY_MS
+        delay_ms = min(
+            delay_ms << min(request.refused_times, 10),
+            max(delay_ms, _REFUSED_DELAY_MS_MAX),
+        )
+        request.refused_times += 1
+        logger.warning(
+            "invalid pull answer queue=%s offset=%d status=%s next=%d min=%d max=%d"
+            " bytes=%d; asked again in %d ms",
             request.message_queue,
             request.next_offset,
             answer.status.name,
             answer.next_begin_offset,
+            answer.min_offset,
+            answer.max_offset,
             len(answer.body),
+            delay_ms,
         )
-        delay_ms = self._member.config.pull_time_delay_when_exception_ms
         self.pull_later(request, delay_ms)
 
     def _failed(self, request: PullRequest, error: RmqError) -> None:

@@ -83,6 +83,8 @@ class ConsumerStats:
         self.topics: dict[str, TopicStats] = {}
         self.flow_control_times = 0
         self.span_flow_control_times = 0
+        #: how often a broker moved a queue to another offset (OFFSET_ILLEGAL)
+        self.offset_corrections = 0
         self.retries = 0
 
     def of(self, topic: str) -> TopicStats:

@@ -200,7 +200,7 @@ S4-07 pull::cached_offsets_further_apart_than_2000_are_too_far
       pull::orderly_queues_have_no_span
 S4-08 pull::cached_offsets_further_apart_than_2000_are_too_far
 S4-09 pull_answers::the_commit_does_not_move_over_what_is_still_cached
-      pull_answers::the_commit_does_not_move_back_when_nothing_is_found
+      pull_answers::neither_pull_nor_commit_move_back_when_nothing_is_found
 S4-10 pull_answers::an_illegal_offset_is_corrected_at_once
       pull_answers::as_before_5_2_a_corrected_queue_rests_for_10_s
 S4-11 broker/seed_pull::s4_11_what_makes_an_offset_illegal
@@ -253,7 +253,7 @@ T9 concurrently_send_back::a_head_that_was_not_begun_ends_a_sweep_and_the_next_o
 T10 concurrently_send_back::what_was_swept_is_not_sent_back_again
 T11 pull_answers::an_illegal_offset_is_corrected_at_once
       pull_answers::work_that_ends_late_cannot_undo_a_correction
-T12 pull_answers::where_a_broker_sends_us_there_we_go
+T12 pull_answers::a_correction_back_to_the_start_is_followed
 T13 rebalance::a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order
 T14 rebalance::an_orderly_queue_whose_listener_works_is_given_up_when_that_ends
       rebalance::a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
@@ -303,7 +303,8 @@ A06 from_where::what_is_sent_between_two_starts_is_not_lost
 A07 from_where::broadcasting_members_keep_where_they_began
       offsets::a_route_that_comes_and_goes_costs_broadcasting_no_offset
 A08 offsets::broadcasting_stores_what_a_broker_corrects
-A09 pull_answers::where_a_broker_sends_us_there_we_go
+A09 pull_answers::a_correction_back_to_the_start_is_followed
+      pull_answers::a_correction_outside_the_bounds_is_not_followed
       pull_answers::a_correction_is_told
 A10 pull_answers::corrections_without_end_do_not_spin
 A12 pull_answers::a_correction_is_told

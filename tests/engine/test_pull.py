@@ -77,9 +77,9 @@ def test_a_client_waits_longer_than_a_broker_holds():
 def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
     """S0-08, S0-16, S0-17, S1-02, S1-03, S1-04, S1-09, S1-23, S2-18, S2-19, S3-11,
     S3-12, S3-13: the next pull goes out before the listener is done; testHook."""
-    world = started()
+    world = started(tags="A")
     world.holds_work = True
-    world.found([0, 1, 2], next_offset=5)
+    world.found([0, 1, 2], next_offset=5, tags="A")
     assert world.process_queue().msg_count == 3
     assert [ask.queue_offset for ask in world.asked()] == [0, 5]
     assert world.elapsed_ms == 0

@@ -68,14 +68,21 @@ def test_a_pull_that_cannot_even_be_asked_is_tried_again():
         (PullStatus.FOUND, 5, b""),
         (PullStatus.FOUND, -1, stored(queue_of(), 0)),
         (PullStatus.FOUND, 0, stored(queue_of(), 0)),
+        (PullStatus.FOUND, 10, stored(queue_of(), 10)),
+        (PullStatus.FOUND, 1_000_001, stored(queue_of(), 1_000_000)),
         (NO_NEW, -1, b""),
+        (NO_NEW, 11, b""),
+        (NO_NEW, 1_000_000, b""),
         (ILLEGAL, -1, b""),
+        (ILLEGAL, 11, b""),
+        (ILLEGAL, 2**63 - 1, b""),
     ],
 )
-def test_numbers_that_cannot_be_move_nothing(status, next_offset, body):
-    """A wrong next offset, or nothing where something was found: as a failure."""
+def test_offsets_outside_the_queue_move_nothing(status, next_offset, body):
+    """Of a queue 0 to 10: a next offset that cannot be, or messages that cannot be
+    there, are a failure of that pull."""
     world = started()
-    world.answer(status, next_offset, body=body)
+    world.answer(status, next_offset, body=body, max_offset=10)
     assert world.next_pull_after_ms() == 1_000
     assert world.pull().args["ask"].queue_offset == 0
     assert world.offset() is None
@@ -109,13 +116,15 @@ def test_the_commit_does_not_move_over_what_is_still_cached():
     assert world.offset() == 900
 
 
-def test_the_commit_does_not_move_back_when_nothing_is_found():
-    """S4-09: it only increases."""
+@pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
+def test_neither_pull_nor_commit_move_back_when_nothing_is_found(status):
+    """S4-09: an offset only increases, unless the broker declares it illegal."""
     world = started()
     world.found([0, 1, 2])
-    world.answer(NO_NEW, 1)
+    world.answer(status, 1, max_offset=3)
+    assert world.next_pull_after_ms() == (1_000 if status is NO_NEW else 50)
+    assert world.pull().args["ask"].queue_offset == 3
     assert world.offset() == 3
-    assert world.pull().args["ask"].queue_offset == 1
 
 
 def test_a_broker_that_answers_nothing_new_at_once_is_not_asked_faster_and_faster():
@@ -209,8 +218,10 @@ def test_as_before_5_2_a_corrected_queue_rests_for_10_s():
     assert world.pull().args["ask"].queue_offset == 700
 
 
-def test_where_a_broker_sends_us_there_we_go():
-    """T12, A09: also back to 0, and it is logged as a warning."""
+def test_a_correction_back_to_the_start_is_followed():
+    """T12, A09: after a fail-over to a broker that has less, messages are stored at
+    offsets that were consumed before; the consumer follows, as Java does, because
+    staying would lose those silently, while following only repeats old ones."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -219,19 +230,144 @@ def test_where_a_broker_sends_us_there_we_go():
     assert world.committed() == 0
     world.next_pull_after_ms()
     assert world.pull().args["ask"].queue_offset == 0
+    assert world.member.stats.offset_corrections == 1
 
 
-def test_a_correction_is_told(caplog):
-    """A09, A12: with both offsets and what the broker has."""
+@pytest.mark.parametrize("next_offset", [0, 99, 401, 2**63 - 1])
+def test_a_correction_outside_the_bounds_is_not_followed(next_offset):
+    """A09: of a queue 100 to 400; the offset stays, and nothing is committed."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
-    world.answer(ILLEGAL, 7, min_offset=7, max_offset=400)
+    world.answer(ILLEGAL, next_offset, min_offset=100, max_offset=400)
+    assert world.next_pull_after_ms() == 1_000
+    assert world.pull().args["ask"].queue_offset == 500
+    assert world.committed() == 500
+    assert world.member.stats.offset_corrections == 0
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(-1, 400), (300, 200)])
+def test_bounds_that_cannot_be_move_nothing(minimum, maximum):
+    world = started()
+    world.answer(ILLEGAL, 250, min_offset=minimum, max_offset=maximum)
+    assert world.next_pull_after_ms() == 1_000
+    assert world.pull().args["ask"].queue_offset == 0
+
+
+def test_a_slave_that_corrects_nothing_is_asked_again():
+    """It answers OFFSET_ILLEGAL with the offset that it was asked for (4.6.0)."""
+    world = World()
+    world.network.committed[queue_of()] = 500
+    world.start()
+    world.answer(ILLEGAL, 500, min_offset=0, max_offset=0)
+    assert world.next_pull_after_ms() == 1_000
+    assert world.pull().args["ask"].queue_offset == 500
+
+
+def test_an_empty_queue_stays_at_0():
+    """As 4.6.0 answers: nothing new at 0, with bounds of 0."""
+    world = started()
+    world.answer(NO_NEW, 0, min_offset=0, max_offset=0)
+    assert world.pull().args["ask"].queue_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "said"), [(7, "493 offsets are consumed again"), (0, None)]
+)
+def test_a_correction_is_told(offset, said, caplog):
+    """A09, A12: with both offsets and what the broker has."""
+    world = World()
+    world.network.committed[queue_of()] = 500 if said else 0
+    world.start()
+    offset, said = (offset, said) if said else (7, "7 offsets are skipped")
+    world.answer(ILLEGAL, offset, min_offset=7, max_offset=400)
     (record,) = [each for each in caplog.records if "corrects" in each.message]
     assert record.levelname == "WARNING"
+    before = 500 if "again" in said else 0
     assert record.message == (
-        "broker corrects orders@broker-a:0 from 500 to 7 (it has 7 to 400)"
+        f"broker corrects orders@broker-a:0 from {before} to 7 (it has 7 to 400):"
+        f" {said}"
     )
+
+
+def test_invalid_answers_are_asked_again_more_and_more_slowly(caplog):
+    world, delays = started(), []
+    for _ in range(6):
+        world.answer(NO_NEW, 1_000_000, max_offset=10)
+        delays.append(world.next_pull_after_ms())
+    assert delays == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
+    assert caplog.records[0].message == (
+        "invalid pull answer queue=orders@broker-a:0 offset=0 status=NO_NEW_MSG"
+        " next=1000000 min=0 max=10 bytes=0; asked again in 1000 ms"
+    )
+    world.found([0])
+    world.answer(NO_NEW, 1_000_000, max_offset=10)
+    assert world.next_pull_after_ms() == 1_000
+
+
+@pytest.mark.parametrize(
+    ("tags", "next_offset", "expected"),
+    [
+        ("*", 3, 3),  # as it should be
+        ("*", 9, 3),  # nothing filters: what is between is asked for
+        ("*", 1_000_000, 3),
+        ("A", 9, 9),  # the broker left others out
+        ("A", 10, 10),
+        ("A", 11, 3),
+        ("A", 1_000_000, 3),
+    ],
+)
+def test_behind_what_was_found_the_broker_is_believed_as_far_as_its_filter_reaches(
+    tags, next_offset, expected
+):
+    world = started(tags=tags)
+    world.found([0, 2], next_offset=next_offset, max_offset=10, tags="A")
+    assert world.pull().args["ask"].queue_offset == expected
+    assert world.offset() == 3
+    assert world.offsets_seen() == [0, 2]
+
+
+def test_messages_newer_than_the_stated_end_are_believed_if_none_is_left_out():
+    """A broker reads its highest offset first, and messages that came since."""
+    world = started()
+    world.found([0, 1, 2], max_offset=1)
+    assert world.offsets_seen() == [0, 1, 2]
+    assert world.pull().args["ask"].queue_offset == 3
+
+
+def test_filtered_messages_beyond_the_stated_end_are_asked_for_again_soon():
+    """The same for NO_MATCHED_MSG: asked again after 50 ms, then it is in bounds."""
+    world = started(tags="A")
+    world.answer(NO_MATCHED, 12, max_offset=10)
+    assert world.next_pull_after_ms() == 50
+    assert world.pull().args["ask"].queue_offset == 0
+    world.answer(NO_MATCHED, 12, max_offset=12)
+    assert world.offset() == 12
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_messages_before_the_offset_asked_for_are_left_out(orderly):
+    """As of an inner batch, which comes whole: nothing comes twice or moves back."""
+    world = World(orderly=orderly)
+    world.network.committed[queue_of()] = 5
+    world.start()
+    world.found([3, 4, 5, 6])
+    assert world.offsets_seen() == [5, 6]
+    assert world.offset() == 7
+
+
+def test_an_answer_that_cannot_be_handled_begins_its_queue_anew(caplog):
+    """Whatever goes wrong with it: the queue does not stand still, nothing is lost."""
+    world = started()
+
+    world.workers.error = ZeroDivisionError()
+    world.found([0, 1])
+    world.workers.error = None
+    assert "ZeroDivisionError" in caplog.text
+    world.run(1_000)
+    assert world.pull().args["ask"].queue_offset == 0
+    world.found([0, 1])
+    assert world.offsets_seen() == [0, 1]
 
 
 def test_corrections_without_end_do_not_spin():

@@ -234,8 +234,12 @@ class ScriptedWorkers:
     def __init__(self):
         self.requests: list[Any] = []
         self.shared: list[Any] = []
+        #: raised by the next requests
+        self.error: Exception | None = None
 
     def consume_concurrently(self, request):
+        if self.error is not None:
+            raise self.error
         self.requests.append(request)
 
     def share(self, request):
@@ -446,10 +450,11 @@ class World:
         self.answer(PullStatus.FOUND, next_offset, call=call, max_offset=end, body=body)
 
     def answer(
-        self, status, next_offset, *, call=None, body=b"", min_offset=0, max_offset=0
+        self, status, next_offset, *, call=None, body=b"", min_offset=0, max_offset=None
     ):
-        """Answer a pull with anything."""
+        """Answer a pull with anything; without `max_offset` the queue ends there."""
         call = call or self.pull()
+        max_offset = max(next_offset, 0) if max_offset is None else max_offset
         call.answer(PullAnswer(status, next_offset, min_offset, max_offset, 0, body))
         self.run()
 

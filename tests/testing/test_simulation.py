@@ -32,6 +32,40 @@ def test_a_seed_is_one_history(is_orderly: bool):
     assert first.events == second.events > 1_000
 
 
+@MODES
+@pytest.mark.parametrize("hung", ["broker 0", "broker 1"])
+def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, hung):
+    """Queues of the healthy broker have an owner again within a second."""
+    plan = Plan(seed=3, is_orderly=is_orderly, queues=16, brokers=2)
+    world = World("hung")
+    cluster = SimCluster(plan, world)
+    sick, healthy = cluster.brokers
+    if hung == "broker 1":
+        sick, healthy = healthy, sick
+    sick.hang()
+    cluster.join()
+    owned_after_ms = []
+    for _ in range(3):
+        began_ms = world.now_ms
+        while len(owned_at(cluster, healthy)) != 8 and world.now_ms < began_ms + 9_000:
+            world.run_until(world.now_ms + 50)
+        owned_after_ms.append(world.now_ms - began_ms)
+        cluster.join()
+        world.run_until(world.now_ms + 200)
+    assert max(owned_after_ms) <= 1_000
+    assert not cluster.checker.violations
+
+
+def owned_at(cluster, broker):
+    """The topic's queues of a broker that have an owner, once for each owner."""
+    return [
+        queue
+        for member in cluster.live()
+        for queue in member.owned()
+        if queue.broker_name == broker.name and not queue.topic.startswith("%")
+    ]
+
+
 def test_seeds_are_different_histories():
     histories = {
         simulate(Plan(seed=seed, is_orderly=False), hours=0.02).history
