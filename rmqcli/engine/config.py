@@ -38,8 +38,10 @@ class ConsumerConfig:
 
     `consume_timestamp_ms` is epoch ms (None: half an hour before the start).
     `max_reconsume_times` None is 16, and without limit where messages are consumed in
-    order. `cached_bytes_max` bounds what all queues together hold, and
-    `await_termination_ms` how long `close` waits for listeners: both are ours. So is
+    order. `cached_bytes_max` bounds the bodies that all queues together hold (a single
+    pull may pass it when nothing else is held, so that a larger message is consumed,
+    too), and `await_termination_ms` how long `close` waits for listeners: both are
+    ours, and Java has no limit for all queues together. So is
     `share_slow_pulls`: other threads help with what one pull brought once a listener is
     slow. Without, whoever raises LeaveRest has consumed everything before it.
     `like_4_6_offset_illegal` leaves a queue alone for 10 s when a broker corrects its
@@ -76,5 +78,5 @@ class ConsumerConfig:
     client_ip: str | None = None
     instance_name: str | None = None
     unit_name: str | None = None
-    cached_bytes_max: int | None = None
+    cached_bytes_max: int | None = 64 * 1024 * 1024
     like_4_6_offset_illegal: bool = False

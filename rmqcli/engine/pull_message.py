@@ -15,7 +15,8 @@ Decisions:
   broker that lost its newest messages in a fail-over), the consumer follows, as Java
   does: what is stored at lower offsets now may be new, so staying would lose it without
   a word, while following repeats messages, which is allowed and is logged.
-- Besides RocketMQ's limits for each queue there is one for all of them together.
+- Besides RocketMQ's limits for each queue there is one for all of them together, see
+  pull_room.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
 """
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.ports import PullAsk
 from rmqcli.engine.pull_from_where import compute_pull_from_where
+from rmqcli.engine.pull_room import PullRoom
 from rmqcli.engine.tasks import spawn, unexpected
 from rmqcli.errors import BrokerError, RmqError
 from rmqcli.one_line_log import one_line
@@ -144,12 +146,14 @@ class PullRequest:
 
     __slots__ = (
         "asked_ms",
+        "expected_bytes",
         "hasty_times",
         "is_locked_before",
         "message_queue",
         "next_offset",
         "process_queue",
         "refused_times",
+        "reserved_bytes",
     )
 
     def __init__(
@@ -167,6 +171,10 @@ class PullRequest:
         self.hasty_times = 0
         #: answers in a row that were not believed
         self.refused_times = 0
+        #: of the cache for all queues: what the next pull is expected to bring, and
+        #: what is kept free for the one under way
+        self.expected_bytes = 0
+        self.reserved_bytes = 0
 
 
 class PullMessageService:
@@ -175,6 +183,7 @@ class PullMessageService:
     def __init__(self, member: Member, submit: Submit) -> None:
         self._member = member
         self._submit = submit
+        self._room = PullRoom(member, self.pull, retry_ms=FLOW_CONTROL_DELAY_MS)
 
     def pull_later(self, request: PullRequest, delay_ms: int) -> None:
         """Try again once that time has passed."""
@@ -197,6 +206,9 @@ class PullMessageService:
         if subscription is None:
             self.pull_later(request, member.config.pull_time_delay_when_exception_ms)
             return
+        if not self._room.admits(request):
+            member.stats.flow_control_times += 1
+            return
         self._ask(request, subscription)
 
     def _delay_ms(self, request: PullRequest) -> int | None:
@@ -210,7 +222,6 @@ class PullMessageService:
         if (
             process_queue.msg_count > member.pull_threshold_for_queue
             or size_mib > member.pull_threshold_size_for_queue_mib
-            or self._is_full()
         ):
             member.stats.flow_control_times += 1
             return FLOW_CONTROL_DELAY_MS
@@ -224,13 +235,6 @@ class PullMessageService:
             member.stats.span_flow_control_times += 1
             return FLOW_CONTROL_DELAY_MS
         return None
-
-    def _is_full(self) -> bool:
-        limit = self._member.config.cached_bytes_max
-        if limit is None:
-            return False
-        queues = self._member.process_queues.values()
-        return sum(each.msg_size_bytes for each in queues) >= limit
 
     def _find_offset(self, request: PullRequest) -> None:
         """Orderly: where to begin, asked again now that the queue is ours alone."""
@@ -267,6 +271,7 @@ class PullMessageService:
         commit_offset = committed or None  # T32: 0 is committed by the timer only
         request.process_queue.is_pulling = True
         request.process_queue.carried = commit_offset
+        self._room.begin(request)
         ask = PullAsk(
             group=member.group,
             queue=queue,
@@ -281,10 +286,9 @@ class PullMessageService:
         )
         try:
             member.network.pull(ask, lambda answer: self._surely(request, answer))
-        except RmqError as error:
-            self._failed(request, error)
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
-            self._failed(request, unexpected(error))
+            known = error if isinstance(error, RmqError) else unexpected(error)
+            self._surely(request, known)
 
     def _surely(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         """Do what follows from an answer; should that fail, begin the queue anew.
@@ -300,6 +304,7 @@ class PullMessageService:
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         request.process_queue.is_pulling = False
+        self._room.end(request)
         if request.process_queue.dropped or request.process_queue.released:
             return
         if not self._member.is_running:
@@ -343,6 +348,11 @@ class PullMessageService:
             self._refuse(request, answer)
             return
         request.refused_times = 0
+        has_more = answer.max_offset > next_offset
+        if not self._room.keeps(request, len(answer.body), has_more=has_more):
+            member.stats.flow_control_times += 1
+            self.pull_later(request, FLOW_CONTROL_DELAY_MS)
+            return
         request.next_offset = next_offset
         stats = member.stats.of(queue.topic)
         stats.pulls += 1

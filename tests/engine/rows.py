@@ -328,7 +328,9 @@ A26 lifecycle::nothing_happens_after_a_close
       lifecycle::a_close_before_the_start_is_done_ends_it
 A27 lifecycle::a_thousand_members_leave_no_thread
       lifecycle::a_day_without_messages_keeps_the_plans_few
-A29 pull::one_limit_for_all_queues_together
+A29 consumer/cached_bytes::64_full_queues_hold_64_mib_and_all_of_it_is_consumed
+      pull::64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib
+      pull::a_message_larger_than_the_limit_is_consumed
 A30 lifecycle::a_close_ends_in_order
       lifecycle::a_close_waits_for_what_was_begun_and_commits_it
 A31 lifecycle::a_close_waits_for_what_was_begun_and_commits_it

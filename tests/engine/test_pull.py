@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rmqcli.engine.config import ConsumerConfig
 from rmqcli.engine.ports import PullAsk
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_message import PullRequest
@@ -227,16 +228,112 @@ def test_settings_changed_by_a_rebalance_count_at_the_next_look():
     assert world.next_pull_after_ms() == 50
 
 
+def cached_bytes(world):
+    return sum(each.msg_size_bytes for each in world.member.process_queues.values())
+
+
 def test_one_limit_for_all_queues_together():
-    """A29: `cached_bytes_max`, besides RocketMQ's own limits for each queue."""
+    """A29: `cached_bytes_max`, besides RocketMQ's own limits for each queue. What is
+    over it when it comes is pulled again once there is room."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
     assert not world.pulls(queue_of(0))
     world.found([0], size=10, call=world.pull(1))
     assert not world.pulls()
+    assert cached_bytes(world) == 1_000
     world.work()
-    assert world.next_pull_after_ms() == 50
+    assert world.next_pull_after_ms(1) == 50
+    assert world.pull(1).args["ask"].queue_offset == 0
+    world.found([0], size=10, call=world.pull(1))
+    world.work()
+    assert world.offset(1) == 1
+
+
+def test_the_limit_is_64_mib_unless_set():
+    assert ConsumerConfig().cached_bytes_max == 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize("size", [64 * 1024, MIB, 4 * MIB])
+def test_64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib(size):
+    """A29: also when every one of them was under way before the limit was reached."""
+    world = started(queues=64)
+    world.holds_work = True
+    count = max(1, 2 * MIB // size)
+    peak_bytes = 0
+    next_offsets = [0] * 64
+    for _ in range(5):
+        for number in range(64):
+            for call in world.pulls(queue_of(number)):
+                first = call.args["ask"].queue_offset
+                next_offsets[number] = first
+                offsets = range(first, first + count)
+                world.found(offsets, size=size, call=call, max_offset=1_000)
+                peak_bytes = max(peak_bytes, cached_bytes(world))
+        world.run(60)
+    assert 57 * MIB < peak_bytes <= 64 * MIB
+    # And all of them have a turn once listeners go on.
+    for _ in range(200):
+        world.work()
+        world.run(60)
+        for call in world.pulls():
+            first = call.args["ask"].queue_offset
+            offsets = range(first, min(first + count, 8))
+            if offsets:
+                world.found(offsets, size=size, call=call, max_offset=8)
+    assert all((world.offset(number) or 0) >= 8 for number in range(64))
+
+
+@pytest.mark.parametrize("size", [999, 1_000, 5_000])
+def test_a_message_larger_than_the_limit_is_consumed(size):
+    world = started(queues=2, cached_bytes_max=1_000)
+    world.holds_work = True
+    world.found([0], size=200, call=world.pull(0))
+    world.found([0], size=size, call=world.pull(1))
+    assert cached_bytes(world) == 200
+    world.work()
+    assert world.next_pull_after_ms(1) == 50
+    world.found([0], size=size, call=world.pull(1))
+    assert cached_bytes(world) == size
+    world.work()
+    assert world.offset(1) == 1
+
+
+def test_a_queue_of_large_messages_is_not_passed_over():
+    """It waits for more room than the others want, and gets it before they do."""
+    world = started(queues=3, cached_bytes_max=1_000)
+    world.holds_work = True
+    world.found([0], size=600, call=world.pull(0))
+    world.found([0], size=600, call=world.pull(1), max_offset=9)  # no room
+    world.found([0], size=200, call=world.pull(2))
+    for offset in range(1, 20):
+        world.run(60)
+        if world.pulls(queue_of(2)):
+            world.found([offset], size=100, call=world.pull(2))
+        if offset == 10:
+            world.work()
+        if world.pulls(queue_of(1)):
+            break
+    assert world.pulls(queue_of(1))
+    assert world.pull(1).args["ask"].queue_offset == 0
+
+
+def test_what_waits_for_room_is_not_taken_for_forgotten():
+    world = started(queues=2, cached_bytes_max=1_000)
+    world.holds_work = True
+    world.found([0], size=1_000, call=world.pull(0))
+    waiting = world.process_queue(0)
+    world.run(150_000)
+    assert world.process_queue(0) is waiting
+    world.work()
+    assert world.next_pull_after_ms(0) <= 50
+
+
+def test_without_a_limit_nothing_is_held_back():
+    world = started(queues=2, cached_bytes_max=None)
+    world.holds_work = True
+    world.found([0], size=70 * MIB, call=world.pull(0))
+    assert world.pulls(queue_of(0))
 
 
 # What is not pulled now

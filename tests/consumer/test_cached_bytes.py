@@ -1,0 +1,48 @@
+"""How much a consumer holds whose listeners do not keep up."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.consumer.collecting import committed, consumer, wait_until
+
+MIB = 1024 * 1024
+QUEUES, MESSAGES_IN_QUEUE = 64, 32
+BODY = b"x" * 64 * 1024
+
+
+def test_64_full_queues_hold_64_mib_and_all_of_it_is_consumed(rmq_cluster):
+    """128 MiB are stored; the limit is the default, and is kept within 10 %."""
+    topic = rmq_cluster.create_topic("T", queues=QUEUES)
+    for queue_id in range(QUEUES):
+        rmq_cluster.send(topic, [BODY] * MESSAGES_IN_QUEUE, queue_id=queue_id)
+    go_on = threading.Event()
+    seen: list[tuple[int, int]] = []
+
+    def listen(message):
+        go_on.wait(60)
+        seen.append((message.queue_id, message.queue_offset))
+
+    with consumer(rmq_cluster, "g", topic, listen) as running:
+
+        def held_bytes():
+            infos = running.running_info().process_queues
+            return len(BODY) * sum(each.cached_msg_count for each in infos.values())
+
+        wait_until(lambda: held_bytes() > 0.9 * 64 * MIB, timeout_s=60)
+        peak_bytes = max(_looks(held_bytes, 100))
+        go_on.set()
+        while len(seen) < QUEUES * MESSAGES_IN_QUEUE:
+            peak_bytes = max(peak_bytes, *_looks(held_bytes, 5))
+        assert 57 * MIB < peak_bytes <= 64 * MIB * 1.1
+    assert len(seen) == len(set(seen)) == QUEUES * MESSAGES_IN_QUEUE
+    assert committed(rmq_cluster, "g", topic) == dict.fromkeys(range(QUEUES), 32)
+
+
+def _looks(held_bytes, count):
+    """What is held, looked at again and again while pulls go on."""
+    found = []
+    for _ in range(count):
+        found.append(held_bytes())
+        threading.Event().wait(0.005)
+    return found
