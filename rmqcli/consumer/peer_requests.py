@@ -1,5 +1,9 @@
 """What brokers ask of a consumer: 40, 220, 221, 307, 309. Runs in the engine's thread.
 
+Only brokers of this consumer's routes are answered, and only about its own group; of
+220 and 309 only its own topics, and offsets that the queue has. Java answers every peer
+it is connected to, name servers included, and takes every offset.
+
 Source: ClientRemotingProcessor.
 """
 
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
-from rmqcli.model import MessageQueue
+from rmqcli.model import MessageQueue, dlq_topic
 from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_consumer import encode_consumer_running_info
 from rmqcli.wire.bodies_heartbeat import encode_consume_directly_result
@@ -79,6 +83,16 @@ class PeerRequests:
 
     def handle(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         """The answer; None when there is none, or later."""
+        if not self._member.network.is_broker(address):
+            logger.warning(
+                "request refused address=%s code=%d: no broker of our topics",
+                address,
+                command.code,
+            )
+            return RemotingCommand(
+                ResponseCode.NO_PERMISSION,
+                remark="only brokers of the consumer's topics may ask it",
+            )
         served = {
             int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): self._ids_changed,
             int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): self._reset,
@@ -99,23 +113,31 @@ class PeerRequests:
         header = from_ext_fields(
             NotifyConsumerIdsChangedRequestHeader, command.ext_fields
         )
+        if header.consumer_group != self._member.group:
+            return
         logger.info("members of group %s changed", header.consumer_group)
         self._engine.rebalances.members_changed()
 
     def _reset(self, command: RemotingCommand) -> None:
         header = from_ext_fields(ResetOffsetRequestHeader, command.ext_fields)
         offsets = parse_reset_offset(command.body)
-        if header.group != self._member.group:
+        if header.group != self._member.group or not self._is_ours(header.topic):
+            logger.warning(
+                "reset refused group=%r topic=%r: not ours", header.group, header.topic
+            )
             return
         wanted = {q: at for q, at in offsets.items() if q.topic == header.topic}
         logger.warning("broker resets %d queues of topic %s", len(wanted), header.topic)
-        self._engine.move(wanted)
+        self._engine.reset(wanted)
+
+    def _is_ours(self, topic: str) -> bool:
+        return topic in self._member.subscriptions
 
     def _status(self, command: RemotingCommand) -> RemotingCommand:
         header = from_ext_fields(GetConsumerStatusRequestHeader, command.ext_fields)
-        offsets = {}
-        if header.group == self._member.group:
-            offsets = consumer_status(self._member, header.topic)
+        if header.group != self._member.group:
+            return _no_consumer(header.group)
+        offsets = consumer_status(self._member, header.topic)
         return RemotingCommand(
             ResponseCode.SUCCESS, body=encode_consumer_status(offsets)
         )
@@ -154,6 +176,14 @@ class PeerRequests:
             header.broker_name or "",
             message.queue_id,
         )
+        # A dead letter is shown to the group that gave it up, as the dashboard does.
+        if not self._is_ours(queue.topic) and queue.topic != dlq_topic(
+            self._member.group
+        ):
+            return RemotingCommand(
+                ResponseCode.SYSTEM_ERROR,
+                remark=f"topic {queue.topic} is not subscribed here",
+            )
         message.origin = Origin(queue, 0, 0)
 
         def consume() -> None:

@@ -323,6 +323,32 @@ class PushConsumer:
         self.member.is_paused = False
         self.rebalances.soon()
 
+    def reset(self, offsets: dict[MessageQueue, int]) -> None:
+        """As `move`, for offsets that a broker states: those that a queue cannot have
+        are refused. Its end is asked for, since it may have grown.
+        """
+        ours = {q: at for q, at in offsets.items() if q in self.member.process_queues}
+        for queues in queues_by_broker(ours).values():
+            spawn(self._reset({queue: ours[queue] for queue in queues}), _ignored)
+
+    def _reset(self, offsets: dict[MessageQueue, int]) -> Task[None]:
+        ends = yield from together([asking(self._end_of(queue)) for queue in offsets])
+        wanted = {}
+        for (queue, offset), end in zip(offsets.items(), ends, strict=True):
+            if isinstance(end, RmqError):
+                logger.warning("reset of %s to %d is not done: %s", queue, offset, end)
+            elif not 0 <= offset <= end:
+                logger.warning(
+                    "reset of %s to %d is refused: it ends at %d", queue, offset, end
+                )
+            else:
+                wanted[queue] = offset
+        if not self.is_closing:
+            self.move(wanted)
+
+    def _end_of(self, queue: MessageQueue) -> Ask:
+        return lambda done: self.member.network.max_offset(queue, done)
+
     def move(self, offsets: dict[MessageQueue, int]) -> None:
         """Consume these queues from other offsets (reset, seek); others' are ignored.
 

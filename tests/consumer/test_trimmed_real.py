@@ -25,7 +25,7 @@ FROM_FIRST = ConsumerConfig(
 def test_a_trimmed_queue_is_consumed_from_what_is_left_and_an_empty_one_waits(
     fresh_cluster, caplog
 ):
-    """What is sent to the empty queue is consumed, too. Until the broker has noticed that
+    """What is sent to the empty queue is consumed, too. Until the broker has seen that
     its first files are gone (up to a minute) it answers a pull at 0 with a message of
     another offset, from the first file that is left: that is not believed."""
     caplog.set_level(logging.WARNING)

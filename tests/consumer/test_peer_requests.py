@@ -1,0 +1,196 @@
+"""What a consumer answers, and does, when a peer asks it; and whom it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqcli.api.calls_offset import invoke_broker_to_reset_offset
+from rmqcli.consumer.peer_requests import PeerRequests
+from rmqcli.wire.bodies_offset import encode_reset_offset
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
+from tests.consumer.asking import Asking
+from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.engine.world import BROKER, RETRY, TOPIC, World, queue_of, refusal, stored
+
+A_BROKER = "127.0.0.1:10911"
+A_NAME_SERVER = "127.0.0.1:9876"
+
+IDS_CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+RESET = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+STATUS = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
+DIRECTLY = RequestCode.CONSUME_MESSAGE_DIRECTLY
+
+
+class Asked:
+    """A member that has consumed 0 to 4 of its queue of 10, and what it is asked."""
+
+    def __init__(self, **options):
+        self.world = World(queues=1, **options)
+        self.world.network.ends[queue_of()] = 10
+        self.world.start()
+        self.world.found(range(5), max_offset=10)
+        self.called: list[Any] = []
+        self.answered: list[Any] = []
+        self.requests = PeerRequests(
+            self.world.engine,
+            namesrv=A_NAME_SERVER,
+            call=self.called.append,
+            answer=lambda *answer: self.answered.append(answer),
+        )
+
+    def ask(self, code, *, address=A_BROKER, body=b"", **fields):
+        flag = ONEWAY_FLAG if code == IDS_CHANGED else 0
+        command = RemotingCommand(code, ext_fields=fields, body=body, flag=flag)
+        answer = self.requests.handle(address, command)
+        self.world.run(200)
+        return answer
+
+    def reset(self, offset, *, address=A_BROKER, group="g", topic=TOPIC, queue=None):
+        body = encode_reset_offset({queue or queue_of(): offset})
+        fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+        return self.ask(RESET, address=address, body=body, **fields)
+
+    def show(self, *, address=A_BROKER, group="g", topic=TOPIC):
+        return self.ask(
+            DIRECTLY,
+            address=address,
+            body=stored(queue_of(), 3),
+            consumerGroup=group,
+            clientId="c",
+            topic=topic,
+            brokerName=BROKER,
+        )
+
+    @property
+    def pulled_from(self):
+        return self.world.asked()[-1].queue_offset
+
+
+@pytest.fixture
+def asked():
+    return Asked()
+
+
+def requests_of(asked, address, group):
+    """Every request that a consumer serves, as a peer would send it."""
+    return {
+        IDS_CHANGED: lambda: asked.ask(
+            IDS_CHANGED, address=address, consumerGroup=group
+        ),
+        RESET: lambda: asked.reset(0, address=address, group=group),
+        STATUS: lambda: asked.ask(STATUS, address=address, topic=TOPIC, group=group),
+        INFO: lambda: asked.ask(
+            INFO, address=address, consumerGroup=group, clientId="c"
+        ),
+        DIRECTLY: lambda: asked.show(address=address, group=group),
+    }
+
+
+@pytest.mark.parametrize("address", [A_NAME_SERVER, "10.9.9.9:10911"])
+@pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
+def test_a_peer_that_is_no_broker_of_the_routes_gets_nothing(asked, code, address):
+    runs = asked.world.engine.rebalances.runs
+    answer = requests_of(asked, address, "g")[code]()
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.body == b""
+    assert asked.pulled_from == 5
+    assert asked.called == []
+    assert asked.world.engine.rebalances.runs == runs
+
+
+@pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
+def test_requests_about_another_group_get_nothing(asked, code):
+    runs = asked.world.engine.rebalances.runs
+    answer = requests_of(asked, A_BROKER, "other")[code]()
+    if code in (STATUS, INFO, DIRECTLY):
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "no consumer of group other is here"
+    else:
+        assert answer is None
+    assert asked.pulled_from == 5
+    assert asked.called == []
+    assert asked.world.engine.rebalances.runs == runs
+
+
+@pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
+def test_a_broker_of_the_routes_is_served(asked, code):
+    runs = asked.world.engine.rebalances.runs
+    answer = requests_of(asked, A_BROKER, "g")[code]()
+    if code in (STATUS, INFO):
+        assert answer.code == ResponseCode.SUCCESS
+        assert b"orders" in answer.body
+    else:
+        assert answer is None
+    assert asked.pulled_from == (0 if code is RESET else 5)
+    assert len(asked.called) == (code is DIRECTLY)
+    assert asked.world.engine.rebalances.runs == runs + (code is IDS_CHANGED)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [(0, 0), (10, 10), (11, 5), (-1, 5), (-(2**63), 5), (2**63 - 1, 5)],
+)
+def test_a_reset_to_an_offset_that_the_queue_cannot_have_is_refused(
+    asked, offset, expected, caplog
+):
+    asked.reset(offset)
+    assert asked.pulled_from == expected
+    assert asked.world.offset() == expected
+    assert ("is refused: it ends at 10" in caplog.text) is (offset not in (0, 10))
+
+
+def test_a_reset_whose_bounds_are_not_known_is_not_done(asked, caplog):
+    asked.world.network.fail["max_offset"] = refusal()
+    asked.reset(0)
+    assert asked.pulled_from == 5
+    assert "reset of orders@broker-a:0 to 0 is not done: no" in caplog.text
+
+
+def test_a_reset_of_a_topic_that_is_not_subscribed_is_refused(asked):
+    asked.reset(0, topic="payments")
+    assert asked.pulled_from == 5
+    # Nor does the topic of the header cover queues of another one.
+    asked.reset(0, topic=RETRY)
+    assert asked.pulled_from == 5
+
+
+def test_a_reset_of_a_queue_that_is_not_ours_does_nothing(asked):
+    asked.reset(0, queue=queue_of(7))
+    assert asked.pulled_from == 5
+    assert queue_of(7) not in asked.world.member.process_queues
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_shown"),
+    [(TOPIC, True), (RETRY, True), ("%DLQ%g", True), ("payments", False)],
+)
+def test_only_messages_of_our_topics_are_shown_directly(asked, topic, is_shown):
+    """A dead letter of the group is ours, too: it is how one is tried again."""
+    answer = asked.show(topic=topic)
+    assert len(asked.called) == is_shown
+    if not is_shown:
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "topic payments is not subscribed here"
+
+
+def test_a_reset_that_a_broker_pushes_counts(rmq_cluster_factory):
+    """Over a connection: the address that asks is one of the route."""
+    cluster = rmq_cluster_factory(like="4.9.7")
+    topic = cluster.create_topic("T", queues=1)
+    cluster.send(topic, ["a", "b", "c"])
+    seen = Seen()
+    often = {"persist_consumer_offset_interval_ms": 100}
+    with (
+        consumer(cluster, "g", topic, seen, **often),
+        Asking(cluster.namesrv) as network,
+    ):
+        wait_until(lambda: committed(cluster, "g", topic) == {0: 3})
+        call = invoke_broker_to_reset_offset("g", topic, timestamp_ms=0)
+        address = cluster.brokers[0].address
+        network.client.invoke(address, call, timeout_ms=5_000)
+        wait_until(lambda: len(seen.bodies) == 6)
+    assert committed(cluster, "g", topic) == {0: 3}
