@@ -167,6 +167,20 @@ class Connection:
         self._drop_unsent()
         self._fail_all(error)
 
+    def forget_after_fork(self, error: TransportError) -> None:
+        """In a forked child: close our copies of the parent's sockets, no more."""
+        if self._dial is not None:
+            self._dial.abandon()
+            self._dial = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        self._disconnect()
+        self._drop_unsent()
+        waiters, self.waiters = self.waiters, {}
+        for reply in waiters.values():
+            reply.abandon(_copy(error))
+
     def _connect(self, now_ms: int) -> None:
         if now_ms < self._retry_at_ms:
             self._loop.timed.add(self)

@@ -257,6 +257,22 @@ class Loop:
             self._waker = None
         self._selector.close()
 
+    def forget_after_fork(self) -> None:
+        """In a forked child: a selector and a lock of our own, and nothing handed over.
+
+        The old selector is closed and not changed: what it watches is the parent's.
+        """
+        self._lock = threading.Lock()
+        for connection, reply, data in self._inbox:
+            connection.enqueue(reply, data, self.now_ms())
+        self._inbox = []
+        self._is_waiting = False
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        if self._waker is not None:
+            self._waker.close()
+            self._waker = None
+
     def _count_pause(self) -> None:
         if self._turn_ended_ms is not None:
             pause_ms = self._clock.monotonic_ms() - self._turn_ended_ms

@@ -9,14 +9,19 @@ any thread, and callbacks and the request handler run in that thread.
 |---|---|---|---|
 | rmq-io | start_io_thread() | the selector, callbacks | close() |
 
+A forked child keeps its copies of clients, but none of their connections and threads:
+requests under way are failed there, and new ones make connections of their own.
+
 Source: NettyRemotingClient in apache/rocketmq.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
+from weakref import WeakSet
 
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import DisconnectedError
@@ -44,6 +49,9 @@ if TYPE_CHECKING:
 logger = one_line(logging.getLogger(__name__))
 
 CLOSE_TIMEOUT_MS = 1_000
+
+#: Every client that may have sockets, for a process that forks.
+_CLIENTS: Final[WeakSet[RemotingClient]] = WeakSet()
 
 
 class RemotingClient:
@@ -79,6 +87,7 @@ class RemotingClient:
         self._close_asked = False
         self._close_timeout_ms = CLOSE_TIMEOUT_MS
         self._is_closed = False
+        _CLIENTS.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -264,6 +273,25 @@ class RemotingClient:
                 "thread %s did not stop: is a callback still running?", thread.name
             )
 
+    def forget_after_fork(self) -> None:
+        """In a forked child: see the module. The caller's thread is the only one."""
+        if self._is_closed:
+            return
+        self._lock = threading.Lock()
+        self._completed = threading.Condition(threading.Lock())
+        self._thread = None
+        self._is_driving = False
+        self._loop.forget_after_fork()
+        for connection in self._connections.values():
+            address = connection.address.text
+            connection.forget_after_fork(
+                DisconnectedError(
+                    f"the process was forked before {address} answered: the answer"
+                    " goes to its parent",
+                    address=address,
+                )
+            )
+
     def _connection(self, address: str) -> Connection:
         if self._close_asked:
             raise DisconnectedError(
@@ -379,5 +407,12 @@ class RemotingClient:
             known = list(self._connections.values())
         return known + self._loop.retiring()
 
+
+def _forget_all() -> None:
+    for client in list(_CLIENTS):
+        client.forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 __all__ = ["RemotingClient", "Reply", "TransportOptions"]

@@ -86,6 +86,11 @@ class Reply:
         self._error = error
         self._call_back()
 
+    def abandon(self, error: TransportError) -> None:
+        """Take the error and call nobody. For the transport, in a forked child."""
+        self._on_done = None
+        self.failed(error)
+
     def _call_back(self) -> None:
         # Last, for threads that look at it without a lock.
         self.is_done = True

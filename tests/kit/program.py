@@ -53,8 +53,7 @@ class Program:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with suppress(ProcessLookupError):  # the last of the group has ended
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -68,7 +67,7 @@ class Program:
     def line(self) -> str:
         """The next line of its stdout, without its end; empty at the end."""
         assert self.process.stdout is not None
-        timer = threading.Timer(PATIENCE_S, self.process.kill)
+        timer = threading.Timer(PATIENCE_S, self._kill)
         timer.start()
         try:
             return self.process.stdout.readline().rstrip("\n")
@@ -81,6 +80,10 @@ class Program:
         while line := self.line():
             lines.append(line)
         return lines
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):  # the last of the group has ended
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
