@@ -52,10 +52,17 @@ from rmqcli.engine.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
-from rmqcli.errors import DeadlineError, RmqError, UsageError
+from rmqcli.errors import (
+    DeadlineError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+    UsageError,
+)
 from rmqcli.model import retry_topic
 from rmqcli.one_line_log import one_line
 from rmqcli.transport.local_address import local_ip
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
@@ -153,25 +160,34 @@ class Consumer:
         self.client_id: str | None = None
 
     def __enter__(self) -> Self:
-        self.start()
+        if not self._is_started or self._closed.is_set:
+            self.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def start(self, *, timeout_ms: int = 30_000) -> None:
+    def start(
+        self, *, timeout_ms: int = 30_000, wait_for_cluster: bool = False
+    ) -> None:
         """Join the group and begin to consume.
 
         Returns when a broker knows of this member, or when it was closed meanwhile.
-        Raises RmqError when that cannot be, DeadlineError when no broker answered in
-        time. Whatever is raised, KeyboardInterrupt included, nothing is left behind.
+        At once it raises NotFoundError when every name server says that not one of the
+        topics exists, and ConnectError or DeadlineError when no name server answers.
+        A topic that is unknown among others is warned of, and consumed once it is
+        there. With `wait_for_cluster` all of that is waited for, too.
+
+        Raises DeadlineError when no broker took a heartbeat in `timeout_ms` (while one
+        restarts, or is on its way), and other RmqErrors for what a broker refuses.
+        Whatever is raised, KeyboardInterrupt included, nothing is left behind.
         """
         if self._is_started or self._closed.is_set:
             raise UsageError("a consumer is started once; make a new one")
         self._is_started = True
         self._starter = threading.get_ident()
         try:
-            self._start(timeout_ms)
+            self._start(timeout_ms, wait_for_cluster=wait_for_cluster)
         except BaseException:
             self._abort()
             raise
@@ -180,7 +196,7 @@ class Consumer:
         if self._is_close_asked:
             self.close()
 
-    def _start(self, timeout_ms: int) -> None:
+    def _start(self, timeout_ms: int, *, wait_for_cluster: bool) -> None:
         self._build()
         if self._is_close_asked:
             self._release()
@@ -199,7 +215,7 @@ class Consumer:
 
         def begin() -> None:
             if not engine.is_closing:
-                engine.start(done)
+                engine.start(done, wait_for_cluster=wait_for_cluster)
 
         self._post(begin)
         deadline = Deadline(self._clock, timeout_ms)
@@ -208,15 +224,38 @@ class Consumer:
             if self._is_close_asked:
                 return
             if deadline.is_over():
-                names = ";".join(self._client_config.namesrv)
-                raise DeadlineError(
-                    f"no broker took a heartbeat of group {self.group} in"
-                    f" {timeout_ms} ms",
-                    address=names,
-                    hint="see which brokers are there with: rmq brokers",
-                )
-        if isinstance(outcome[0], RmqError):
-            raise outcome[0]
+                raise self._not_joined(timeout_ms, engine.start_error)
+        error = outcome[0]
+        if error is not None:
+            raise self._explained(error)
+
+    def _not_joined(self, timeout_ms: int, reason: RmqError | None) -> DeadlineError:
+        why = "" if reason is None else f": {reason.message}"
+        return DeadlineError(
+            f"no broker took a heartbeat of group {self.group} in {timeout_ms} ms{why}",
+            address=";".join(self._client_config.namesrv),
+            hint=(reason.hint if reason is not None else "")
+            or "see which brokers are there with: rmq brokers",
+        )
+
+    def _explained(self, error: RmqError) -> RmqError:
+        """An error of the start with a hint for who writes the program."""
+        if isinstance(error, NotFoundError) and error.code == int(
+            ResponseCode.TOPIC_NOT_EXIST
+        ):
+            error.hint = (
+                "check the topics argument, or create the topic; to wait until it is"
+                " there: start(wait_for_cluster=True)"
+            )
+        elif (
+            isinstance(error, TransportError)
+            and error.address in self._client_config.namesrv
+        ):
+            error.hint = (
+                "check the namesrv argument or NAMESRV_ADDR; to wait until a name"
+                " server is there: start(wait_for_cluster=True)"
+            )
+        return error
 
     def _abort(self) -> None:
         """Stop what `start` started before it failed; it may have stopped anywhere."""

@@ -35,22 +35,29 @@ class Routes:
         self._routes: dict[str, TopicRoute] = {}
 
     def fetch(self, topic: str, done: Callable[[TopicRoute | RmqError], None]) -> None:
-        """Ask the name servers, one after the other until one answers."""
-        self._ask(topic, list(self._namesrvs), done)
+        """Ask the name servers, one after the other until one has the route.
+
+        That a topic does not exist is only believed when none of them knows it.
+        """
+        self._ask(topic, list(self._namesrvs), [], done)
 
     def _ask(
         self,
         topic: str,
         namesrvs: list[str],
+        errors: list[RmqError],
         done: Callable[[TopicRoute | RmqError], None],
     ) -> None:
         address, *others = namesrvs
 
         def answered(outcome: TopicRoute | RmqError) -> None:
-            if isinstance(outcome, TransportError) and others:
-                self._ask(topic, others, done)
-                return
-            if not isinstance(outcome, TransportError):
+            if isinstance(outcome, NotFoundError | TransportError):
+                errors.append(outcome)
+                if others:
+                    self._ask(topic, others, errors, done)
+                    return
+                outcome = _worst(errors)
+            elif not isinstance(outcome, RmqError):
                 self._namesrvs.remove(address)
                 self._namesrvs.insert(0, address)
             done(self._keep(topic, outcome))
@@ -117,6 +124,20 @@ class Routes:
             for broker in route.brokers
             for address in broker.addresses.values()
         }
+
+
+def _worst(errors: list[RmqError]) -> RmqError:
+    """Why no name server has a route: one that answered counts, else all are named."""
+    unreached = [each for each in errors if isinstance(each, TransportError)]
+    if len(unreached) < len(errors):
+        return next(each for each in errors if not isinstance(each, TransportError))
+    last = unreached[-1]
+    if len(errors) == 1:
+        return last
+    reasons = "; ".join(error.message for error in errors)
+    return type(last)(
+        f"no name server of {len(errors)} answered: {reasons}", address=last.address
+    )
 
 
 def reading_address(broker: BrokerData, broker_id: int) -> tuple[int, str]:

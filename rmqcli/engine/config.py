@@ -1,7 +1,8 @@
 """A consumer's settings, as RocketMQ names them and with its defaults.
 
-Every change is a new value: `dataclasses.replace`. What may be set is checked by
-`checks.check_config`, before anything is sent.
+Every change is a new value: `dataclasses.replace`. A value of a wrong type is refused
+where it is set; what it may be is checked by `checks.check_config`, before anything is
+sent.
 
 Source: DefaultMQPushConsumer and ClientConfig.
 """
@@ -9,7 +10,8 @@ Source: DefaultMQPushConsumer and ClientConfig.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Final
 
 from rmqcli.engine.allocate import (
     AllocateMessageQueueAveragely,
@@ -80,3 +82,39 @@ class ConsumerConfig:
     unit_name: str | None = None
     cached_bytes_max: int | None = 64 * 1024 * 1024
     like_4_6_offset_illegal: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for the first value that is not of its field's type."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            wanted = str(each.type).split(" | ")
+            if not any(_is_a(value, name) for name in wanted):
+                raise ValueError(
+                    f"{each.name} is {value!r}, {_article(type(value).__name__)}; it"
+                    f" must be {' or '.join(_article(name) for name in wanted)}"
+                )
+
+
+#: The types of the settings, by the names that they have above.
+_TYPES: Final[dict[str, type]] = {
+    "MessageModel": MessageModel,
+    "ConsumeFromWhere": ConsumeFromWhere,
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "None": type(None),
+}
+
+
+def _is_a(value: object, name: str) -> bool:
+    if name == "AllocateMessageQueueStrategy":
+        return callable(getattr(value, "allocate", None))
+    if name == "int" and isinstance(value, bool):
+        return False
+    return isinstance(value, _TYPES[name])
+
+
+def _article(name: str) -> str:
+    if name == "None":
+        return name
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"

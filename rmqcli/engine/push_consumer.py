@@ -44,7 +44,7 @@ from rmqcli.engine.rebalance_service import RebalanceService
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
 from rmqcli.engine.subscription_check import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.tasks import asking, first_good, spawn, together, within
-from rmqcli.errors import BrokerError, RmqError
+from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
 from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
@@ -103,6 +103,10 @@ class PushConsumer:
         self._sweep = concurrently.sweep
         #: resets whose offsets are not stored yet
         self._moving = 0
+        #: why the last look for a topic's route found none
+        self._route_errors: dict[str, RmqError] = {}
+        #: what keeps a start waiting; None while nothing has failed
+        self.start_error: RmqError | None = None
         #: until when a close under way waits for listeners
         self._close_by_ms = 0
 
@@ -114,21 +118,24 @@ class PushConsumer:
         """Do what is due."""
         self.member.agenda.run_due(now)
 
-    def start(self, done: Done[None]) -> None:
+    def start(self, done: Done[None], *, wait_for_cluster: bool = True) -> None:
         """Begin to consume; `done` when the brokers know us, or why that cannot be.
 
         While no broker can be reached it is tried again; what a broker refuses, an
-        expression that it cannot read, is an error.
+        expression that it cannot read, is an error. So is, without `wait_for_cluster`,
+        that not one topic has a route.
         """
-        spawn(self._start(), done)
+        spawn(self._start(wait_for_cluster=wait_for_cluster), done)
 
-    def _start(self) -> Task[None]:
+    def _start(self, *, wait_for_cluster: bool) -> Task[None]:
         member = self.member
         member.is_running = True
         yield from self._fetch_routes(member.subscriptions)
+        if not (wait_for_cluster or member.topic_queues):
+            raise self._why_no_route()
         checked = yield from together(
             [
-                self._check(subscription)
+                self._check_surely(subscription, wait_for_cluster=wait_for_cluster)
                 for subscription in member.subscriptions.values()
                 if subscription.expression_type not in (None, TAG)
             ]
@@ -143,6 +150,33 @@ class PushConsumer:
         self.rebalances.start()
         if not member.is_broadcasting:
             spawn(self._find_retry_route(), _ignored)
+
+    def _why_no_route(self) -> RmqError:
+        """The worst that a name server said of our topics."""
+        errors = [
+            error
+            for topic, error in self._route_errors.items()
+            if topic != self.member.retry_topic
+        ]
+        return next((e for e in errors if not isinstance(e, NotFoundError)), errors[0])
+
+    def _check_surely(
+        self, subscription: SubscriptionData, *, wait_for_cluster: bool
+    ) -> Task[None]:
+        """Let a broker read the expression, as soon as one can be reached."""
+        topic = subscription.topic
+        while not self.is_closing:
+            if topic in self.member.topic_queues:
+                try:
+                    yield from self._check(subscription)
+                except TransportError as error:
+                    self.start_error = error
+                else:
+                    return
+            elif not wait_for_cluster:
+                return  # others have a route, and of this one we have warned
+            yield self._pause(_HEARTBEAT_AGAIN_MS)
+            yield from self._fetch_routes([topic])
 
     def _check(self, subscription: SubscriptionData) -> Task[None]:
         """Let any broker read an expression; raises RmqError when that refuses it."""
@@ -175,6 +209,7 @@ class PushConsumer:
                 if (yield self._any_heartbeat):
                     return
             except RmqError as error:
+                self.start_error = error
                 logger.warning("no broker took the heartbeat, trying again: %s", error)
             yield self._pause(_HEARTBEAT_AGAIN_MS)
             yield from self._fetch_routes(self.member.subscriptions)
@@ -243,7 +278,12 @@ class PushConsumer:
                 is_retry = topic == member.retry_topic
                 level = logging.DEBUG if is_retry else logging.WARNING
                 logger.log(level, "no route of topic %s: %s", topic, queues)
-            elif queues != member.topic_queues.get(topic):
+                self._route_errors[topic] = queues
+                if not is_retry:
+                    self.start_error = queues
+                continue
+            self._route_errors.pop(topic, None)
+            if queues != member.topic_queues.get(topic):
                 is_changed = True
                 member.topic_queues[topic] = queues
         if is_changed:

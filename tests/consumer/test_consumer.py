@@ -13,8 +13,8 @@ from rmqcli import Consumer
 from rmqcli.consumer.consumer import sql
 from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from rmqcli.errors import BrokerError, ConfigError, DeadlineError, UsageError
-from tests.consumer.collecting import Seen, committed, consumer
+from rmqcli.errors import BrokerError, ConfigError, UsageError
+from tests.consumer.collecting import Seen, committed, consumer, wait_until
 from tests.kit.waiting import wait_until
 
 
@@ -361,13 +361,6 @@ def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
     assert running.wait(0)
     with pytest.raises(UsageError, match="started once"):
         running.start()
-
-
-def test_no_broker_is_an_error_in_time():
-    running = Consumer("g", "orders", Seen(), namesrv="127.0.0.1:1")
-    with pytest.raises(DeadlineError, match="no broker took a heartbeat"):
-        running.start(timeout_ms=300)
-    assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]
 
 
 @pytest.mark.parametrize(

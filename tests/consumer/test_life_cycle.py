@@ -225,7 +225,7 @@ def test_ctrl_c_during_a_start_that_waits_ends_it(tmp_path):
 consumer = make(print)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    consumer.start()
+    consumer.start(wait_for_cluster=True)
 except KeyboardInterrupt:
     print(ours(), flush=True)
     raise

@@ -1,0 +1,222 @@
+"""How a consumer starts where something is missing: told at once, or waited for."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from rmqcli import Consumer, ConsumerConfig, sql
+from rmqcli.errors import ConnectError, DeadlineError, NotFoundError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.consumer.collecting import FROM_FIRST, Seen, committed, consumer, wait_until
+
+#: Much less than the 30 s for which a start waits, and enough for a busy machine.
+AT_ONCE_S = 10
+
+
+@contextmanager
+def at_once():
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < AT_ONCE_S
+
+
+@contextmanager
+def silence():
+    """A peer that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def refused():
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def none_left():
+    return not [t for t in threading.enumerate() if t.name.startswith("rmq-engine")]
+
+
+def test_an_unknown_topic_is_told_at_once(rmq_cluster):
+    running = consumer(rmq_cluster, "g", "no-such-topic", Seen())
+    with pytest.raises(NotFoundError, match="no-such-topic") as caught, at_once():
+        running.start()
+    assert caught.value.name == "TOPIC_NOT_EXIST"
+    assert "topics argument" in caught.value.hint
+    assert "--" not in caught.value.hint
+    assert none_left()
+
+
+def test_several_topics_that_are_all_unknown_are_told_at_once(rmq_cluster):
+    running = consumer(rmq_cluster, "g", ["one", "two"], Seen())
+    with pytest.raises(NotFoundError, match="one"), at_once():
+        running.start()
+
+
+def test_a_topic_that_is_unknown_among_others_is_warned_of(
+    rmq_cluster, rmq_topic, caplog
+):
+    """And consumed once it is there."""
+    seen = Seen()
+    fast = {"poll_namesrv_interval_ms": 100}
+    topics = [rmq_topic, "comes-later"]
+    with caplog.at_level(logging.WARNING), at_once():
+        running = consumer(rmq_cluster, "g", topics, seen, **fast)
+        running.start()
+    with running:
+        assert "no route of topic comes-later" in caplog.text
+        rmq_cluster.send(rmq_topic, ["first"])
+        seen.wait_for(1)
+        rmq_cluster.create_topic("comes-later")
+        rmq_cluster.send("comes-later", ["second"])
+        assert seen.wait_for(2) == ["first", "second"]
+
+
+def test_sql_for_a_topic_that_is_unknown_among_others_is_no_error(
+    rmq_cluster, rmq_topic
+):
+    topics = {rmq_topic: "*", "comes-later": sql("comes-later", "a > 1")}
+    with at_once(), consumer(rmq_cluster, "g", topics, Seen()) as running:
+        wait_until(lambda: len(running.queues()) == 5)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_name_servers_that_refuse_are_told_at_once(count):
+    namesrvs = [refused() for _ in range(count)]
+    running = Consumer("g", "orders", Seen(), namesrv=";".join(namesrvs))
+    with pytest.raises(ConnectError, match="refused") as caught, at_once():
+        running.start()
+    assert all(each in caught.value.message for each in namesrvs)
+    assert "namesrv argument" in caught.value.hint
+    assert none_left()
+
+
+def test_a_name_server_that_is_silent_is_told_after_its_deadline():
+    with silence() as address:
+        running = Consumer("g", "orders", Seen(), namesrv=address)
+        with pytest.raises(DeadlineError, match=address), at_once():
+            running.start()
+
+
+def test_one_name_server_that_has_the_topic_is_enough(rmq_cluster, rmq_cluster_factory):
+    """Whether the others refuse or know less."""
+    other = rmq_cluster_factory()
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.send("orders", ["one"])
+    seen = Seen()
+    namesrv = ";".join([refused(), other.namesrv, rmq_cluster.namesrv])
+    with Consumer(
+        "g",
+        "orders",
+        seen,
+        namesrv=namesrv,
+        config=ConsumerConfig(consume_from_where=FROM_FIRST),
+    ):
+        assert seen.wait_for(1) == ["one"]
+
+
+def test_a_start_may_wait_for_a_topic_that_is_created_later(rmq_cluster):
+    seen = Seen()
+    running = consumer(rmq_cluster, "g", "later", seen)
+    starting = threading.Thread(
+        target=running.start, kwargs={"wait_for_cluster": True}, daemon=True
+    )
+    starting.start()
+    wait_until(lambda: running._engine is not None and running._engine.start_error)
+    assert starting.is_alive()
+    rmq_cluster.create_topic("later")
+    rmq_cluster.send("later", ["one"])
+    starting.join(20)
+    assert not starting.is_alive()
+    with running:
+        assert seen.wait_for(1) == ["one"]
+
+
+def test_a_start_may_wait_for_a_name_server_that_comes_up_later(rmq_cluster_factory):
+    address = refused()
+    seen = Seen()
+    running = Consumer("g", "orders", seen, namesrv=address)
+    starting = threading.Thread(
+        target=running.start, kwargs={"wait_for_cluster": True}, daemon=True
+    )
+    starting.start()
+    wait_until(lambda: running._engine is not None and running._engine.start_error)
+    cluster = rmq_cluster_factory(namesrv_port=int(address.rpartition(":")[2]))
+    cluster.create_topic("orders")
+    starting.join(20)
+    assert not starting.is_alive()
+    with running:
+        wait_until(lambda: len(running.queues()) == 5)
+
+
+def test_the_end_of_a_wait_says_what_was_missing():
+    address = refused()
+    running = Consumer("g", "orders", Seen(), namesrv=address)
+    with pytest.raises(DeadlineError, match="refused") as caught:
+        running.start(timeout_ms=300, wait_for_cluster=True)
+    assert "300 ms" in caught.value.message
+    assert address in caught.value.message
+
+
+def test_a_broker_that_is_not_there_yet_is_waited_for(rmq_cluster, rmq_topic):
+    """Its route is known: it restarts, as brokers do."""
+    rmq_cluster.send(rmq_topic, ["one"])
+    rule = rmq_cluster.faults.add(
+        faults.disconnect(), code=RequestCode.HEART_BEAT, times=3
+    )
+    seen = Seen()
+    with consumer(rmq_cluster, "g", rmq_topic, seen):
+        assert seen.wait_for(1) == ["one"]
+    assert rule.hits == 3
+
+
+def test_a_broker_that_never_takes_a_heartbeat_is_named(rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(faults.answer(1, "not today"), code=RequestCode.HEART_BEAT)
+    running = consumer(rmq_cluster, "g", rmq_topic, Seen())
+    with pytest.raises(DeadlineError, match="not today"):
+        running.start(timeout_ms=500)
+    assert committed(rmq_cluster, "g", rmq_topic) == {}
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"consume_threads": "3"}, "consume_threads is '3', a str; it must be an int"),
+        ({"consume_threads": True}, "consume_threads is True, a bool; it must be"),
+        ({"pull_batch_size": 2.0}, "pull_batch_size is 2.0, a float; it must be an"),
+        ({"max_reconsume_times": "x"}, "it must be an int or None"),
+        ({"message_model": "CLUSTERING"}, "it must be a MessageModel"),
+        ({"consume_from_where": 1}, "it must be a ConsumeFromWhere"),
+        ({"client_ip": 127}, "client_ip is 127, an int; it must be a str or None"),
+        ({"unit_mode": 1}, "unit_mode is 1, an int; it must be a bool"),
+        ({"strategy": "AVG"}, "it must be an AllocateMessageQueueStrategy"),
+        ({"consume_threads": None}, "consume_threads is None, a NoneType"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_refused_where_it_is_set(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ConsumerConfig(**settings)
+
+
+# Questions
+
+
+def test_a_question_that_fails_raises_its_own_error(rmq_cluster, rmq_topic):
+    with consumer(rmq_cluster, "g", rmq_topic, Seen()) as running:
+
+        def question():
+            raise ZeroDivisionError("its own")
+
+        with pytest.raises(ZeroDivisionError, match="its own"):
+            running._ask(question)
+        wait_until(lambda: len(running.queues()) == 5)
