@@ -43,6 +43,7 @@ from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
+from rmqcli.consumer.start_errors import explained, not_joined
 from rmqcli.consumer.threads import ConsumeThreads, Latch
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
@@ -52,17 +53,10 @@ from rmqcli.engine.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
-from rmqcli.errors import (
-    DeadlineError,
-    NotFoundError,
-    RmqError,
-    TransportError,
-    UsageError,
-)
+from rmqcli.errors import RmqError, UsageError
 from rmqcli.model import retry_topic
 from rmqcli.one_line_log import one_line
 from rmqcli.transport.local_address import local_ip
-from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
@@ -219,43 +213,18 @@ class Consumer:
 
         self._post(begin)
         deadline = Deadline(self._clock, timeout_ms)
+        namesrvs = self._client_config.namesrv
         # In turns, for a start that was closed meanwhile need not end.
         while not (ended.wait(min(_ASK_LOOK_MS, deadline.left_ms())) or outcome):
             if self._is_close_asked:
                 return
             if deadline.is_over():
-                raise self._not_joined(timeout_ms, engine.start_error)
+                raise not_joined(
+                    self.group, namesrvs, timeout_ms, reason=engine.start_error
+                )
         error = outcome[0]
         if error is not None:
-            raise self._explained(error)
-
-    def _not_joined(self, timeout_ms: int, reason: RmqError | None) -> DeadlineError:
-        why = "" if reason is None else f": {reason.message}"
-        return DeadlineError(
-            f"no broker took a heartbeat of group {self.group} in {timeout_ms} ms{why}",
-            address=";".join(self._client_config.namesrv),
-            hint=(reason.hint if reason is not None else "")
-            or "see which brokers are there with: rmq brokers",
-        )
-
-    def _explained(self, error: RmqError) -> RmqError:
-        """An error of the start with a hint for who writes the program."""
-        if isinstance(error, NotFoundError) and error.code == int(
-            ResponseCode.TOPIC_NOT_EXIST
-        ):
-            error.hint = (
-                "check the topics argument, or create the topic; to wait until it is"
-                " there: start(wait_for_cluster=True)"
-            )
-        elif (
-            isinstance(error, TransportError)
-            and error.address in self._client_config.namesrv
-        ):
-            error.hint = (
-                "check the namesrv argument or NAMESRV_ADDR; to wait until a name"
-                " server is there: start(wait_for_cluster=True)"
-            )
-        return error
+            raise explained(error, namesrvs)
 
     def _abort(self) -> None:
         """Stop what `start` started before it failed; it may have stopped anywhere."""
@@ -341,26 +310,21 @@ class Consumer:
         KeyboardInterrupt ends the wait, not the close.
         """
         wait_ms = self.begin_close(timeout_ms=timeout_ms)
-        driver, threads = self._driver, self._threads
-        if self._closed.is_set:
-            if driver is not None and not self._is_inside():
-                driver.join()
-            return
-        if driver is None or threads is None or not self._has_begun:
-            if self._starter == threading.get_ident():
-                return  # a signal handler in the middle of `start`, which ends it
-        elif self._is_inside():
-            return
-        if self._closed.wait(wait_ms + _GOODBYE_MS + _END_MS):
-            if self._driver is not None:
-                self._driver.join()
-            return
-        logger.error(
-            "consumer of group %s is not closed after %d ms: thread rmq-engine does not"
-            " end; is an allocation strategy or a callback still running?",
-            self.group,
-            wait_ms + _GOODBYE_MS + _END_MS,
-        )
+        if not self._closed.is_set:
+            is_starting = self._starter == threading.get_ident() and not self._has_begun
+            if is_starting or self._is_inside():
+                return
+            limit_ms = wait_ms + _GOODBYE_MS + _END_MS
+            if not self._closed.wait(limit_ms):
+                logger.error(
+                    "consumer of group %s is not closed after %d ms: thread rmq-engine"
+                    " does not end; is an allocation strategy still running?",
+                    self.group,
+                    limit_ms,
+                )
+                return
+        if self._driver is not None:
+            self._driver.join()
 
     def begin_close(self, *, timeout_ms: int | None = None) -> int:
         """Ask for the close and do not wait; how long it will wait for listeners.

@@ -1,7 +1,7 @@
 """Addresses of peers: `host:port` text, and what it resolves to.
 
-Parsing is pure. Resolving may block on DNS, so it is done once for each address and
-kept until a connection to it fails; literal IP addresses never ask DNS.
+Parsing is pure. Looking up may block on DNS, so connections do it by way of `lookups`;
+literal IP addresses never ask DNS.
 """
 
 from __future__ import annotations
@@ -75,31 +75,18 @@ def _is_host(host: str) -> bool:
     )
 
 
-class Resolver:
-    """Endpoints of addresses, asked once. For one thread."""
-
-    def __init__(self) -> None:
-        #: address text -> its endpoints, in the system's order of preference
-        self._known: dict[str, list[Endpoint]] = {}
-
-    def resolve(self, address: Address) -> list[Endpoint]:
-        """Return the endpoints of `address`, never none. May block on DNS once.
-
-        Raises ConnectError when the name is not known.
-        """
-        known = self._known.get(address.text)
-        if known is None:
-            known = self._known[address.text] = _look_up(address)
-        return known
-
-    def forget(self, address: Address) -> None:
-        """Ask again next time: nothing answered there any more."""
-        self._known.pop(address.text, None)
+def is_any_literal(host: str) -> bool:
+    """Whether `host` is an IP address, not a name."""
+    return is_literal(host, socket.AF_INET) or is_literal(host, socket.AF_INET6)
 
 
-def _look_up(address: Address) -> list[Endpoint]:
+def look_up(address: Address) -> list[Endpoint]:
+    """Return the endpoints of `address`, never none. May block on DNS.
+
+    Raises ConnectError when the name is not known.
+    """
     host, flags = address.host, 0
-    if is_literal(host, socket.AF_INET) or is_literal(host, socket.AF_INET6):
+    if is_any_literal(host):
         flags = socket.AI_NUMERICHOST
     try:
         # As bytes: a str would load the IDNA codec, which takes longer than a request.
@@ -108,13 +95,14 @@ def _look_up(address: Address) -> list[Endpoint]:
             name, address.port, type=socket.SOCK_STREAM, flags=flags
         )
     except UnicodeError as error:
-        raise _unknown(address, "not a host name") from error
+        raise unknown(address, "not a host name") from error
     except OSError as error:
-        raise _unknown(address, (error.strerror or str(error)).lower()) from error
+        raise unknown(address, (error.strerror or str(error)).lower()) from error
     return [(family, sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[misc]  # stream sockets have these two forms
 
 
-def _unknown(address: Address, reason: str) -> ConnectError:
+def unknown(address: Address, reason: str) -> ConnectError:
+    """The error for a host of which no address is known."""
     return ConnectError(
         f"cannot connect to {address}: no address for {address.host!r}: {reason}",
         address=address.text,

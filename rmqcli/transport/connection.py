@@ -1,7 +1,7 @@
 """One peer: the connection to it, what waits to be sent, and who waits for answers.
 
-    idle ──request──> dialing ──open──> open ──lost──> idle
-                         └──────────failed───────────> idle, backing off
+    idle ──request──> looking up ──> dialing ──open──> open ──lost──> idle
+                          └─────────────┴────failed───> idle, backing off
 
 A connection is made when a request needs one and again when it was lost. After a
 failed attempt the next one waits for the back-off; requests made meanwhile wait with
@@ -30,13 +30,14 @@ from rmqcli.errors import (
 from rmqcli.one_line_log import one_line
 from rmqcli.transport import diagnosis
 from rmqcli.transport.dial import Dial
+from rmqcli.transport.lookups import too_slow
 from rmqcli.transport.serve import encode_served
 from rmqcli.transport.stream import WOULD_BLOCK
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import decode_command
 
 if TYPE_CHECKING:
-    from rmqcli.transport.address import Address
+    from rmqcli.transport.address import Address, Endpoint
     from rmqcli.transport.backoff import Backoff
     from rmqcli.transport.loop import Loop
     from rmqcli.transport.reply import Reply
@@ -72,6 +73,8 @@ class Connection:
         #: whether the client has forgotten this connection (guarded by the loop's lock)
         self.is_retired = False
         self._loop = loop
+        #: until when the host's name is looked up, in the loop's time; None: it is not
+        self._lookup_due_ms: int | None = None
         self._dial: Dial | None = None
         self._stream: Stream | None = None
         self._events = 0
@@ -93,7 +96,13 @@ class Connection:
     @property
     def due_ms(self) -> int:
         """When `on_time` has something to do, while this is in `loop.timed`."""
+        if self._lookup_due_ms is not None:
+            return self._lookup_due_ms
         return self._retry_at_ms if self._dial is None else self._dial.due_ms
+
+    @property
+    def _is_connecting(self) -> bool:
+        return self._dial is not None or self._lookup_due_ms is not None
 
     @property
     def _retry_at_ms(self) -> int:
@@ -117,7 +126,7 @@ class Connection:
             return
         self.waiters[reply.opaque] = reply
         deadline_ms = now_ms + reply.timeout_ms
-        is_idle = self._stream is None and self._dial is None
+        is_idle = self._stream is None and not self._is_connecting
         if is_idle and self._retry_at_ms >= deadline_ms:
             deadline_ms = now_ms
         self._loop.deadlines.add(deadline_ms, reply.opaque, self)
@@ -131,7 +140,7 @@ class Connection:
                 self._read(self._stream)
         if self._stream is not None:
             self._send(self._stream)
-        elif self._dial is None:
+        elif not self._is_connecting:
             self._connect(now_ms)
 
     def on_event(self, mask: int) -> None:
@@ -149,7 +158,11 @@ class Connection:
         """Go on with what `due_ms` was set for, if it has come."""
         if now_ms < self.due_ms:
             return
-        if self._dial is not None:
+        if self._lookup_due_ms is not None:
+            self._unreachable(
+                too_slow(self.address, self._loop.options.connect_timeout_ms)
+            )
+        elif self._dial is not None:
             self._step(self._dial, now_ms, timed_out=True)
         elif self._unsent and self._stream is None:
             self._connect(now_ms)
@@ -186,10 +199,34 @@ class Connection:
             self._loop.timed.add(self)
             return
         loop = self._loop
-        timeout_ms = loop.options.connect_timeout_ms
-        dial = Dial(self.address, tls=loop.tls, timeout_ms=timeout_ms)
         try:
-            stream = dial.start(loop.resolver.resolve(self.address), now_ms)
+            endpoints = loop.lookups.endpoints(self.address, self)
+        except ConnectError as error:
+            self._unreachable(error)
+            return
+        if endpoints is None:
+            loop.need_waker()
+            self._lookup_due_ms = now_ms + loop.options.connect_timeout_ms
+            loop.timed.add(self)
+            return
+        self._start_dial(endpoints, now_ms)
+
+    def looked_up(self, outcome: list[Endpoint] | ConnectError) -> None:
+        """Go on with what the look-up of the host's name found. See Asker."""
+        if self._lookup_due_ms is None:
+            return  # it came too late, or this is closed
+        self._lookup_due_ms = None
+        self._loop.timed.discard(self)
+        if isinstance(outcome, ConnectError):
+            self._unreachable(outcome)
+        else:
+            self._start_dial(outcome, self._loop.now_ms())
+
+    def _start_dial(self, endpoints: list[Endpoint], now_ms: int) -> None:
+        timeout_ms = self._loop.options.connect_timeout_ms
+        dial = Dial(self.address, tls=self._loop.tls, timeout_ms=timeout_ms)
+        try:
+            stream = dial.start(endpoints, now_ms)
         except ConnectError as error:
             self._unreachable(error)
         else:
@@ -222,8 +259,9 @@ class Connection:
         self._send(stream)
 
     def _unreachable(self, error: ConnectError) -> None:
+        self._lookup_due_ms = None
         self._loop.timed.discard(self)
-        self._loop.resolver.forget(self.address)
+        self._loop.lookups.forget(self.address)
         self._failure = error
         self._back_off()
         self._drop_unsent()
@@ -381,6 +419,8 @@ class Connection:
                 f" {timeout_ms} ms",
                 address=address,
             )
+        if self._lookup_due_ms is not None:
+            return too_slow(self.address, timeout_ms)
         if self._dial is None and self._failure is not None:
             return _copy(self._failure)
         return ConnectError(
@@ -430,6 +470,7 @@ class Connection:
         self._fail_all(error)
 
     def _disconnect(self) -> None:
+        self._lookup_due_ms = None
         if self._dial is not None:
             self._loop.unwatch(self._dial.watched)
             self._dial.abandon()

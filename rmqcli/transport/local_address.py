@@ -6,18 +6,22 @@ Source: UtilAll.getIP and MessageClientIDSetter.createFakeIP in apache/rocketmq.
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 from rmqcli.errors import ConnectError
-from rmqcli.transport.address import Resolver, parse_address
+from rmqcli.transport.address import parse_address
+from rmqcli.transport.lookups import look_up_within
+
+LOOK_UP_MS: Final = 1_000
 
 
 def local_ip(toward: str) -> str | None:
     """The IP address from which `toward` ("host:port") would be reached.
 
-    None when there is no way to it. May block on DNS for a host name.
+    None when there is no way to it, or its name is not known within LOOK_UP_MS.
     """
     try:
-        endpoints = Resolver().resolve(parse_address(toward))
+        endpoints = look_up_within(parse_address(toward), LOOK_UP_MS)
     except ConnectError:
         return None
     for family, sockaddr in endpoints:

@@ -16,9 +16,9 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import DisconnectedError, TransportError
-from rmqcli.transport.address import Resolver
 from rmqcli.transport.backoff import Backoff
 from rmqcli.transport.deadlines import Deadlines
+from rmqcli.transport.lookups import Lookups
 from rmqcli.transport.options import TransportCounters
 from rmqcli.wire.frame import FrameBuffer
 
@@ -60,7 +60,7 @@ class Loop:
     ) -> None:
         self.options = options
         self.counters = TransportCounters()
-        self.resolver = Resolver()
+        self.lookups = Lookups(self.wake)
         self.deadlines = Deadlines()
         self.tls = _tls_dialer(options)
         self.request_handler: RequestHandler | None = None
@@ -116,8 +116,13 @@ class Loop:
         set just before he called `wake`.
         """
         self._has_more = has_more
-        self._waker = Waker()
-        self._selector.register(self._waker.sock, selectors.EVENT_READ, self._waker)
+        self.need_waker()
+
+    def need_waker(self) -> None:
+        """Let `wake` interrupt a wait; costs a pair of sockets."""
+        if self._waker is None:
+            self._waker = Waker()
+            self._selector.register(self._waker.sock, selectors.EVENT_READ, self._waker)
 
     def wake(self) -> None:
         """End the wait of the turn under way. Safe to call from any thread."""
@@ -267,6 +272,7 @@ class Loop:
             connection.enqueue(reply, data, self.now_ms())
         self._inbox = []
         self._is_waiting = False
+        self.lookups.forget_after_fork()
         self._selector.close()
         self._selector = selectors.DefaultSelector()
         if self._waker is not None:
@@ -308,7 +314,7 @@ class Loop:
         wait_ms = 0 if again else self._wait_ms(timeout_ms)
         # Set before looking: who posts now is either seen here, or sees that we wait.
         self._is_waiting = True
-        if self._inbox or self._has_more():
+        if self._inbox or self.lookups.has_answers or self._has_more():
             wait_ms = 0
         ready = self._selector.select(None if wait_ms is None else wait_ms / 1000)
         self._is_waiting = False
@@ -317,6 +323,8 @@ class Loop:
             key.data.on_event(mask)
         for connection in again:
             connection.on_event(selectors.EVENT_READ)
+        if self.lookups.has_answers:
+            self.lookups.settle()
 
     def _wait_ms(self, timeout_ms: int | None) -> int | None:
         if self.callback_errors:

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from rmqcli.errors import ConnectError, UsageError
-from rmqcli.transport.address import Resolver, parse_address
+from rmqcli.transport.address import look_up, parse_address
 
 
 @pytest.mark.parametrize(
@@ -63,22 +63,16 @@ def test_parse_refuses_what_is_no_address(text):
     assert repr(text.rpartition(":")[2])[1:-1] in caught.value.message
 
 
-def test_resolver_knows_literals_and_gives_the_same_answer_again():
-    resolver = Resolver()
-    address = parse_address("127.0.0.1:9876")
-
-    endpoints = resolver.resolve(address)
+def test_a_literal_is_its_own_endpoint():
+    endpoints = look_up(parse_address("127.0.0.1:9876"))
 
     assert endpoints == [(socket.AF_INET, ("127.0.0.1", 9876))]
-    assert resolver.resolve(address) is endpoints
-    resolver.forget(address)
-    assert resolver.resolve(address) == endpoints
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a" * 64 + ".invalid", "ü..x"])
-def test_resolver_names_the_host_that_is_not_known(host):
+def test_a_look_up_names_the_host_that_is_not_known(host):
     with pytest.raises(ConnectError) as caught:
-        Resolver().resolve(parse_address(f"{host}:9876"))
+        look_up(parse_address(f"{host}:9876"))
 
     assert caught.value.address == f"{host}:9876"
     assert repr(host) in caught.value.message

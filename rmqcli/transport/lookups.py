@@ -1,0 +1,148 @@
+"""Names of hosts, looked up in threads of their own: the system's look-up may block.
+
+| thread | started by | blocks on | ended by |
+|---|---|---|---|
+| rmq-lookup | Lookups, look_up_within | getaddrinfo | its answer |
+
+No more than THREADS_MAX of a client run at once; further names wait for their turn.
+Nobody waits for the threads, which are daemons: who asked gives up at a deadline of its
+own. Literal addresses need none of this.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.errors import ConnectError
+from rmqcli.transport.address import is_any_literal, look_up, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.transport.address import Address, Endpoint
+
+    Outcome = list[Endpoint] | ConnectError
+
+THREADS_MAX: Final = 4
+
+
+class Asker(Protocol):
+    """What is told of the answer."""
+
+    def looked_up(self, outcome: Outcome) -> None:
+        """Go on with the endpoints, or without."""
+
+
+class Lookups:
+    """Endpoints of addresses, asked once and kept until `forget`.
+
+    Belongs to the thread that drives the loop; `wake` is called by others, when there
+    is something to `settle`.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        #: address text -> its endpoints, in the system's order of preference
+        self._known: dict[str, list[Endpoint]] = {}
+        #: address text -> who waits for its look-up under way
+        self._askers: dict[str, Asker] = {}
+        #: not begun, for there are enough threads
+        self._waiting: deque[Address] = deque()
+        #: appended to by the threads
+        self._answers: deque[tuple[Address, Outcome]] = deque()
+        self._running = 0
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether `settle` has something to do."""
+        return bool(self._answers)
+
+    def endpoints(self, address: Address, asker: Asker) -> list[Endpoint] | None:
+        """The endpoints of `address`, never none; None when `asker` will be told.
+
+        Raises ConnectError for a literal address that the system does not take.
+        """
+        known = self._known.get(address.text)
+        if known is None and is_any_literal(address.host):
+            known = self._known[address.text] = look_up(address)
+        if known is not None:
+            return known
+        is_under_way = address.text in self._askers
+        self._askers[address.text] = asker
+        if not is_under_way:
+            self._waiting.append(address)
+            self._begin()
+        return None
+
+    def forget(self, address: Address) -> None:
+        """Ask again next time: nothing answered there any more."""
+        self._known.pop(address.text, None)
+
+    def settle(self) -> None:
+        """Tell the askers of what was found."""
+        while self._answers:
+            address, outcome = self._answers.popleft()
+            self._running -= 1
+            if not isinstance(outcome, ConnectError):
+                self._known[address.text] = outcome
+            self._begin()
+            self._askers.pop(address.text).looked_up(outcome)
+
+    def forget_after_fork(self) -> None:
+        """In a forked child: the threads are not there."""
+        self._askers.clear()
+        self._waiting.clear()
+        self._answers.clear()
+        self._running = 0
+
+    def _begin(self) -> None:
+        while self._waiting and self._running < THREADS_MAX:
+            address = self._waiting.popleft()
+            self._running += 1
+            try:
+                _start(lambda address=address: self._look_up(address))  # type: ignore[misc]  # bound now
+            except RuntimeError as error:  # no more threads
+                self._answers.append((address, unknown(address, str(error))))
+
+    def _look_up(self, address: Address) -> None:
+        self._answers.append((address, _outcome(address)))
+        self._wake()
+
+
+def look_up_within(address: Address, timeout_ms: int) -> list[Endpoint]:
+    """The endpoints of `address`. Raises ConnectError when there are none in time."""
+    if is_any_literal(address.host):
+        return look_up(address)
+    outcomes: list[Outcome] = []
+    answered = threading.Event()
+
+    def ask() -> None:
+        outcomes.append(_outcome(address))
+        answered.set()
+
+    with suppress(RuntimeError):  # no more threads
+        _start(ask)
+        answered.wait(timeout_ms / 1000)
+    outcome = outcomes[0] if outcomes else too_slow(address, timeout_ms)
+    if isinstance(outcome, ConnectError):
+        raise outcome
+    return outcome
+
+
+def too_slow(address: Address, timeout_ms: int) -> ConnectError:
+    """Why there are no endpoints yet."""
+    return unknown(address, f"the look-up gave no answer in {timeout_ms} ms")
+
+
+def _outcome(address: Address) -> Outcome:
+    try:
+        return look_up(address)
+    except ConnectError as error:
+        return error
+
+
+def _start(action: Callable[[], None]) -> None:
+    threading.Thread(target=action, name="rmq-lookup", daemon=True).start()

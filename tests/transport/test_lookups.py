@@ -1,0 +1,149 @@
+"""Names of hosts are looked up beside the I/O: slowly, by many, or without end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from rmqcli.errors import ConnectError
+from rmqcli.transport import lookups
+from rmqcli.transport.local_address import local_ip
+from rmqcli.transport.options import TransportOptions
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.command import RemotingCommand
+from tests.transport.peer import Peer, echo
+
+PULL = RemotingCommand(11, body=b"body")
+
+
+class Names:
+    """A system's look-up that knows `*.test` and does not answer before `gate`."""
+
+    def __init__(self, monkeypatch):
+        self.gate = threading.Event()
+        self.asked: list[str] = []
+        self._lock = threading.Lock()
+        self.at_once = 0
+        self.at_once_max = 0
+        self._system = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host, port, *args, **options):
+        name = host.decode()
+        if not name.endswith(".test"):
+            return self._system(host, port, *args, **options)
+        with self._lock:
+            self.asked.append(name)
+            self.at_once += 1
+            self.at_once_max = max(self.at_once_max, self.at_once)
+        try:
+            assert self.gate.wait(60)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+        if name.startswith("unknown"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return self._system("127.0.0.1", port, *args, **options)
+
+
+@pytest.fixture
+def names(monkeypatch):
+    names = Names(monkeypatch)
+    yield names
+    names.gate.set()
+    for each in threading.enumerate():
+        if each.name == "rmq-lookup":
+            each.join(20)
+
+
+@pytest.fixture
+def quick_client():
+    options = TransportOptions(connect_timeout_ms=300)
+    with RemotingClient(options) as client:
+        yield client
+
+
+def test_a_slow_look_up_holds_up_no_other_peer(names):
+    with Peer(echo) as peer, RemotingClient() as client:
+        port = peer.address.rpartition(":")[2]
+        slow = client.submit(f"slow.test:{port}", PULL, timeout_ms=60_000)
+        for _ in range(20):
+            assert client.invoke(peer.address, PULL, timeout_ms=60_000).body == b"body"
+        assert not slow.is_done
+        names.gate.set()
+        client.wait([slow])
+        assert slow.result().body == b"body"
+
+
+def test_a_slow_look_up_does_not_block_the_caller_of_poll(names):
+    with RemotingClient() as client:
+        slow = client.submit("slow.test:1", PULL, timeout_ms=60_000)
+        client.poll(1)
+        assert not slow.is_done
+
+
+def test_an_answer_ends_the_wait_of_a_turn(names):
+    """Else it would be seen when something else is due: much later."""
+    with Peer(echo) as peer, RemotingClient() as client:
+        port = peer.address.rpartition(":")[2]
+        slow = client.submit(f"slow.test:{port}", PULL, timeout_ms=3_600_000)
+        threading.Timer(0.2, names.gate.set).start()
+        assert client.wait([slow], timeout_ms=60_000)
+        assert slow.result().body == b"body"
+
+
+def test_a_name_is_looked_up_once_for_all_requests(names):
+    names.gate.set()
+    with Peer(echo) as peer, RemotingClient() as client:
+        address = f"once.test:{peer.address.rpartition(':')[2]}"
+        replies = [client.submit(address, PULL, timeout_ms=20_000) for _ in range(9)]
+        client.wait(replies)
+        client.invoke(address, PULL, timeout_ms=20_000)
+    assert names.asked == ["once.test"]
+
+
+def test_a_look_up_without_an_answer_has_a_deadline(names, quick_client):
+    for _ in range(2):
+        with pytest.raises(ConnectError, match=r"no address for 'never.test'.*300 ms"):
+            quick_client.invoke("never.test:1", PULL, timeout_ms=60_000)
+    assert names.asked == ["never.test"]  # the second waits for the first one's thread
+
+
+def test_a_name_that_is_not_known_is_told_and_asked_for_again(names):
+    names.gate.set()
+    with RemotingClient() as client:
+        for _ in range(2):
+            with pytest.raises(ConnectError, match="name or service not known"):
+                client.invoke("unknown.test:1", PULL, timeout_ms=60_000)
+    assert names.asked == ["unknown.test"] * 2
+
+
+def test_never_more_look_ups_at_once_than_threads(names):
+    with RemotingClient() as client:
+        replies = [
+            client.submit(f"unknown-{n}.test:1", PULL, timeout_ms=60_000)
+            for n in range(30)
+        ]
+        client.poll(1)
+        names.gate.set()
+        client.wait(replies)
+    assert len(names.asked) == 30
+    assert names.at_once_max <= lookups.THREADS_MAX
+
+
+def test_a_client_is_closed_while_it_looks_up(names):
+    client = RemotingClient()
+    slow = client.submit("slow.test:1", PULL, timeout_ms=60_000)
+    client.poll(1)
+    client.close()
+    assert slow.is_done
+    names.gate.set()
+
+
+def test_our_own_address_is_not_waited_for(names, monkeypatch):
+    monkeypatch.setattr("rmqcli.transport.local_address.LOOK_UP_MS", 50)
+    assert local_ip("slow.test:9876") is None
+    names.gate.set()
+    assert local_ip("quick.test:9876") == "127.0.0.1"
