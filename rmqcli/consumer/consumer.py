@@ -223,7 +223,8 @@ class Consumer:
                     self.group, namesrvs, timeout_ms, reason=engine.start_error
                 )
         error = outcome[0]
-        if error is not None:
+        # A close meanwhile ends the requests of a start, which is no error.
+        if error is not None and not self._is_close_asked:
             raise explained(error, namesrvs)
 
     def _abort(self) -> None:
