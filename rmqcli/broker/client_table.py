@@ -42,6 +42,8 @@ class ClientTable:
         self._producers: dict[str, dict[Peer, Member]] = {}
         self._consuming: dict[Peer, set[str]] = {}
         self._producing: dict[Peer, set[str]] = {}
+        #: client id -> its newest connection; a producer has one
+        self._producer_peers: dict[str, Peer] = {}
         self._turn = 0
         broker.agenda.every(SCAN_INTERVAL_MS, broker.started, self._expire)
 
@@ -79,6 +81,13 @@ class ClientTable:
             return None
         self._turn += 1
         return list(members)[self._turn % len(members)]
+
+    def producer_peer(self, client_id: str) -> Peer | None:
+        """The connection of a producer; None when there is none of that client id.
+
+        Source: ProducerManager.findChannel.
+        """
+        return self._producer_peers.get(client_id)
 
     # --- what happens ---
 
@@ -118,6 +127,7 @@ class ClientTable:
         for name in data.producer_groups:
             self._producers.setdefault(name, {})[member.peer] = member
             self._producing.setdefault(member.peer, set()).add(name)
+            self._producer_peers[member.client_id] = member.peer
 
     def _register_consumer(
         self, member: Member, data: ConsumerData, *, is_partial: bool
@@ -165,9 +175,16 @@ class ClientTable:
     def _remove_producer(self, peer: Peer, name: str) -> None:
         members = self._producers.get(name)
         if members is not None:
-            members.pop(peer, None)
+            member = members.pop(peer, None)
+            is_last = not self._producing.get(peer, set()) - {name}
+            if member is not None and is_last:
+                self._forget_producer(member)
             if not members:
                 del self._producers[name]
+
+    def _forget_producer(self, member: Member) -> None:
+        if self._producer_peers.get(member.client_id) == member.peer:
+            del self._producer_peers[member.client_id]
 
     def _notify(self, group: ConsumerGroup) -> None:
         config = self._broker.groups.get(group.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.end_transaction import end_transaction
+from rmqcli.broker.reply_message import send_reply
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.send_back import send_back
 from rmqcli.broker.send_batch import send_batch
@@ -55,6 +56,8 @@ SEND_PROCESSORS: dict[int, Processor] = {
     RequestCode.SEND_MESSAGE: send,
     RequestCode.SEND_MESSAGE_V2: send,
     RequestCode.SEND_BATCH_MESSAGE: send,
+    RequestCode.SEND_REPLY_MESSAGE: send_reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: send_reply,
     RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
     RequestCode.END_TRANSACTION: end_transaction,
     RequestCode.RECALL_MESSAGE: recall,

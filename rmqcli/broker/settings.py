@@ -29,6 +29,7 @@ class BrokerSettings:
     short_polling_time_mills: int = 1_000
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
+    store_reply_message_enable: bool = True
     max_message_size: int = 4 * 1024 * 1024
     message_delay_level: str = DELAY_LEVELS
     #: How far (bytes) from the log's end a message counts as "on disk"; None: never.

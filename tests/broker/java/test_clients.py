@@ -271,3 +271,42 @@ def test_transactions_commit_roll_back_and_are_checked(embedded, scenarios):
     with JavaConsumer(embedded, f"g-{topic}", topic) as consumer:
         messages = consumer.wait_for(2)
     assert bodies(messages) == ["half-COMMIT", "half-UNKNOW"]
+
+
+def test_requests_get_their_replies(embedded, scenarios):
+    topic = embedded.create_topic(queues=2)
+    done = scenarios.ask(
+        do="request", topic=topic, group=f"rr-{topic}", count=5, timeoutMs=20_000
+    )
+    assert done == {
+        "bodies": "re:ask-0,re:ask-1,re:ask-2,re:ask-3,re:ask-4",
+        "errors": "",
+    }
+
+
+def test_a_request_that_nobody_replies_to_times_out(embedded, scenarios):
+    topic = embedded.create_topic(queues=1)
+    done = scenarios.ask(
+        do="request",
+        topic=topic,
+        group=f"rr-{topic}",
+        count=1,
+        timeoutMs=2_000,
+        silent=True,
+    )
+    assert done == {"bodies": "", "errors": "request: timeout"}
+
+
+def test_a_reply_to_a_requester_that_is_gone_fails(embedded, scenarios):
+    topic = embedded.create_topic(queues=1)
+    done = scenarios.ask(
+        do="request",
+        topic=topic,
+        group=f"rr-{topic}",
+        count=1,
+        timeoutMs=15_000,
+        gone=True,
+    )
+    assert done.get("bodies") == "", done
+    assert "push reply message fail, channel of <" in done["errors"], done
+    assert "not found" in done["errors"], done

@@ -13,12 +13,14 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -89,6 +91,8 @@ public final class Scenarios {
                 return query(spec);
             case "offsets":
                 return offsets(spec);
+            case "request":
+                return request(spec);
             default:
                 throw new IllegalArgumentException(Json.text(spec, "do"));
         }
@@ -298,6 +302,70 @@ public final class Scenarios {
                 + producer.maxOffset(queue) + ":" + producer.searchOffset(queue, time));
         }
         return sorted(rows, "topic", Json.text(spec, "topic"));
+    }
+
+    /**
+     * {topic, group, count, timeoutMs}: requests one after the other, each answered "re:" and its
+     * body by a consumer with a producer of its own; what came back, and what failed. With `silent`
+     * the consumer does not reply; with `gone` the requester shuts down before it does.
+     */
+    private Map<String, Object> request(Map<String, Object> spec) throws Exception {
+        String group = Json.text(spec, "group");
+        boolean silent = Boolean.TRUE.equals(spec.get("silent"));
+        boolean gone = Boolean.TRUE.equals(spec.get("gone"));
+        DefaultMQProducer asker = named(new DefaultMQProducer(group + "-asker"));
+        DefaultMQProducer replier = named(new DefaultMQProducer(group + "-replier"));
+        List<String> errors = Collections.synchronizedList(new ArrayList<>());
+        CountDownLatch replied = new CountDownLatch(Json.number(spec, "count"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName("replier-" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(Json.text(spec, "topic"), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt each : messages) {
+                try {
+                    if (gone) {
+                        asker.shutdown();
+                    }
+                    if (!silent) {
+                        byte[] body = ("re:" + text(each)).getBytes(StandardCharsets.UTF_8);
+                        replier.send(MessageUtil.createReplyMessage(each, body), 5000);
+                    }
+                } catch (Exception error) {
+                    errors.add("reply: " + error + ", caused by " + error.getCause());
+                }
+                replied.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        List<String> bodies = new ArrayList<>();
+        try {
+            for (int i = 0; i < Json.number(spec, "count"); i++) {
+                try {
+                    Message answer =
+                        asker.request(message(spec, "ask-" + i), Json.number(spec, "timeoutMs"));
+                    bodies.add(new String(answer.getBody(), StandardCharsets.UTF_8)
+                        + (answer.getProperty("CORRELATION_ID") == null ? "?" : ""));
+                } catch (RequestTimeoutException error) {
+                    errors.add("request: timeout");
+                }
+            }
+            replied.await(30, TimeUnit.SECONDS);
+        } finally {
+            consumer.shutdown();
+            replier.shutdown();
+            asker.shutdown();
+        }
+        return sorted(bodies, "errors", String.join("; ", errors));
+    }
+
+    private DefaultMQProducer named(DefaultMQProducer made) throws Exception {
+        made.setNamesrvAddr(namesrv);
+        made.setInstanceName(made.getProducerGroup() + "-" + System.nanoTime());
+        made.start();
+        return made;
     }
 
     private static Map<String, Object> sorted(List<String> bodies, String name, Object value) {
