@@ -1,7 +1,13 @@
 """A broker's settings as text, and changing them while it runs.
 
-Those that this broker has take effect at once; all others are kept and shown. Nothing
-is written to a file: after a restart the settings are those it was started with.
+A setting that can be changed takes effect at once. All others are refused, and then
+nothing of the request is changed: RocketMQ takes what it does not know and ignores it.
+A setting may be given the value that it has, so that tools can send back what they
+were shown. Nothing is written to a file: after a restart the settings are those that
+the broker was started with.
+
+`autoCreateTopicEnable` and `defaultTopicQueueNums` renew TBW102 at once, for which
+RocketMQ must be restarted.
 
 Source: `Configuration` and `AdminBrokerProcessor.updateBrokerConfig`.
 """
@@ -12,6 +18,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.data_version import DataVersion
+from rmqcli.broker.request import Refusal
+from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,26 +38,20 @@ _CHANGEABLE: Final = {
     "slaveReadEnable": "slave_read_enable",
     "offsetCheckInSlave": "offset_check_in_slave",
     "maxMessageSize": "max_message_size",
+    "maxTransferCountOnMessageInMemory": "max_transfer_count_on_message_in_memory",
+    "maxTransferBytesOnMessageInMemory": "max_transfer_bytes_on_message_in_memory",
+    "maxTransferCountOnMessageInDisk": "max_transfer_count_on_message_in_disk",
+    "maxTransferBytesOnMessageInDisk": "max_transfer_bytes_on_message_in_disk",
+    "maxFilterMessageSize": "max_filter_message_size",
+    "storeReplyMessageEnable": "store_reply_message_enable",
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "channelExpiredTimeout": "channel_expired_timeout_ms",
 }
-_FIXED: Final = frozenset(
-    {
-        "brokerClusterName",
-        "brokerName",
-        "brokerId",
-        "brokerIP1",
-        "listenPort",
-        "brokerRole",
-        "flushDiskType",
-        "messageDelayLevel",
-        "transactionCheckInterval",
-        "useServerSideResetOffset",
-    }
-)
-_OTHERS_MAX: Final = 1_000
+_RESETS_AT_BROKER: Final = "useServerSideResetOffset"
+_OF_DEFAULT_TOPIC: Final = ("autoCreateTopicEnable", "defaultTopicQueueNums")
 _NUMBER_MAX: Final = 2**31 - 1
+_QUOTED_MAX: Final = 80
 
 
 class Configuration:
@@ -57,7 +59,6 @@ class Configuration:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._others: dict[str, str] = {}
         self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
 
     def properties(self) -> dict[str, str]:
@@ -84,9 +85,8 @@ class Configuration:
             "transactionCheckInterval": check_ms,
         }
         if self._broker.manners.has_bodies_of_5:
-            known["useServerSideResetOffset"] = self.resets_at_broker
-        shown = {name: _shown(value) for name, value in known.items()}
-        return dict(sorted((self._others | shown).items()))
+            known[_RESETS_AT_BROKER] = self.resets_at_broker
+        return {name: _shown(value) for name, value in sorted(known.items())}
 
     @property
     def resets_at_broker(self) -> bool:
@@ -95,29 +95,55 @@ class Configuration:
         return self._broker.manners.resets_at_broker if asked is None else asked
 
     def update(self, properties: Mapping[str, str], now: Now) -> None:
-        """Change settings. Values that cannot be, and fixed ones, stay as they are."""
-        changes: dict[str, object] = {}
-        for name, text in properties.items():
-            if name in _CHANGEABLE:
-                field = _CHANGEABLE[name]
-                value = _read(text, getattr(self._broker.settings, field))
-                if value is not None:
-                    changes[field] = value
-            elif name == "useServerSideResetOffset":
-                changes["use_server_side_reset_offset"] = text.strip() == "true"
-            elif name not in _FIXED and (
-                name in self._others or len(self._others) < _OTHERS_MAX
-            ):
-                self._others[name] = text
+        """Change settings, all of them or none.
+
+        Raises Refusal: 16 for a setting that cannot be changed, 29 (1 in 4.x) for a
+        value that cannot be.
+        """
+        shown = self.properties()
+        changes = {
+            self._field(name): self._value(name, text)
+            for name, text in properties.items()
+            if shown.get(name) != text.strip()
+        }
         self._broker.settings = dataclasses.replace(
             self._broker.settings,
             **changes,  # type: ignore[arg-type]  # read by the type of the field
         )
+        if any(_CHANGEABLE[name] in changes for name in _OF_DEFAULT_TOPIC):
+            self._broker.topics.renew_default_topic()
         self.data_version = self.data_version.next(now.epoch_ms)
+
+    def _field(self, name: str) -> str:
+        if name in _CHANGEABLE:
+            return _CHANGEABLE[name]
+        if name == _RESETS_AT_BROKER and self._broker.manners.has_bodies_of_5:
+            return "use_server_side_reset_offset"
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"{_cut(name)} cannot be changed in an embedded broker: nothing is changed",
+        )
+
+    def _value(self, name: str, text: str) -> object:
+        if name == _RESETS_AT_BROKER:
+            current: object = self.resets_at_broker
+        else:
+            current = getattr(self._broker.settings, _CHANGEABLE[name])
+        value = _read(text, current)
+        if value is None or (name == "defaultTopicQueueNums" and value == 0):
+            raise Refusal(
+                self._broker.manners.invalid_parameter_code,
+                f"{name} cannot be {_cut(text)!r}: nothing is changed",
+            )
+        return value
 
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text[:_QUOTED_MAX]
 
 
 def _read(text: str, current: object) -> object:
@@ -126,5 +152,6 @@ def _read(text: str, current: object) -> object:
     if isinstance(current, bool):
         return {"true": True, "false": False}.get(text.lower())
     if text.isascii() and text.isdecimal() and len(text) <= 10:
-        return min(int(text), _NUMBER_MAX)
+        number = int(text)
+        return number if number <= _NUMBER_MAX else None
     return None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.core import Broker
     from rmqcli.broker.message_filter import MessageFilter
+    from rmqcli.broker.settings import BrokerSettings
     from rmqcli.store.message_store import QueueUnit
 
 FOUND: Final = "FOUND"
@@ -31,13 +32,10 @@ OFFSET_FOUND_NULL: Final = "OFFSET_FOUND_NULL"
 OFFSET_RESET: Final = "OFFSET_RESET"
 NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
 
-MAX_FILTER_MESSAGE_BYTES: Final = 16_000  # of entries looked at: 800
-MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY: Final = 32
-MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY: Final = 256 * 1024
-MAX_TRANSFER_COUNT_ON_MESSAGE_IN_DISK: Final = 8
-MAX_TRANSFER_BYTES_ON_MESSAGE_IN_DISK: Final = 64 * 1024
 #: Entries that one request may have looked at, whatever it asks for.
 _ENTRIES_MAX: Final = 16_000
+#: Bytes of one answer, whatever the settings say: clients refuse longer frames.
+_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
 
 class GetMessageResult(NamedTuple):
@@ -70,12 +68,19 @@ def get_message(
         return _outside(broker, offset, bounds)
     low, high = bounds
     if message_filter is None:
+        settings = broker.settings
         count_max = min(
-            max(max_msg_nums, 1), MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY, high - offset
+            max(max_msg_nums, 1),
+            settings.max_transfer_count_on_message_in_memory,
+            high - offset,
+            _ENTRIES_MAX,
         )
         units = store.units(topic, queue_id, offset, count_max)
         size_bytes = sum([unit.size_bytes for unit in units])
-        if 0 < size_bytes <= MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY and not is_on_disk(
+        bytes_max = min(
+            settings.max_transfer_bytes_on_message_in_memory, _ANSWER_BYTES_MAX
+        )
+        if 0 < size_bytes <= bytes_max and not is_on_disk(
             broker, units[0].commit_log_offset
         ):
             body = store.read_units(units)
@@ -126,7 +131,8 @@ class _Scan(NamedTuple):
 
 def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageResult:
     """Look at entry after entry until the answer is full."""
-    entries_max = max(MAX_FILTER_MESSAGE_BYTES // UNIT_BYTES, wanted.max_msg_nums)
+    looked_at = broker.settings.max_filter_message_size // UNIT_BYTES
+    entries_max = max(looked_at, wanted.max_msg_nums, 1)
     # more than a full answer needs is never taken, so the request cannot cost more
     entries_max = min(entries_max, high - wanted.offset, _ENTRIES_MAX)
     units = broker.store.units(
@@ -156,6 +162,7 @@ def _choose(
     log_start = store.log_bounds()[0]
     for taken, unit in enumerate(units):
         if records and _is_full(
+            broker.settings,
             wanted.max_msg_nums,
             len(records),
             total_bytes + unit.size_bytes,
@@ -186,17 +193,22 @@ def _choose(
 
 
 def _is_full(
-    max_msg_nums: int, count: int, next_bytes: int, *, is_on_disk: bool
+    settings: BrokerSettings,
+    max_msg_nums: int,
+    count: int,
+    next_bytes: int,
+    *,
+    is_on_disk: bool,
 ) -> bool:
     """Whether a further message is too much. Never asked for the first."""
-    if count >= max_msg_nums:
+    if count >= max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
         return True
     if is_on_disk:
         return (
-            next_bytes > MAX_TRANSFER_BYTES_ON_MESSAGE_IN_DISK
-            or count >= MAX_TRANSFER_COUNT_ON_MESSAGE_IN_DISK
+            next_bytes > settings.max_transfer_bytes_on_message_in_disk
+            or count >= settings.max_transfer_count_on_message_in_disk
         )
     return (
-        next_bytes > MAX_TRANSFER_BYTES_ON_MESSAGE_IN_MEMORY
-        or count >= MAX_TRANSFER_COUNT_ON_MESSAGE_IN_MEMORY
+        next_bytes > settings.max_transfer_bytes_on_message_in_memory
+        or count >= settings.max_transfer_count_on_message_in_memory
     )

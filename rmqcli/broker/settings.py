@@ -31,6 +31,12 @@ class BrokerSettings:
     offset_check_in_slave: bool = False
     store_reply_message_enable: bool = True
     max_message_size: int = 4 * 1024 * 1024
+    #: what one answer to a pull holds, and how much of a queue a filter looks at
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_memory: int = 256 * 1024
+    max_transfer_count_on_message_in_disk: int = 8
+    max_transfer_bytes_on_message_in_disk: int = 64 * 1024
+    max_filter_message_size: int = 16_000  # bytes of entries: 800 of them
     message_delay_level: str = DELAY_LEVELS
     #: How far (bytes) from the log's end a message counts as "on disk"; None: never.
     #: RocketMQ takes 40 % of the machine's memory.

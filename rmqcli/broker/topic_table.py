@@ -135,6 +135,13 @@ class TopicTable:
                 continue
             self._topics[config.topic_name] = config
 
+    def renew_default_topic(self) -> None:
+        """Let TBW102 be what the settings say: whether and how topics are created."""
+        settings = self._broker.settings
+        if settings.auto_create_topic_enable:
+            nums = settings.default_topic_queue_nums
+            self.put(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+
     @property
     def is_full(self) -> bool:
         """Whether clients may create no more topics."""

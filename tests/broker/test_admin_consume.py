@@ -196,30 +196,6 @@ def test_entries_of_a_consume_queue() -> None:
     assert (missing.code, missing.remark) == (1, "0@U is not exist!")
 
 
-def test_settings_change_for_real_and_others_are_kept() -> None:
-    driver = Driver()
-    body = b"longPollingEnable=false\ndefaultTopicQueueNums=12\nbrokerName=x\nfoo=bar\n"
-    answer = driver.ask(25, body=body + b"autoCreateTopicEnable=maybe\n")
-    assert answer is not None
-    assert answer.code == 0
-    settings = driver.broker.settings
-    assert not settings.long_polling_enable
-    assert settings.default_topic_queue_nums == 12
-    assert settings.auto_create_topic_enable
-    shown = driver.ask(26)
-    assert shown is not None
-    properties = parse_properties_text(bytes(shown.body))
-    assert properties["longPollingEnable"] == "false"
-    assert properties["brokerName"] == "broker-a"
-    assert properties["foo"] == "bar"
-    assert properties["listenPort"] == "10911"
-    assert json.loads(shown.ext_fields["version"]) == {
-        "counter": 1,
-        "stateVersion": 0,
-        "timestamp": EPOCH_MS,
-    }
-
-
 def test_a_black_list_is_not_changed() -> None:
     answer = Driver().ask(25, body=b"configBlackList=\n")
     assert answer is not None
