@@ -27,7 +27,8 @@ COLUMNS = (
 #: The first broker's port counted from the name server's: 10911 for 9876.
 BROKER_PORT_DISTANCE = 10_911 - 9_876
 #: Room for each broker's VIP port, two below its own.
-_BROKER_PORT_STEP = 10
+BROKER_PORT_STEP = 10
+VIP_PORT_DISTANCE = 2
 _OPEN_FILES_WANTED = 65_536
 
 
@@ -42,6 +43,16 @@ def broker(
             " port 0: any free ones.",
         ),
     ] = "127.0.0.1:9876",
+    broker_port: Annotated[
+        int | None,
+        typer.Option(
+            "--broker-port",
+            min=3,
+            max=65_535,
+            metavar="PORT",
+            help="Where the first broker listens; further ones at PORT+10, PORT+20.",
+        ),
+    ] = None,
     allow_remote: Annotated[
         bool,
         typer.Option(
@@ -80,6 +91,12 @@ def broker(
         bool,
         typer.Option("--vip-channel", help="Listen two ports below each broker's too."),
     ] = False,
+    property_filter: Annotated[
+        bool,
+        typer.Option(
+            "--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."
+        ),
+    ] = False,
 ) -> None:
     """Run a name server and brokers, for development and tests.
 
@@ -99,9 +116,12 @@ def broker(
         flush="sync" if flush == "sync" else "async",
         host=host,
         namesrv_port=port,
-        broker_ports=broker_ports(port, brokers),
+        broker_ports=broker_ports(port, brokers, first=broker_port),
         vip_channel=vip_channel,
-        settings={"default_topic_queue_nums": queues},
+        settings={
+            "default_topic_queue_nums": queues,
+            "enable_property_filter": property_filter,
+        },
     )
     rules = _read_faults(faults)
     _allow_many_connections()
@@ -147,18 +167,34 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def broker_ports(namesrv_port: int, brokers: int) -> tuple[int, ...]:
-    """The brokers' ports for a name server's port. Raises UsageError over 65535."""
-    if not namesrv_port:
-        return ()
-    first = namesrv_port + BROKER_PORT_DISTANCE
-    ports = tuple(first + _BROKER_PORT_STEP * n for n in range(brokers))
+def broker_ports(
+    namesrv_port: int, brokers: int, *, first: int | None = None
+) -> tuple[int, ...]:
+    """The brokers' ports: from `first` on, or counted from the name server's.
+
+    None, which means any free ones, when both are open. Raises UsageError for a port
+    over 65535, and for one, or its VIP port, that is the name server's.
+    """
+    if first is None:
+        if not namesrv_port:
+            return ()
+        first = namesrv_port + BROKER_PORT_DISTANCE
+        source = f"for name server port {namesrv_port}"
+    else:
+        source = f"with --broker-port {first}"
+    ports = tuple(first + BROKER_PORT_STEP * n for n in range(brokers))
     if ports[-1] > 65_535:
         raise UsageError(
-            f"broker port {ports[-1]}, for name server port {namesrv_port}, is over"
-            " 65535",
-            hint="choose a lower port, or 0 for any free ones",
+            f"port {ports[-1]} of broker {brokers}, {source}, is over 65535",
+            hint="choose a lower port, or --listen HOST:0 for any free ones",
         )
+    for port in ports:
+        if namesrv_port in (port, port - VIP_PORT_DISTANCE):
+            raise UsageError(
+                f"port {port} of a broker, {source}, or its VIP port"
+                f" {port - VIP_PORT_DISTANCE}, is the name server's",
+                hint="choose another --broker-port or --listen",
+            )
     return ports
 
 

@@ -45,7 +45,8 @@ def demo(
 
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
         store = Path(folder, "store")
-        with EmbeddedCluster(store=store) as cluster:
+        settings = {"enable_property_filter": True}  # so that --sql can be tried
+        with EmbeddedCluster(store=store, settings=settings) as cluster:
             cluster.create_topic(TOPIC, queues=QUEUES)
             tour = Tour(
                 namesrv=cluster.namesrv,

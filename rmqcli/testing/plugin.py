@@ -9,6 +9,7 @@ Installed with rmqcli, nothing to import:
 - `rmq_cluster`: an `EmbeddedCluster` of one broker, fresh for each test.
 - `rmq_cluster_factory`: a function that starts more, with any of `ClusterOptions`:
   `rmq_cluster_factory(brokers=2, like="4.6.0")`. All are closed after the test.
+  Brokers allow SQL92 filters, which RocketMQ's do only when they are told to.
 - `rmq_topic`: the name of a new topic of `rmq_cluster`, with four queues.
 - `rmq_clock`: a `ManualClock`; after `rmq_cluster_factory(clock=rmq_clock)` hours go by
   with `cluster.advance(ms)`.
@@ -23,10 +24,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from rmqcli.broker.cluster import EmbeddedCluster
+    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
     from rmqcli.testing.clock import ManualClock
+
+#: In which brokers of the fixtures differ from RocketMQ's defaults.
+_SETTINGS = {"enable_property_filter": True}
 
 
 @pytest.fixture
@@ -40,15 +44,29 @@ def rmq_clock() -> ManualClock:
 
 @pytest.fixture
 def rmq_cluster_factory() -> Iterator[Callable[..., EmbeddedCluster]]:
-    """A function that starts clusters; takes what `EmbeddedCluster` takes."""
+    """A function that starts clusters; takes what `EmbeddedCluster` takes.
+
+    SQL92 filters are allowed unless `settings` says `enable_property_filter`: False.
+    """
     from contextlib import ExitStack
 
     from rmqcli.broker.cluster import EmbeddedCluster
 
     with ExitStack() as stack:
 
-        def start(**options: object) -> EmbeddedCluster:
-            return stack.enter_context(EmbeddedCluster(**options))  # type: ignore[arg-type]  # checked there
+        def start(
+            *,
+            options: ClusterOptions | None = None,
+            settings: Mapping[str, object] | None = None,
+            **fields: object,
+        ) -> EmbeddedCluster:
+            given = {} if options is None else options.settings
+            cluster = EmbeddedCluster(
+                options,
+                settings={**_SETTINGS, **given, **(settings or {})},
+                **fields,  # type: ignore[arg-type]  # checked there
+            )
+            return stack.enter_context(cluster)
 
         yield start
 

@@ -15,7 +15,6 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.bodies_config import (
     TopicConfig,
     parse_kv_table,
-    parse_properties_text,
 )
 from rmqcli.wire.bodies_offset import (
     parse_all_consumer_offset,

@@ -15,10 +15,12 @@ import pytest
 from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
+from rmqcli.wire.bodies_config import parse_properties_text
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import free_port
 
-CLUSTER_INFO, MAX_OFFSET = 106, 30
+CLUSTER_INFO, MAX_OFFSET, BROKER_CONFIG = 106, 30, 26
 
 
 @contextmanager
@@ -91,7 +93,15 @@ def test_faults_come_from_a_file(tmp_path):
         (["--listen", "example.org:9876"], 2, "can be reached from other machines"),
         (["--listen", "127.0.0.1"], 2, "is not HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], 2, "is not in 0..65535"),
-        (["--listen", "127.0.0.1:65000"], 2, "broker port 66035"),
+        (
+            ["--listen", "127.0.0.1:65000"],
+            2,
+            "port 66035 of broker 1, for name server port 65000",
+        ),
+        (["--broker-port", "65530", "--brokers", "2"], 2, "port 65540 of broker 2"),
+        (["--broker-port", "2"], 2, "--broker-port"),
+        (["--broker-port", "9876"], 2, "is the name server's"),
+        (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
     ],
@@ -126,6 +136,33 @@ def test_broker_ports_follow_from_the_name_server_s():
     assert broker_ports(0, 3) == ()
     with pytest.raises(UsageError):
         broker_ports(64_490, 3)
+
+
+def test_broker_ports_count_from_the_one_that_is_given():
+    assert broker_ports(9876, 3, first=20_000) == (20_000, 20_010, 20_020)
+    assert broker_ports(0, 1, first=65_535) == (65_535,)
+    with pytest.raises(UsageError, match="port 65536 of broker 2, with --broker-port"):
+        broker_ports(0, 2, first=65_526)
+
+
+def test_the_first_broker_listens_at_the_given_port():
+    port = free_port()
+    with rmq_broker("--broker-port", str(port)) as (_, (_, broker)):
+        assert broker["address"] == f"127.0.0.1:{port}"
+        with WireClient(broker["address"]) as client:
+            assert client.ask(MAX_OFFSET, topic="TBW102", queueId=0).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [((), "false"), (("--property-filter",), "true")]
+)
+def test_sql_filters_are_an_option(options, shown):
+    with (
+        rmq_broker(*options) as (_, (_, broker)),
+        WireClient(broker["address"]) as client,
+    ):
+        properties = parse_properties_text(bytes(client.ask(BROKER_CONFIG).body))
+    assert properties["enablePropertyFilter"] == shown
 
 
 def test_a_folder_outlives_a_kill(tmp_path):

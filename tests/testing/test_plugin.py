@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+from rmqcli.testing import ClusterOptions
 from tests.kit.waiting import PATIENCE_S
 
 PLUGIN = ["-p", "rmqcli.testing.plugin", "-p", "no:cacheprovider"]
@@ -61,6 +62,24 @@ def test_the_fixtures_work_in_another_project(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
+
+
+def sql_is_allowed(cluster):
+    settings = cluster.call(lambda: cluster.broker().core.settings)
+    return settings.enable_property_filter
+
+
+def test_the_brokers_of_the_fixtures_allow_sql_filters(
+    rmq_cluster, rmq_cluster_factory
+):
+    assert sql_is_allowed(rmq_cluster)
+    assert sql_is_allowed(rmq_cluster_factory(settings={"slave_read_enable": True}))
+    off = {"enable_property_filter": False}
+    assert not sql_is_allowed(rmq_cluster_factory(settings=off))
+    options = ClusterOptions(queues=2, settings=off)
+    cluster = rmq_cluster_factory(options=options)
+    assert not sql_is_allowed(cluster)
+    assert cluster.options.queues == 2
 
 
 def test_a_test_that_asks_for_none_loads_nothing(tmp_path):
