@@ -19,30 +19,43 @@ from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
 from tests.golden_vectors import from_base64, load
 
 CONVERSATION = load("conversation")
-QUEUE = MessageQueue("g_orders", "broker-a", 1)
 
 
-def recorded(name, version="5.5.0"):
-    """The first request of that name of Java's client, as it went over the wire."""
-    request = next(
-        case["request_b64"]
+def recording(name, version="5.5.0"):
+    """The first request of that name of Java's client."""
+    return next(
+        case
         for case in CONVERSATION
         if (case["rocketmq"], case["name"]) == (version, name)
     )
-    (frame,) = FrameBuffer().feed(from_base64(request))
+
+
+def recorded(name, version="5.5.0"):
+    """As it went over the wire."""
+    (frame,) = FrameBuffer().feed(from_base64(recording(name, version)["request_b64"]))
     return decode_command(frame)
+
+
+def noted(name, version="5.5.0"):
+    """Its fields, as they were noted beside it."""
+    return recording(name, version)["request"]["ext_fields"]
+
+
+PULLED = noted("push consumer 11 1")
+QUEUE = MessageQueue(PULLED["topic"], PULLED["bname"], int(PULLED["queueId"]))
 
 
 def pull(**fields):
     options = {
         "commit_offset": None,
-        "max_msg_nums": 32,
-        "suspend_ms": 15_000,
-        "sub_version": 1795232981302,
+        "max_msg_nums": int(PULLED["maxMsgNums"]),
+        "suspend_ms": int(PULLED["suspendTimeoutMillis"]),
+        "sub_version": int(PULLED["subVersion"]),
         "expression": None,
         "expression_type": "TAG",
     }
-    return pull_for_group("g_push", QUEUE, 0, **(options | fields))
+    group, offset = PULLED["consumerGroup"], int(PULLED["queueOffset"])
+    return pull_for_group(group, QUEUE, offset, **(options | fields))
 
 
 def test_a_pull_of_a_group_is_as_javas():
@@ -83,14 +96,15 @@ def test_locks_are_asked_for_as_java_does(make, name, version):
 
 def test_a_send_back_is_as_javas():
     java = recorded("push consumer 36 1", "4.6.0")
+    fields = noted("push consumer 36 1", "4.6.0")
     ours = consumer_send_msg_back(
         ConsumerSendMsgBackRequestHeader(
-            offset=7943,
-            group="g_push",
-            delay_level=1,
-            origin_msg_id="FD00000000000000000000000000000200005FFD2B2767D15A4D001A",
-            origin_topic="g_orders",
-            max_reconsume_times=1,
+            offset=int(fields["offset"]),
+            group=fields["group"],
+            delay_level=int(fields["delayLevel"]),
+            origin_msg_id=fields["originMsgId"],
+            origin_topic=fields["originTopic"],
+            max_reconsume_times=int(fields["maxReconsumeTimes"]),
         )
     )
     assert (ours.code, ours.ext_fields) == (java.code, java.ext_fields)

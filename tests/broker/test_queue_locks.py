@@ -114,3 +114,34 @@ def test_there_is_an_end_to_locks(monkeypatch):
 )
 def test_a_body_that_is_no_lock_request_is_1(code):
     assert need(Driver().ask(code, body=b"{}")).code == 1
+
+
+def test_locks_that_are_given_back_make_room_for_others(monkeypatch):
+    """However many were given and taken back before, also twice."""
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
+    driver = Driver()
+    queues = [MessageQueue("t", "broker-a", number) for number in range(4)]
+    for turn in range(5):
+        assert lock(driver, f"c{turn}", *queues) == queues[:3]
+        assert lock(driver, f"c{turn}", *queues[:3], queues[0]) == queues[:3]
+        unlock(driver, f"c{turn}", *queues, queues[0])
+        unlock(driver, f"c{turn}", *queues)
+        unlock(driver, "another", *queues)
+
+
+def test_giving_back_what_was_never_locked_makes_no_room(monkeypatch):
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
+    driver = Driver()
+    unlock(driver, "c1", Q0, Q1)
+    assert lock(driver, "c1", Q0) == [Q0]
+    unlock(driver, "c2", Q0, Q1)
+    assert lock(driver, "c1", Q0, Q1) == [Q0]
+
+
+def test_expired_locks_make_room_once_each(monkeypatch):
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 2)
+    driver = Driver()
+    for turn in range(4):
+        assert lock(driver, "c1", Q0, group=f"g{turn}") == [Q0]
+        assert lock(driver, "c1", Q0, Q1, group=f"h{turn}") == [Q0]
+        driver.wait(60_001)

@@ -37,6 +37,36 @@ def test_requests_are_signed_as_by_java(case):
     assert sign(signed, body, credentials) == signed
 
 
+#: Brokers disagree on whether they sign this field, so it is never sent with a key.
+DISPUTED = "_UNIQUE_KEY_QUERY"
+UNDISPUTED = [case for case in REQUESTS if DISPUTED not in case["ext_fields_unsigned"]]
+
+
+@pytest.mark.parametrize(
+    "case", UNDISPUTED, ids=lambda c: f"{c['rocketmq']} {c['name']}"
+)
+def test_what_is_signed_is_what_clients_sign_and_brokers_of_that_version_check(case):
+    content = content_to_sign(
+        case["ext_fields_unsigned"], from_base64(case["body_b64"])
+    )
+    if "server_content_b64" in case:  # 4.x
+        assert content == from_base64(case["server_content_b64"])
+    assert signature(content, case["secret_key"]) == case["client_hook_signature"]
+
+
+def test_a_query_by_unique_key_is_signed_differently_by_clients_and_brokers():
+    """Why `sign` must not be given that field."""
+    disputed = [case for case in REQUESTS if case not in UNDISPUTED]
+    assert any(
+        case["client_hook_signature"] != case["expected_signature"] for case in disputed
+    )
+    assert any(
+        case.get("server_content_b64", case["expected_content_b64"])
+        != case["expected_content_b64"]
+        for case in disputed
+    )
+
+
 @pytest.mark.parametrize("case", BARE, ids=lambda c: f"{c['rocketmq']} {c['name']}")
 def test_hmac(case):
     """Keys and contents of any text; without a key Java throws."""

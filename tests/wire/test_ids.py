@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
+from rmqcli.api import calls_group_pull, calls_pull
+from rmqcli.broker.pull_check import (
+    FLAG_CLASS_FILTER,
+    FLAG_COMMIT_OFFSET,
+    FLAG_SUBSCRIPTION,
+    FLAG_SUSPEND,
+)
+from rmqcli.broker.topic_table import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.wire.ids import (
     OffsetMsgId,
     UniqueId,
@@ -22,6 +33,7 @@ from rmqcli.wire.ids import (
     since_month_start_ms,
     tags_code,
 )
+from rmqcli.wire.version import V4_0_0, version_name
 from tests.golden_vectors import from_base64, load
 
 
@@ -144,3 +156,65 @@ def test_ids_that_are_no_id(text):
     for decode in (decode_offset_msg_id, decode_unique_id):
         with pytest.raises(UsageError, match="is not 32 or 56 hex digits"):
             decode(text)
+
+
+@pytest.mark.parametrize("case", of_kind("version_name"))
+def test_versions_from_4_0_0_on_have_javas_names(case):
+    """Older ones, and numbers that no release has, stay numbers."""
+    ordinal, name = case["ordinal"], case["name"]
+    said = version_name(ordinal)
+    if ordinal < V4_0_0 - 1 or not name.startswith("V"):
+        assert said == str(ordinal)
+    else:
+        assert "V" + said.replace(".", "_").replace("-", "_") == name
+
+
+@pytest.mark.parametrize("case", of_kind("queue_order"))
+def test_queues_are_sorted_as_by_java(case):
+    queues = [MessageQueue(*each) for each in case["queues"]]
+    assert sort_queues(queues) == [MessageQueue(*each) for each in case["sorted"]]
+
+
+@pytest.mark.parametrize("case", of_kind("client_order"))
+def test_client_ids_are_sorted_as_by_java(case):
+    assert sort_client_ids(case["clients"]) == case["sorted"]
+
+
+@pytest.mark.parametrize("case", of_kind("pull_sys_flag"))
+def test_the_bits_of_a_pull_are_javas(case):
+    bits = {
+        "commit_offset": FLAG_COMMIT_OFFSET,
+        "suspend": FLAG_SUSPEND,
+        "subscription": FLAG_SUBSCRIPTION,
+        "class_filter": FLAG_CLASS_FILTER,
+        "lite_pull": case["value"] & 0x10,  # nothing here sets or reads it
+    }
+    flag = sum(bit for name, bit in bits.items() if case.get(name))
+    assert flag == case["value"]
+    if "has_suspend" in case:
+        assert bool(flag & FLAG_SUSPEND) is case["has_suspend"]
+        assert flag & ~FLAG_COMMIT_OFFSET == case["without_commit_offset"]
+
+
+def test_the_bits_of_a_pull_are_the_same_on_both_sides():
+    ours = (
+        calls_group_pull.FLAG_COMMIT_OFFSET,
+        calls_pull.FLAG_SUSPEND,
+        calls_pull.FLAG_SUBSCRIPTION,
+    )
+    assert ours == (FLAG_COMMIT_OFFSET, FLAG_SUSPEND, FLAG_SUBSCRIPTION)
+
+
+@pytest.mark.parametrize("case", of_kind("group_topics"))
+def test_topics_of_a_group_are_javas(case):
+    group = case["group"]
+    assert RETRY_PREFIX + group == case["retry_topic"]
+    assert DLQ_PREFIX + group == case["dlq_topic"]
+
+
+@pytest.mark.parametrize("case", of_kind("file_name"))
+def test_files_of_a_store_are_named_as_by_java(case, tmp_path):
+    """A file of one byte, so that any offset can be a file's first."""
+    (tmp_path / case["name"]).write_bytes(b"x")
+    files = FixedFiles(tmp_path, 1, OpenFiles(writable=False))
+    assert files.bases == [case["offset"]]
