@@ -163,6 +163,8 @@ complete -c rmq -n '__rmq_at \'send\'' -l shard-by -x -d 'Choose the queue by th
 complete -c rmq -n '__rmq_at \'send\'' -l delay -x -d 'Deliver later: a level from 1 to 18, or a time'
 complete -c rmq -n '__rmq_at \'send\'' -l count -x -d 'Send BODY or each file N times'
 complete -c rmq -n '__rmq_at \'send\'' -l rate -x -d 'At most N a second'
+complete -c rmq -n '__rmq_at \'send\'' -l create -d 'Let a broker create the topic when it does not exist'
+complete -c rmq -n '__rmq_at \'send\'' -l rows -d 'List every result of a table on a terminal'
 complete -c rmq -n '__rmq_at \'send\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'send\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Form of the data'
 complete -c rmq -n '__rmq_at \'send\'' -s q -l quiet -d 'Say nothing but warnings and errors'

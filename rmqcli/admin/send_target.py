@@ -49,19 +49,25 @@ class SendTarget:
 
 
 def find_target(
-    client: Client, topic: str, selectors: Collection[QueueSelector] = ()
+    client: Client,
+    topic: str,
+    selectors: Collection[QueueSelector] = (),
+    *,
+    may_create: bool = False,
 ) -> SendTarget:
-    """Ask where `topic` is written.
+    """Ask where `topic` is written; with `may_create` also one that brokers create.
 
-    Raises NotFoundError when it does not exist and no broker creates topics,
-    DeniedError when none of its queues may be written, UsageError for a selector that
-    means no queue.
+    Raises NotFoundError when it does not exist and is not to be created, or no broker
+    creates topics; DeniedError when none of its queues may be written, UsageError for
+    a selector that means no queue.
     """
     is_new = False
     try:
         route = client.route(topic)
         queues = route.write_queues()
     except NotFoundError as missing:
+        if not may_create:
+            raise _not_created(client, topic, missing) from None
         route = _default_route(client, missing)
         queues = _queues_of_new_topic(topic, route)
         is_new = True
@@ -135,6 +141,35 @@ def _field_text(body: bytes, field_name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFoundError:
+    near = _near_topics(client, topic)
+    hint = "add --create to let a broker create it, or list topics with: rmq topics"
+    if near:
+        hint = f"did you mean {' or '.join(near)}? --create lets a broker create it"
+    return NotFoundError(
+        f"topic {topic} does not exist: {missing.message}",
+        code=missing.code,
+        name=missing.name,
+        remark=missing.remark,
+        address=missing.address,
+        hint=hint,
+    )
+
+
+def _near_topics(client: Client, topic: str) -> list[str]:
+    """Names much like this one; none when the name server does not list topics."""
+    import difflib  # only when something was mistyped
+
+    from rmqcli.api.calls_namesrv import get_all_topic_list
+
+    try:
+        names = client.namesrv(get_all_topic_list())
+    except RmqError:
+        return []
+    near = difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
+    return near or [name for name in names if name.lower() == topic.lower()]
 
 
 def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:

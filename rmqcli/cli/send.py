@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: A table is drawn when all is known; a longer one would only fill memory and screen.
 TABLE_ROWS_MAX = 1000
+#: On a terminal more results than this are summed up.
+SUMMARY_ROWS_MAX = 20
 
 _STORED = (
     "SEND_OK",
@@ -48,7 +51,8 @@ COLUMNS = (
     Column(
         "status",
         "SEND_OK, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT are"
-        " stored; UNKNOWN may be; everything else is not",
+        " stored; UNKNOWN may be, and sending it again may store it twice; everything"
+        " else is not",
         states={
             "SEND_OK": "good",
             **dict.fromkeys(_STORED[1:], "warn"),
@@ -57,7 +61,7 @@ COLUMNS = (
         },
     ),
     Column("source", "line or file that it came from"),
-    Column("error", "why it is not stored"),
+    Column("error", "why it is not stored, or not known to be"),
 )
 
 
@@ -71,8 +75,13 @@ def _parse_property(text: str) -> tuple[str, str]:
 @command_options(fields=COLUMNS)
 def send(
     common: Common,
-    topic: Annotated[str, typer.Argument(help="Topic to send to.")],
-    body: Annotated[str | None, typer.Argument(help="The message.")] = None,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")],
+    body: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BODY]", help="The message; - sends the lines of stdin."
+        ),
+    ] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="Send a file as one message; repeatable."),
@@ -85,9 +94,12 @@ def send(
         str | None,
         typer.Option(metavar="FILE|-", help="Send each line as one message."),
     ] = None,
-    tag: Annotated[str | None, typer.Option(help="Tag of every message.")] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="TAG", help="Tag of every message.")
+    ] = None,
     key: Annotated[
-        list[str] | None, typer.Option(help="Key of every message; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Key of every message; repeatable."),
     ] = None,
     properties: Annotated[
         list[Any] | None,
@@ -128,6 +140,16 @@ def send(
             parser=option_parser(parse_rate), metavar="N/s", help="At most N a second."
         ),
     ] = None,
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create", help="Let a broker create the topic when it does not exist."
+        ),
+    ] = False,
+    rows: Annotated[
+        bool,
+        typer.Option("--rows", help="List every result of a table on a terminal."),
+    ] = False,
 ) -> None:
     """Send messages from an argument, lines, JSONL or files.
 
@@ -135,9 +157,11 @@ def send(
 
     Without a BODY or a file, lines of stdin are sent. Of JSON lines, the properties
     that clients and brokers write (UNIQ_KEY, DELAY, REAL_TOPIC, ...) are not sent
-    again.
+    again. On a terminal a table of over 20 results is a summary, with a row for each
+    result that is not SEND_OK.
     """
     check_topic(topic)
+    _warn_of_keys(common, key or ())
     user_properties = dict(properties or ())
     check_user_properties(user_properties)
     messages = _messages(
@@ -150,7 +174,7 @@ def send(
         for message in messages
     )
     with common.open_client() as client:
-        job = _Job(common, client, topic, queue or ())
+        job = _Job(common, client, topic, queue or (), may_create=create, rows=rows)
         job.run(
             paced(settings, per_second=rate, clock=client.clock) if rate else settings,
             delay=delay,
@@ -167,6 +191,9 @@ def _messages(
     lines: str | None,
     count: int | None,
 ) -> send_input.Messages:
+    if body == "-" and lines is None:
+        common.messages.info("sending the lines of stdin")
+        body, lines = None, "-"
     given = [
         name
         for name, value in (
@@ -208,8 +235,19 @@ class _Job:
         client: Client,
         topic: str,
         selectors: Sequence[QueueSelector],
+        *,
+        may_create: bool,
+        rows: bool,
     ) -> None:
         self._common = common
+        self._may_create = may_create
+        self._is_summary = (
+            common.output == "table" and is_terminal(sys.stdout) and not rows
+        )
+        #: held back while there may be few enough to list
+        self._held: list[dict[str, object]] = []
+        self._statuses: Counter[str] = Counter()
+        self._queues: Counter[tuple[str, int]] = Counter()
         self._client = client
         self._topic = topic
         self._selectors = selectors
@@ -221,6 +259,7 @@ class _Job:
         self.failed = 0
         self._unknown = 0
         self._left_out = 0
+        self._is_cut = False
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
 
@@ -242,7 +281,9 @@ class _Job:
         from rmqcli.transport.local_address import local_ip
 
         client = self._client
-        target = find_target(client, self._topic, self._selectors)
+        target = find_target(
+            client, self._topic, self._selectors, may_create=self._may_create
+        )
         extra = {}
         if delay is not None:
             extra = resolve_delay(client, delay, sorted(set(target.addresses.values())))
@@ -291,24 +332,53 @@ class _Job:
                 self._common.output == "table"
                 and outcome.status in _STORED
                 and self.stored > TABLE_ROWS_MAX
+                and not self._is_summary
             ):
                 self._left_out += 1
             else:
                 rows.append(_row(outcome))
+            self._statuses[outcome.status] += 1
+            if outcome.status in _STORED:
+                self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
+        if self._is_summary:
+            rows = self._hold_back(rows)
         self._writer.write(rows)
+
+    def _hold_back(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        """What of `rows` is written now: all but SEND_OK, and that while it is little.
+
+        Rows are held while all of them may still be listed.
+        """
+        self._held += rows
+        if len(self._held) <= SUMMARY_ROWS_MAX and not self._is_cut:
+            return []
+        self._is_cut = True
+        rows = [row for row in self._held if row["status"] != "SEND_OK"]
+        self._held = []
+        return rows
 
     def _finish(self, target: SendTarget, *, is_cut_short: bool = False) -> None:
         """The end of the data, and what a person should know about it."""
-        self._writer.close()
+        self._writer.write(self._held)
+        self._held = []
+        if not self._is_cut or self.failed or self._weak:
+            self._writer.close()
         messages = self._common.messages
         if self._left_out:
             messages.info(
                 f"{self._left_out} more are stored and not listed; -o jsonl lists all"
             )
         if is_cut_short or self.stored + self.failed != 1:
-            unknown = f", of {self._unknown} it is not known" if self._unknown else ""
+            unknown = f", {self._unknown} unknown" if self._unknown else ""
             messages.info(
                 f"{self.stored} stored, {self.failed - self._unknown} not{unknown}"
+            )
+        if self._is_cut:
+            self._say_where()
+        if self._unknown:
+            messages.warn(
+                f"{_messages_of(self._unknown)} may be stored or not: to send again may"
+                " store twice; look for msg_id with: rmq tail"
             )
         if self._weak:
             messages.warn(
@@ -317,6 +387,19 @@ class _Job:
             )
         if target.is_new and self._brokers:
             self._say_created()
+
+    def _say_where(self) -> None:
+        """How many went to each queue, and as what; --rows lists them."""
+        queues = sorted(self._queues.items())
+        shown = ", ".join(f"{name}:{n} {count}" for (name, n), count in queues[:16])
+        more = f" and {len(queues) - 16} more queues" if len(queues) > 16 else ""
+        messages = self._common.messages
+        if shown:
+            messages.info(f"by queue: {shown}{more}")
+        if len(self._statuses) > 1:
+            found = sorted(self._statuses.items())
+            messages.info("by result: " + ", ".join(f"{s} {n}" for s, n in found))
+        messages.info("--rows lists each result, -o jsonl as data")
 
     def _say_created(self) -> None:
         from rmqcli.admin.send_target import created_queues
@@ -344,15 +427,35 @@ class _Job:
         if not self.failed:
             return
         first = self._errors[0]
+        lost = self.failed - self._unknown
         if not self.stored:
-            if self.failed > 1:
-                self._common.messages.warn(f"none of {self.failed} messages is stored")
+            if lost > 1:
+                self._common.messages.warn(f"{lost} messages are not stored")
             raise first
         total = self.stored + self.failed
-        raise PartialError(
-            f"{self.failed} of {total} messages are not stored: {first.message}",
-            hint=first.hint,
-        )
+        what = f"{lost} of {total} messages are not stored"
+        if not lost:
+            what = (
+                f"it is unknown whether {self._unknown} of {total} messages are stored"
+            )
+        elif self._unknown:
+            what += f", of {self._unknown} it is unknown"
+        raise PartialError(f"{what}: {first.message}", hint=first.hint)
+
+
+def _messages_of(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def _warn_of_keys(common: Common, keys: Sequence[str]) -> None:
+    for key in keys:
+        parts = key.split(" ")
+        if len(parts) > 1:
+            found = " and ".join(repr(part) for part in parts if part)
+            common.messages.warn(
+                f"--key {key!r}: RocketMQ separates keys by spaces, so brokers index it"
+                f" as {found or 'nothing'}"
+            )
 
 
 def _row(outcome: SendOutcome) -> dict[str, object]:

@@ -57,7 +57,7 @@ def route_of(perm=6, queues=2, topics=("T",)):
 
 def found_target(script, *selectors):
     with Peer(script) as peer, Client(ClientConfig(namesrv=(peer.address,))) as client:
-        return find_target(client, "T", selectors)
+        return find_target(client, "T", selectors, may_create=True)
 
 
 def test_target_of_a_known_topic():

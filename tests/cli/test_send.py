@@ -245,6 +245,10 @@ def test_a_message_over_the_limit_fails_alone(rmq, real_cluster, new_topic, tmp_
 def test_a_new_topic_is_created_by_the_broker_and_said(rmq, real_cluster):
     topic = f"auto-{random.getrandbits(40):x}"
     code, _, err = rmq("send", topic, "first")
+    assert code == 3
+    assert f"topic {topic} does not exist" in err
+    assert "hint: add --create to let a broker create it" in err
+    code, _, err = rmq("send", topic, "first", "--create")
     assert code == 0
     assert f"topic {topic} did not exist; broker-a created it with 4 queues" in err
     assert [m.body for m in stored(real_cluster, topic, 1)] == [b"first"]
@@ -254,7 +258,7 @@ def test_a_new_topic_is_created_by_the_broker_and_said(rmq, real_cluster):
 @pytest.mark.rmq_versions("5.5.0", "4.6.0")
 def test_no_topic_where_brokers_create_none(fresh_cluster, capsys):
     cluster = fresh_cluster(conf={"autoCreateTopicEnable": "false"})
-    assert run(["send", "nope", "x", "-n", cluster.namesrv]) == 3
+    assert run(["send", "nope", "x", "--create", "-n", cluster.namesrv]) == 3
     err = capsys.readouterr().err
     assert "No topic route info" in err
     assert "hint: no broker creates topics by itself; use: rmq topic create" in err

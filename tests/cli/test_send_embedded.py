@@ -1,0 +1,181 @@
+"""`rmq send` on the embedded cluster: unknown topics, unknown results, summaries."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqcli.broker import faults
+from rmqcli.cli.main import run
+from rmqcli.wire.codes import RequestCode
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def rmq(rmq_cluster, capsys, monkeypatch):
+    """Runs a command on the cluster: exit code, stdout, stderr."""
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run([*arguments, "-n", rmq_cluster.namesrv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def topics_of(rmq):
+    return [
+        json.loads(line)["topic"]
+        for line in rmq("topics", "-o", "jsonl")[1].split("\n")
+        if line
+    ]
+
+
+def test_a_mistyped_topic_is_not_created_and_the_near_one_is_named(rmq, rmq_cluster):
+    rmq_cluster.create_topic("orders")
+    code, out, err = rmq("send", "ordres", "x")
+    assert (code, out) == (3, "")
+    assert "error: topic ordres does not exist" in err
+    assert "hint: did you mean orders? --create lets a broker create it" in err
+    assert "ordres" not in topics_of(rmq)
+
+
+def test_a_topic_in_other_capitals_is_near(rmq, rmq_cluster):
+    rmq_cluster.create_topic("ORDERS")
+    assert "did you mean ORDERS?" in rmq("send", "orders", "x")[2]
+
+
+def test_an_unknown_topic_without_a_near_one_is_not_created_either(rmq, rmq_cluster):
+    code, _, err = rmq("send", "ordres", "x")
+    assert code == 3
+    assert "hint: add --create to let a broker create it, or list topics" in err
+    assert "ordres" not in topics_of(rmq)
+
+
+def test_create_lets_the_broker_create_it(rmq, rmq_cluster):
+    code, _, err = rmq("send", "fresh", "x", "--create")
+    assert code == 0
+    assert "topic fresh did not exist; broker-a created it with 4 queues" in err
+
+
+def no_answer(rmq_cluster):
+    """The broker stores what is sent and does not answer."""
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        rmq_cluster.faults.add(faults.drop_answer(), code=int(code))
+
+
+def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic):
+    no_answer(rmq_cluster)
+    flags = ["--timeout", "300ms", "-o", "jsonl"]
+    code, out, err = rmq("send", rmq_topic, "x", *flags)
+    assert code == 5
+    assert json.loads(out)["status"] == "UNKNOWN"
+    assert (
+        "warning: 1 message may be stored or not: to send again may store twice" in err
+    )
+    assert "not stored" not in err
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    assert rmq("tail", rmq_topic, *whole)[1] == "x\n"
+
+
+def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)
+    flags = ["--timeout", "300ms", "--lines", "-", "-o", "jsonl"]
+    code, _, err = rmq("send", topic, *flags, stdin=b"a\nb\nc\nd\n")
+    assert code == 6
+    assert "2 stored, 0 not, 2 unknown" in err
+    assert "it is unknown whether 2 of 4 messages are stored: no answer from " in err
+
+
+def test_a_dash_is_the_lines_of_stdin(rmq, rmq_topic):
+    code, out, err = rmq("send", rmq_topic, "-", "-o", "jsonl", stdin=b"a\nb\n")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert "sending the lines of stdin" in err
+    whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
+    assert sorted(rmq("tail", rmq_topic, *whole)[1].split()) == ["a", "b"]
+
+
+def test_a_dash_beside_a_file_is_refused(rmq, rmq_topic):
+    code, _, err = rmq("send", rmq_topic, "-", "--lines", "f")
+    assert code == 2
+    assert "BODY and --lines: only one of them can be sent" in err
+
+
+def test_a_key_with_a_space_is_warned_about(rmq, rmq_topic):
+    code, _, err = rmq("send", rmq_topic, "x", "--key", "a b", "--key", "c")
+    assert code == 0
+    assert (
+        "warning: --key 'a b': RocketMQ separates keys by spaces, so brokers index it"
+        " as 'a' and 'b'"
+    ) in err
+    assert "'c'" not in err
+
+
+def on_terminal(namesrv, *arguments, stdin=b""):
+    """What a command writes to a terminal as stdout, and its stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqcli", *arguments, "-n", namesrv],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200", "TERM": "xterm", "NO_COLOR": "1"},
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    )
+    os.close(theirs)
+    try:
+        err = process.communicate(stdin, timeout=DEADLINE_S)[1].decode()
+        out = b""
+        try:
+            while data := os.read(ours, 65_536):
+                out += data
+        except OSError:  # Linux says EIO at the end
+            pass
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+        os.close(ours)
+    return out.decode(), err
+
+
+def test_a_terminal_gets_a_summary_of_many_and_rows_if_asked(rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    lines = b"".join(b"%d\n" % n for n in range(30))
+    words = ["send", topic, "--lines", "-"]
+    out, err = on_terminal(rmq_cluster.namesrv, *words, stdin=lines)
+    assert out == ""
+    assert "30 stored, 0 not\n" in err
+    assert "by queue: broker-a:0 15, broker-a:1 15\n" in err
+    out, err = on_terminal(rmq_cluster.namesrv, *words, "--rows", stdin=lines)
+    assert out.count("SEND_OK") == 30
+    out, _ = on_terminal(rmq_cluster.namesrv, *words, stdin=b"a\nb\n")
+    assert out.count("SEND_OK") == 2
+
+
+def test_a_summary_lists_what_is_not_stored(rmq_cluster):
+    topic = rmq_cluster.create_topic("T", queues=2)
+    rmq_cluster.faults.add(faults.answer(16, "no"), queue_id=1)
+    lines = b"".join(b"%d\n" % n for n in range(60))
+    out, err = on_terminal(
+        rmq_cluster.namesrv, "send", topic, "--lines", "-", stdin=lines
+    )
+    assert out.count("-  NO_PERMISSION  stdin") == 30
+    assert "SEND_OK" not in out
+    assert "by result: NO_PERMISSION 30, SEND_OK 30" in err
+
+
+def test_a_pipe_gets_every_result(rmq, rmq_topic):
+    lines = b"".join(b"%d\n" % n for n in range(30))
+    code, out, _ = rmq("send", rmq_topic, "--lines", "-", stdin=lines)
+    assert code == 0
+    assert out.count("SEND_OK") == 30
