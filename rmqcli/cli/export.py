@@ -6,6 +6,8 @@ command, and the exit code: 6 when offsets are missing that nobody said may be.
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,11 +22,12 @@ from rmqcli.cli.options import (
     Store,
     choice_option,
     command_options,
+    option_parser,
     position_option,
 )
 from rmqcli.cli.output import Column, emit_json, json_line, write_rows
 from rmqcli.config import NAMESRV_DEFAULT
-from rmqcli.errors import ExitCode, RmqError, UsageError
+from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.cli.progress import Progress
@@ -50,13 +53,52 @@ FIELDS = (
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
+def _parse_folder(text: str) -> str:
+    """A folder's path, also as a file:// URL. Raises TextError for other schemes."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
+    if scheme is None:
+        return text
+    if scheme[1].lower() != "file":
+        raise TextError(
+            text,
+            f"rmq cannot write to {scheme[1]}: yet, only to folders of this machine",
+            start=0,
+            end=scheme.end(),
+            hint=f"export to a folder and copy it; a folder of that name is ./{text}",
+        )
+    rest = text[scheme.end() :]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            at = scheme.end() + 2
+            raise TextError(
+                text,
+                "a file URL of another machine",
+                start=at,
+                end=at + len(host),
+                hint="write file:///path",
+            )
+        rest = slash + path
+    from urllib.parse import unquote_to_bytes  # few write a URL
+
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+    if not path.strip("/") or "\0" in path:
+        raise TextError(text, "no path in it", start=0, end=len(text))
+    return path
+
+
 @command_options(formats=FORMATS, fields=FIELDS)
 def export(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to export.")],
     to_parquet: Annotated[
         str,
-        typer.Option("--to-parquet", metavar="DIR", help="Write Parquet files there."),
+        typer.Option(
+            "--to-parquet",
+            parser=option_parser(_parse_folder),
+            metavar="DIR",
+            help="Write Parquet files there: a folder of this machine, or file:// URL.",
+        ),
     ],
     from_: Annotated[
         Any, position_option("--from", help="First message.  [default: earliest]")
@@ -104,6 +146,13 @@ def export(
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Missing messages are no failure.")
     ] = False,
+    allow_unencrypted_keys: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unencrypted-keys",
+            help="Let the access keys travel to --master's workers in the clear.",
+        ),
+    ] = False,
     store: Store = None,
 ) -> None:
     """Write a range of a topic to Parquet files through Spark.
@@ -135,7 +184,15 @@ def export(
     }
     given = {name: value for name, value in given.items() if value is not None}
     with read_from(common, store) as source:
-        report = _Report(source, topic, to_parquet, master)
+        client_config = source.client_config()
+        is_secret = client_config.credentials is not None and not allow_unencrypted_keys
+        report = _Report(
+            source,
+            topic,
+            to_parquet,
+            master,
+            allow_unencrypted_keys=allow_unencrypted_keys,
+        )
         job = Export(
             request=_request(topic, given),
             options=ExportOptions(
@@ -147,7 +204,8 @@ def export(
                 allow_gaps=allow_gaps,
             ),
             cluster=BrokerCluster(
-                config=source.client_config(),
+                config=client_config,
+                allow_unencrypted=allow_unencrypted_keys,
                 selectors=queue or (),
                 start=from_ or Earliest(),
                 end=to or Latest(),
@@ -156,8 +214,20 @@ def export(
             report=report,
             clock=SYSTEM_CLOCK,
             disk=Disk(),
+            check_ready=lambda: _check_ready(master, is_secret=is_secret),
         )
         _finish(common, report.watch(job), to_parquet)
+
+
+def _check_ready(master: str | None, *, is_secret: bool) -> None:
+    """Raise for what would end the run, before there is one."""
+    from rmqcli.spark.encryption import check_encrypted, submitted_settings
+    from rmqcli.spark.java import find_java
+    from rmqcli.spark.session import is_local
+
+    find_java(os.environ)
+    if is_secret and not is_local(master):
+        check_encrypted(submitted_settings(os.environ).get)
 
 
 def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
@@ -169,8 +239,6 @@ def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
 
 def _finish(common: Common, record: RunRecord, path: str) -> None:
     """Print the summary; leave with 6 when gaps are left that nobody accepted."""
-    import os
-
     from rmqcli.spark.summary import summarise
 
     summary = summarise(record, root=os.path.realpath(path))
@@ -207,7 +275,14 @@ def _spans(gaps: list[dict[str, Any]]) -> str:
     return ", ".join(f"{gap['from']}-{gap['to']} {gap['reason']}" for gap in gaps)
 
 
-def resume_command(common: Common, topic: str, path: str, master: str | None) -> str:
+def resume_command(
+    common: Common,
+    topic: str,
+    path: str,
+    master: str | None,
+    *,
+    allow_unencrypted_keys: bool = False,
+) -> str:
     """What to type to finish a run that was interrupted. Holds no secret."""
     words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
     if common.store is not None:
@@ -216,6 +291,8 @@ def resume_command(common: Common, topic: str, path: str, master: str | None) ->
         words += ["-n", common.namesrv_text]
     if master is not None:
         words += ["--master", master]
+    if allow_unencrypted_keys:
+        words.append("--allow-unencrypted-keys")
     if common.acl_file is not None:
         words += ["--acl-file", common.acl_file]
     if common.tls is not None:
@@ -235,11 +312,23 @@ class _Report:
     """Tells people how an export goes, and how to go on when it does not end."""
 
     def __init__(
-        self, common: Common, topic: str, path: str, master: str | None
+        self,
+        common: Common,
+        topic: str,
+        path: str,
+        master: str | None,
+        *,
+        allow_unencrypted_keys: bool,
     ) -> None:
         self._messages = common.messages
         self._topic = topic
-        self._resume = resume_command(common, topic, path, master)
+        self._resume = resume_command(
+            common,
+            topic,
+            path,
+            master,
+            allow_unencrypted_keys=allow_unencrypted_keys,
+        )
         self._progress: Progress | None = None
         self._plan: ExportPlan | None = None
 

@@ -32,6 +32,13 @@ class BrokerSource:
     """Chunks from the brokers of a topic. Pickled to workers, credentials included."""
 
     config: ClientConfig
+    #: whether the user said that the keys may travel unencrypted
+    allow_unencrypted: bool = False
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it may only be sent over connections that are encrypted."""
+        return self.config.credentials is not None and not self.allow_unencrypted
 
     @contextlib.contextmanager
     def connect(self) -> Iterator[ChunkReader]:
@@ -62,10 +69,11 @@ class BrokerCluster:
     start: Position
     end: Position
     note: Callable[[str], None]
+    allow_unencrypted: bool = False
 
     @property
     def source(self) -> BrokerSource:
-        return BrokerSource(self.config)
+        return BrokerSource(self.config, self.allow_unencrypted)
 
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
         """Both ends of the range in each queue, now.

@@ -71,8 +71,9 @@ def run_on_spark(
     watch: Callable[[JobProgress], None],
 ) -> Sequence[PartResult | PartFailure]:
     """Start Spark, have the parts written, and end Spark again."""
+    from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.job import run_parts
-    from rmqcli.spark.session import SessionOptions, spark_context
+    from rmqcli.spark.session import SessionOptions, is_local, spark_context
 
     files = context.files
     session = SessionOptions(
@@ -82,6 +83,8 @@ def run_on_spark(
         master=master,
     )
     with spark_context(session) as spark:
+        if context.source.is_secret and not is_local(master):
+            check_encrypted(lambda name: spark.getConf().get(name))
         return run_parts(spark, parts, context, watch=watch)
 
 
@@ -122,6 +125,8 @@ class Export:
     clock: Clock
     disk: Disk
     runner: Runner = run_on_spark
+    #: called before a run that has something to write begins; what it raises ends it
+    check_ready: Callable[[], None] = lambda: None
 
     def run(self) -> RunRecord:
         """Do what is left to do; return the finished run.
@@ -256,12 +261,14 @@ class Export:
         plan: ExportPlan,
         gone: tuple[Gap, ...],
     ) -> RunRecord:
+        done = directory.finished_parts(plan)
+        left = [part for part in plan.parts() if part.index not in done]
+        if left:
+            self.check_ready()
         directory.write_plan(plan)
         self.report.planned(plan)
         temp = directory.new_attempt(plan.run_id)
         try:
-            done = directory.finished_parts(plan)
-            left = [part for part in plan.parts() if part.index not in done]
             directory.clear_success()
             results = [*done.values(), *self._write(directory, plan, left, temp)]
             for result in results:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import rmqcli
+from rmqcli.credentials import ENV_SECRETS
 from rmqcli.errors import RmqError
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark import SparkContext
 
@@ -203,7 +204,9 @@ def last_words(log_path: str) -> str:
 def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
     """The environment variables Spark's start reads, put back afterwards."""
     java = find_java(os.environ)
-    changes = {"JAVA_HOME": java.home}
+    changes: dict[str, str | None] = {"JAVA_HOME": java.home}
+    # Workers get the keys with their tasks; nobody else reads them.
+    changes |= dict.fromkeys(ENV_SECRETS)
     if not java.has_vector:
         changes["JAVA_HOME"] = write_shim(java, folder)
     if is_local(options.master):
@@ -211,15 +214,19 @@ def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
         changes["PYSPARK_PYTHON"] = sys.executable
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+    _set_environment(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextlib.contextmanager

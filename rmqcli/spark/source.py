@@ -43,5 +43,9 @@ class ChunkReader(Protocol):
 class ChunkSource(Protocol):
     """Where chunks come from; pickled, so it holds no connection."""
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether it may only be sent over connections that are encrypted."""
+
     def connect(self) -> AbstractContextManager[ChunkReader]:
         """Open what is needed; the context manager closes it again."""

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from rmqcli.cli.export import FIELDS, resume_command
+from rmqcli.cli.export import FIELDS, _parse_folder, resume_command
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.manifest import FileRow, PartResult, RunRecord
@@ -143,3 +143,43 @@ def test_fields_of_help_are_the_keys_of_the_summary():
     summary = summarise(record, root="/d")
     keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys == {column.name for column in FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("s3a://bucket/x", "rmq cannot write to s3a: yet"),
+        ("hdfs://host:9000/x", "rmq cannot write to hdfs: yet"),
+        ("hdfs:/x", "rmq cannot write to hdfs: yet"),
+        ("GS://b/x", "rmq cannot write to GS: yet"),
+        ("https://h/x", "rmq cannot write to https: yet"),
+        ("file://host/x", "a file URL of another machine"),
+        ("file://", "no path in it"),
+        ("file:///", "no path in it"),
+        ("file:///a%00b", "no path in it"),
+    ],
+)
+def test_a_url_that_is_no_folder_of_this_machine_is_refused(
+    rmq, tmp_path, monkeypatch, closed_port, folder, words
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = rmq("export", "T", "--to-parquet", folder, "-n", closed_port)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [
+        ("file:///tmp/a%20b%25", "/tmp/a b%"),
+        ("file://localhost/tmp/x", "/tmp/x"),
+        ("FILE:/tmp/x", "/tmp/x"),
+        ("file:///tmp/%C3%BC", "/tmp/ü"),
+        ("./s3a:/x", "./s3a:/x"),
+        ("a%20b", "a%20b"),
+        ("c:x", "c:x"),
+    ],
+)
+def test_a_folder_is_taken_out_of_its_url(folder, path):
+    assert _parse_folder(folder) == path

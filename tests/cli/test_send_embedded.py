@@ -169,7 +169,7 @@ def test_a_summary_lists_what_is_not_stored(rmq_cluster):
     out, err = on_terminal(
         rmq_cluster.namesrv, "send", topic, "--lines", "-", stdin=lines
     )
-    assert out.count("-  NO_PERMISSION  stdin") == 30
+    assert out.count("NO_PERMISSION  stdin line") == 30
     assert "SEND_OK" not in out
     assert "by result: NO_PERMISSION 30, SEND_OK 30" in err
 

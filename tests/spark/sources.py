@@ -57,6 +57,7 @@ class MadeSource:
     broken: frozenset[int] = frozenset()
     body_bytes: int = 40
     fail_at: int | None = None
+    is_secret: bool = False
 
     def connect(self):
         return contextlib.nullcontext(self)

@@ -1,0 +1,73 @@
+"""Whether what Spark sends between machines is encrypted.
+
+The source of an export travels to the workers in task closures, with the cluster's
+access and secret key. Spark sends them over its RPC and block transfer connections,
+which are in the clear unless `spark.network.crypto.enabled` or `spark.ssl.rpc.enabled`
+(4.0) is on; the other settings of `spark.ssl` are for web pages and files.
+
+Source: "Spark Security" of Spark's documentation, SparkSubmitArguments.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Each of them encrypts RPC and block transfer.
+ENCRYPTING: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+_SETTING: Final = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
+
+
+def check_encrypted(read: Callable[[str], str | None]) -> None:
+    """Raise RefusedError unless a setting says that Spark encrypts.
+
+    `read` gives a setting's value, None when it is not set.
+    """
+    for name in ENCRYPTING:
+        if (read(name) or "").strip().lower() == "true":
+            return
+    raise RefusedError(
+        "the access and secret key would travel to Spark's workers unencrypted:"
+        f" neither {' nor '.join(ENCRYPTING)} is on",
+        hint="set spark.authenticate and spark.network.crypto.enabled in"
+        " spark-defaults.conf, or add --allow-unencrypted-keys",
+    )
+
+
+def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """What spark-submit will read: spark-defaults.conf, then PYSPARK_SUBMIT_ARGS."""
+    values: dict[str, str] = {}
+    folder = environ.get("SPARK_CONF_DIR")
+    if not folder:
+        folder = os.path.join(environ.get("SPARK_HOME") or _pyspark_home(), "conf")
+    path = os.path.join(folder, "spark-defaults.conf")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        match = _SETTING.fullmatch(line.strip())
+        if match is not None and not line.lstrip().startswith(("#", "!")):
+            values[match[1]] = match[2]
+    words = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    for flag, word in itertools.pairwise(words):
+        name, equals, value = word.partition("=")
+        if flag in ("--conf", "-c") and equals:
+            values[name] = value
+    return values
+
+
+def _pyspark_home() -> str:
+    import importlib.util  # only for a cluster
+
+    found = importlib.util.find_spec("pyspark")
+    return os.path.dirname(found.origin) if found and found.origin else ""
