@@ -101,7 +101,7 @@ def consume(
         list[str], typer.Argument(metavar="TOPIC...", help="What to consume.")
     ],
     group: Annotated[
-        str, typer.Option("--group", "-g", metavar="G", help="The group to join.")
+        str, typer.Option("--group", "-g", metavar="GROUP", help="The group to join.")
     ],
     orderly: Annotated[
         bool,
@@ -181,7 +181,7 @@ def consume(
         typer.Option(
             "--exec",
             parser=option_parser(_parse_command),
-            metavar="CMD",
+            metavar="COMMAND",
             help="Run this with the message on stdin; exit status 0 is consumed.",
         ),
     ] = None,
@@ -209,7 +209,7 @@ def consume(
         typer.Option(
             "--format",
             parser=option_parser(_parse_template),
-            metavar="F",
+            metavar="TEMPLATE",
             help="Print this of each, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None,

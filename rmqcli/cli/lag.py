@@ -42,7 +42,7 @@ def lag(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="T", help="Only this topic; repeatable."),
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
     ] = None,
     process_queues: Annotated[
         bool,

@@ -143,7 +143,23 @@ def load_command(entry: CommandEntry, *, name: str) -> TyperCommand:
     command = typer.main.get_command(app)
     if not isinstance(command, TyperCommand):
         raise TypeError(f"{entry.module}:{entry.attribute} is not one command")
+    for parameter in command.params:
+        _name_value(parameter)
     return command
+
+
+def _name_value(parameter: Any) -> None:
+    """Show what a parameter takes as an upper-case noun, if it does not say it.
+
+    Typer would say `<int range>` or `topic`.
+    """
+    if parameter.metavar is not None or getattr(parameter, "is_flag", False):
+        return
+    if parameter.param_type_name == "argument":
+        parameter.metavar = parameter.name.upper()
+    elif not getattr(parameter, "count", False):
+        is_number = parameter.type.name.startswith(("int", "float"))
+        parameter.metavar = "N" if is_number else parameter.name.upper()
 
 
 def build_app(table: Sequence[CommandEntry] = COMMANDS) -> CommandGroup:

@@ -218,7 +218,7 @@ def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Any:
 def position_option(*names: str, **settings: Any) -> Any:
     """An option that takes a position and gives a `rmqcli.position.Position`."""
     return typer.Option(
-        *names, parser=option_parser(_parse_position), metavar="POS", **settings
+        *names, parser=option_parser(_parse_position), metavar="POSITION", **settings
     )
 
 

@@ -63,7 +63,7 @@ def reset_offset(
     ] = None,
     to_group: Annotated[
         str | None,
-        typer.Option("--to-group", metavar="H", help="To where group H stands."),
+        typer.Option("--to-group", metavar="GROUP", help="To where GROUP stands."),
     ] = None,
     past_message: Annotated[
         str | None,

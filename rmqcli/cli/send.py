@@ -137,7 +137,9 @@ def send(
     rate: Annotated[
         int | None,
         typer.Option(
-            parser=option_parser(parse_rate), metavar="N/s", help="At most N a second."
+            parser=option_parser(parse_rate),
+            metavar="RATE",
+            help="At most this many a second, e.g. 100/s.",
         ),
     ] = None,
     create: Annotated[

@@ -128,7 +128,8 @@ def tail(
         typer.Option(metavar="EXPR", help="Only what SQL92 selects, e.g. 'a > 5'."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="K", help="Only with this key or message id.")
+        str | None,
+        typer.Option(metavar="KEY", help="Only with this key or message id."),
     ] = None,
     property_: Annotated[
         list[Any] | None,
@@ -143,7 +144,7 @@ def tail(
         Any,
         typer.Option(
             parser=option_parser(_parse_grep),
-            metavar="RE",
+            metavar="REGEX",
             help="Only where the body matches.",
         ),
     ] = None,
@@ -153,7 +154,7 @@ def tail(
     ] = False,
     around_group: Annotated[
         str | None,
-        typer.Option(metavar="G", help="What lies around where group G stands."),
+        typer.Option(metavar="GROUP", help="What lies around where GROUP stands."),
     ] = None,
     before: Annotated[
         int | None,
@@ -168,7 +169,7 @@ def tail(
         typer.Option(
             "--format",
             parser=option_parser(_parse_template),
-            metavar="F",
+            metavar="TEMPLATE",
             help="Print this of each, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None,
@@ -178,7 +179,9 @@ def tail(
     rate: Annotated[
         Any,
         typer.Option(
-            parser=option_parser(_parse_rate), metavar="N/s", help="Not faster."
+            parser=option_parser(_parse_rate),
+            metavar="RATE",
+            help="Not faster than e.g. 100/s.",
         ),
     ] = None,
     store: Store = None,

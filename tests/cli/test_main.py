@@ -34,7 +34,7 @@ def test_help_of_a_group_and_of_a_command(rmq):
     assert "echo  Echo a word." in rmq("nest", "--help")[1]
     code, out, _ = rmq("nest", "echo", "-h")
     assert code == 0
-    assert out.startswith("Usage: rmq nest echo [OPTIONS] {word}\n")
+    assert out.startswith("Usage: rmq nest echo [OPTIONS] {WORD}\n")
     assert "  Example: rmq nest echo hello\n" in out
     assert "--namesrv" in out
 
@@ -74,7 +74,7 @@ def test_without_a_command_the_help_is_shown_as_a_usage_error(rmq, arguments):
         ),
         (
             ["sample"],
-            "error: missing argument 'do'\nhint: see: rmq sample --help\n",
+            "error: missing argument 'DO'\nhint: see: rmq sample --help\n",
         ),
         (
             ["sample", "rows", "--colour", "never"],

@@ -1,0 +1,70 @@
+"""Help names what a parameter takes in one form: upper-case nouns, or its choices."""
+
+from __future__ import annotations
+
+import re
+
+from rmqcli.cli.main import CommandGroup, build_app
+
+#: Every word that stands for a value somewhere in the help.
+NOUNS = {
+    "BODY",
+    "BROKER",
+    "CLUSTER",
+    "COMMAND",
+    "DIR",
+    "DURATION",
+    "EXPR",
+    "FIELD",
+    "FILE",
+    "GLOB",
+    "GROUP",
+    "HOST",
+    "ID",
+    "KEY",
+    "LEVEL",
+    "N",
+    "NAME",
+    "POSITION",
+    "PORT",
+    "RATE",
+    "REGEX",
+    "SHELL",
+    "SIZE",
+    "TAG",
+    "TEMPLATE",
+    "TOPIC",
+    "URL",
+    "VALUE",
+}
+
+
+def parameters(command, path="rmq", parent=None):
+    """Path, names and metavar of everything that takes a value."""
+    context = command.make_context(path, [], parent=parent, resilient_parsing=True)
+    for parameter in command.get_params(context):
+        is_switch = getattr(parameter, "is_flag", False)
+        if not (is_switch or getattr(parameter, "count", False)):
+            yield path, "/".join(parameter.opts), parameter.make_metavar(context)
+    if isinstance(command, CommandGroup):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            yield from parameters(child, f"{path} {name}", context)
+
+
+def is_well_named(metavar):
+    if "|" in metavar and metavar == metavar.lower():
+        return True  # choices, as they are typed
+    words = re.findall(r"[A-Za-z]+", metavar)
+    return bool(words) and NOUNS.issuperset(words)
+
+
+def test_what_a_parameter_takes_is_an_upper_case_noun_or_its_choices():
+    found = list(parameters(build_app()))
+    assert len(found) > 100
+    assert [each for each in found if not is_well_named(each[2])] == []
+
+
+def test_other_forms_would_be_found():
+    wrong = ["<int range>", "topic", "T", "POS", "<str>", "N/s", "CMD", ""]
+    assert not [each for each in wrong if is_well_named(each)]
