@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.send_back import retries_max_of, send_message_back
-from rmqcli.engine.tasks import spawn
+from rmqcli.engine.tasks import spawn, unexpected
 from rmqcli.engine.told import FailedDelivery, Fate, tell_failed
 from rmqcli.errors import RmqError
 from rmqcli.one_line_log import one_line
@@ -78,7 +78,11 @@ class ConsumeMessageConcurrentlyService:
         if not member.config.share_slow_pulls:
             request.is_shared = True  # as far as it ever will be
         self._open[request] = None
-        member.workers.consume_concurrently(request)
+        try:
+            member.workers.consume_concurrently(request)
+        except Exception:
+            del self._open[request]  # nobody has it: who asked decides what follows
+            raise
         if not self._is_looking and not request.is_shared:
             self._is_looking = True
             member.later(_LOOK_INTERVAL_MS, self._look)
@@ -90,7 +94,11 @@ class ConsumeMessageConcurrentlyService:
             if request.is_shared or request.is_cancelled:
                 continue
             if request.looks and request.begun:
-                self._member.workers.share(request)
+                try:
+                    self._member.workers.share(request)
+                except Exception as error:  # noqa: BLE001  # tried again by the next look
+                    unexpected(error)
+                    is_any = True
             else:
                 request.looks += 1
                 is_any = True
@@ -213,7 +221,11 @@ class ConsumeMessageConcurrentlyService:
     ) -> None:
         def again() -> None:
             if self._member.is_live(queue, process_queue) and self._member.is_running:
-                self.submit(queue, process_queue, messages, False)
+                try:
+                    self.submit(queue, process_queue, messages, False)
+                except Exception as error:  # noqa: BLE001  # they must not be forgotten
+                    unexpected(error)
+                    self._again_later(queue, process_queue, messages)
 
         self._member.later(RESUBMIT_DELAY_MS, again)
 

@@ -249,7 +249,7 @@ T7 rebalance::new_orderly_queues_are_locked_in_one_request_a_broker
 T8 orderly::broadcasting_needs_no_lock
       orderly::a_failure_repeats_when_broadcasting_too
 T9 concurrently_send_back::a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes
-      lifecycle::a_periodic_task_that_fails_goes_on
+      lifecycle::each_periodic_task_survives_whatever_its_step_raises
 T10 concurrently_send_back::what_was_swept_is_not_sent_back_again
 T11 pull_answers::an_illegal_offset_is_corrected_at_once
       pull_answers::work_that_ends_late_cannot_undo_a_correction
@@ -308,7 +308,11 @@ A09 pull_answers::a_correction_back_to_the_start_is_followed
       pull_answers::a_correction_is_told
 A10 pull_answers::corrections_without_end_do_not_spin
 A12 pull_answers::a_correction_is_told
-A13 lifecycle::a_periodic_task_that_fails_goes_on
+A13 lifecycle::each_periodic_task_survives_whatever_its_step_raises
+      lifecycle::a_start_survives_whatever_a_step_raises
+      lifecycle::a_strategy_that_fails_once_stops_no_rebalance
+      lifecycle::samples_of_rates_and_looks_at_slow_listeners_survive_an_exception
+      pull_answers::an_answer_that_cannot_be_handled_begins_its_queue_anew
       lifecycle::pulls_survive_whatever_a_broker_says
 A14 lifecycle::a_start_waits_for_a_broker
       lifecycle::two_members_share_and_one_that_leaves_gives_its_queues_back

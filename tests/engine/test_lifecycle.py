@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from typing import Any
 
 import pytest
 
@@ -134,20 +136,141 @@ def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
     assert len(world.network.of("update_offset")) == 23
 
 
-def test_a_periodic_task_that_fails_goes_on(monkeypatch, caplog):
-    """T9, A13: it is told, and its next turn comes."""
-    world = started()
-    turns = []
+@pytest.mark.parametrize(
+    ("name", "interval_ms", "options"),
+    [
+        ("fetch_queues", 30_000, {}),
+        ("heartbeat", 30_000, {}),
+        ("update_offset", 5_000, {}),
+        ("lock", 20_000, {"orderly": True}),
+        ("consumer_ids", 1_000, {}),  # one that failed is tried again after a second
+        ("send_back", 60_000, {"consume_timeout_ms": 60_000}),
+    ],
+)
+def test_each_periodic_task_survives_whatever_its_step_raises(
+    name, interval_ms, options, caplog
+):
+    """T9, A13: it is logged, and its next turn comes when it is due."""
+    world = started(**options)
+    if name == "send_back":
+        world.holds_work = True
+    world.found([0, 1])
+    if name == "send_back":
+        world.consume()
+        world.process_queue().first().consume_start_ms = START_MS
+    world.network.broken[name] = ZeroDivisionError("injected")
+    world.hold_ms = 15_000
+    if name == "send_back":
+        world.network.broken["send_retry"] = ZeroDivisionError("injected")
+    world.run(190_000)
+    calls = world.network.of(name)
+    times = {each.at_ms for each in calls if each.args.get("topic", TOPIC) == TOPIC}
+    turns = sorted(times - {START_MS})
+    assert len(turns) >= 2
+    gaps = {after - before for before, after in itertools.pairwise(turns)}
+    assert max(gaps) == interval_ms
+    assert "injected" in caplog.text
+    world.network.broken.clear()
+    world.network.calls.clear()
+    world.run(61_000)
+    assert world.network.of(name)
+    assert not world.process_queue().dropped
 
-    def persist(queues):
-        turns.append(world.elapsed_ms)
-        raise ZeroDivisionError
 
-    monkeypatch.setattr(world.member.offsets, "persist", persist)
-    world.run(20_000)
-    assert turns == [10_000, 15_000, 20_000]
-    assert "a periodic task failed, it goes on" in caplog.text
-    assert len(world.network.of("consumer_ids")) == 2
+@pytest.mark.parametrize(
+    "name",
+    ["fetch_queues", "heartbeat", "consumer_ids", "query_offset", "lock", "pull"],
+)
+def test_a_start_survives_whatever_a_step_raises(name):
+    """A13: each of them is tried again until it works."""
+    world = World(orderly=True)
+    world.network.broken[name] = ZeroDivisionError("injected")
+    world.start()
+    world.run(5_000)
+    assert not world.pulls()
+    world.network.broken.clear()
+    world.run(31_000)
+    assert world.started == [None]
+    assert world.pulls()
+
+
+class Moody:
+    """An allocation strategy that raises, or answers nonsense, while `mood` is set."""
+
+    name = "MOODY"
+
+    def __init__(self):
+        self.mood: object = None
+
+    def allocate(self, *, group, current_cid, queues, cids):
+        if isinstance(self.mood, Exception):
+            raise self.mood
+        return queues if self.mood is None else self.mood
+
+
+@pytest.mark.parametrize(
+    "mood", [ValueError("no"), KeyError("x"), RecursionError(), 7, [[]]]
+)
+@pytest.mark.parametrize("is_before_start", [False, True])
+def test_a_strategy_that_fails_once_stops_no_rebalance(mood, is_before_start, caplog):
+    """A13: it is asked again after a second, and other topics are not affected."""
+    strategy = Moody()
+    world = World(strategy=strategy, queues=2)
+    if not is_before_start:
+        world.start()
+    strategy.mood = mood
+    if is_before_start:
+        world.start()
+    else:
+        world.network.queues[TOPIC] = [queue_of(n) for n in range(4)]
+    world.run(30_000)
+    assert len(world.pulls()) == (0 if is_before_start else 2)
+    assert "failed unexpectedly" in caplog.text
+    strategy.mood = None
+    world.run(1_000)
+    assert len(world.pulls()) == (2 if is_before_start else 4)
+
+
+def test_samples_of_rates_and_looks_at_slow_listeners_survive_an_exception(caplog):
+    """A13."""
+    world = started(queues=1)
+    world.holds_work = True
+    sampled = []
+
+    class Broken(dict[str, Any]):
+        def values(self):
+            sampled.append(world.elapsed_ms)
+            raise ZeroDivisionError
+
+    world.member.stats.topics = Broken()
+    world.run(30_000)
+    assert sampled == [10_000, 20_000, 30_000]
+    world.found(range(5))
+    (request,) = world.workers.requests
+    request.begun.append(None)  # a thread took it, and does not come back
+    next(request.batches)
+    world.workers.requests.clear()
+    world.workers.error = ZeroDivisionError("injected")
+    world.run(100)
+    assert "injected" in caplog.text
+    world.workers.error = None
+    world.run(20)
+    assert world.workers.shared == [request]
+
+
+def test_what_cannot_be_handed_out_again_is_tried_again(caplog):
+    """A13: a message that could not be sent back is not forgotten."""
+    calls = itertools.count()
+    world = started(act=lambda *_: next(calls) > 0)
+    world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
+    world.found([0])
+    world.workers.error = ZeroDivisionError("injected")
+    world.run(12_000)
+    assert caplog.text.count("failed unexpectedly") == 2
+    world.workers.error = None
+    world.run(5_000)
+    assert world.offsets_seen() == [0, 0]
+    assert world.offset() == 1
 
 
 def test_pulls_survive_whatever_a_broker_says():

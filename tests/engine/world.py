@@ -108,6 +108,8 @@ class ScriptedNetwork:
     fail: dict[str, Exception] = field(default_factory=dict)
     #: names of calls that wait for the test
     hold: set[str] = field(default_factory=set)
+    #: names of calls that raise when they are made, with the exception
+    broken: dict[str, Exception] = field(default_factory=dict)
 
     def of(self, name):
         return [call for call in self.calls if call.name == name]
@@ -118,6 +120,8 @@ class ScriptedNetwork:
     def _ask(self, name, done, answer, **args):
         call = Call(name, self.clock.now_ms, args, done)
         self.calls.append(call)
+        if name in self.broken:
+            raise self.broken[name]
         is_held = name in self.hold or self._is_hung(args)
         if done is not None and not is_held:
             call.answer(self.fail[name] if name in self.fail else answer())
@@ -218,6 +222,8 @@ class ScriptedNetwork:
 
     def pull(self, ask, done):
         """Waits. What it commits is committed."""
+        if "pull" in self.broken:
+            raise self.broken["pull"]
         if ask.commit_offset is not None:
             self.committed[ask.queue] = ask.commit_offset
         call = Call("pull", self.clock.now_ms, {"ask": ask}, done)
@@ -243,6 +249,8 @@ class ScriptedWorkers:
         self.requests.append(request)
 
     def share(self, request):
+        if self.error is not None:
+            raise self.error
         request.is_shared = True
         self.shared.append(request)
         self.requests.append(request)
