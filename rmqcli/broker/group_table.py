@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.data_version import DataVersion
 from rmqcli.broker.topic_table import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.files import file_name_fault
+from rmqcli.one_line_log import one_line
 from rmqcli.wire.bodies_config import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ GROUPS_MAX: Final = 20_000
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
 
 
-_log = logging.getLogger(__name__)
+_log = one_line(logging.getLogger(__name__))
 
 
 def group_name_fault(group: str) -> str | None:

@@ -26,6 +26,7 @@ from rmqcli.broker.topic_table import (
     TopicTable,
     is_system_topic,
 )
+from rmqcli.one_line_log import one_line
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.bodies_config import TopicConfig
 
@@ -43,7 +44,7 @@ _CLUSTER: Final = "DefaultCluster"
 _QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
-_log = logging.getLogger(__name__)
+_log = one_line(logging.getLogger(__name__))
 
 
 def settings_of(

@@ -20,13 +20,14 @@ from rmqcli.files import (
     sync_folder,
     write_temporary,
 )
+from rmqcli.one_line_log import one_line
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.fastjson import loads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: More than any broker's tables; a folder may be anybody's.
 _BYTES_MAX: Final = 256 * 1024 * 1024

@@ -17,12 +17,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import sync_folder
+from rmqcli.one_line_log import one_line
 from rmqcli.store.message_store import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _NAME_DIGITS: Final = 20
 _OFFSET_MAX: Final = (1 << 63) - 1

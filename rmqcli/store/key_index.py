@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.one_line_log import one_line
 from rmqcli.store import index_file
 from rmqcli.store.index_file import GrowingIndexFile, IndexFile
 from rmqcli.store.key_hash import index_hash, index_hashes
@@ -22,7 +23,7 @@ from rmqcli.store.message_store import StoreError
 if TYPE_CHECKING:
     from rmqcli.store.fixed_files import OpenFiles
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 _NAME_DIGITS: Final = 17
 #: Keys of one message; a peer chooses how many it names.

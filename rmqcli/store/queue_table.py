@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import file_name_fault
+from rmqcli.one_line_log import one_line
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import UNIT_BYTES, StoreError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from rmqcli.store.fixed_files import OpenFiles
 
-logger = logging.getLogger(__name__)
+logger = one_line(logging.getLogger(__name__))
 
 #: The largest numbers of a queue and of an entry in it that have names of files.
 QUEUE_ID_MAX: Final = (1 << 31) - 1

@@ -304,7 +304,7 @@ class Loop:
             self._retiring.difference_update(idle)
         for connection in idle:
             address = connection.address
-            self.resolver.forget(address)
+            self.lookups.forget(address)
             connection.close(
                 DisconnectedError(f"{address} was forgotten", address=address.text)
             )

@@ -8,9 +8,10 @@ import logging
 import pytest
 
 from rmqcli.cli.main import run
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer
+from tests.kit.waiting import wait_until
 
 BEAT_MS = 500
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from tests.consumer.collecting import committed, consumer, wait_until
+from tests.consumer.collecting import committed, consumer
+from tests.kit.waiting import wait_until
 
 MIB = 1024 * 1024
 QUEUES, MESSAGES_IN_QUEUE = 64, 32

@@ -14,7 +14,7 @@ from rmqcli.consumer.consumer import sql
 from rmqcli.engine.config import ConsumeFromWhere, MessageModel
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from rmqcli.errors import BrokerError, ConfigError, UsageError
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
 

@@ -12,9 +12,10 @@ import pytest
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DisconnectedError
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_life_cycle import HEAD
 from tests.kit.program import Program
+from tests.kit.waiting import wait_until
 
 #: A listener that forks at each message of "fork" and tells what became of the child.
 FORKING = (

@@ -12,8 +12,9 @@ from rmqcli.wire.bodies_offset import encode_reset_offset
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from tests.consumer.asking import Asking
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.engine.world import BROKER, RETRY, TOPIC, World, queue_of, refusal, stored
+from tests.kit.waiting import wait_until
 
 A_BROKER = "127.0.0.1:10911"
 A_NAME_SERVER = "127.0.0.1:9876"

@@ -14,7 +14,8 @@ from rmqcli import Consumer, ConsumerConfig, sql
 from rmqcli.errors import ConnectError, DeadlineError, NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.consumer.collecting import FROM_FIRST, Seen, committed, consumer, wait_until
+from tests.consumer.collecting import FROM_FIRST, Seen, committed, consumer
+from tests.kit.waiting import wait_until
 
 #: Much less than the 30 s for which a start waits, and enough for a busy machine.
 AT_ONCE_S = 10

@@ -12,8 +12,9 @@ import pytest
 
 from rmqcli import Consumer
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
-from tests.consumer.collecting import Seen, wait_until
+from tests.consumer.collecting import Seen
 from tests.kit.java_program import fill
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 FROM_FIRST = ConsumerConfig(
