@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "admin": {"wire", "api", "store", "engine", "consumer"},
     "store": {"wire"},
     "broker": {"wire", "store"},
-    "spark": {"wire", "transport", "api", "admin"},
+    "spark": {"credentials", "wire", "transport", "api", "admin"},
     "testing": {"wire", "broker", "store", "consumer", "engine", "api", "transport"},
     "cli": {
         "consumer",

@@ -250,8 +250,10 @@ def test_sql_chooses(rmq_cluster_factory):
         assert seen.wait_for(3) == ["3", "4", "5"]
 
 
-def test_sql_that_a_broker_refuses_ends_the_start(rmq_cluster, rmq_topic):
-    running = consumer(rmq_cluster, "g", {rmq_topic: sql(rmq_topic, "n > 1")}, Seen())
+def test_sql_that_a_broker_refuses_ends_the_start(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(settings={"enable_property_filter": False})
+    cluster.create_topic("T")
+    running = consumer(cluster, "g", {"T": sql("T", "n > 1")}, Seen())
     with pytest.raises(BrokerError, match="does not support"):
         running.start()
     assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]

@@ -184,7 +184,9 @@ interrupted = 0
 for _ in range(80):
     try:
         is_armed = True
-        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.04))
+        # Once more after a while: Python drops what is raised in a weak reference's
+        # callback or a finaliser.
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 0.04), 5)
         with make(print) as consumer:
             while not consumer.wait(1_000):
                 pass
