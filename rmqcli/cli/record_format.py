@@ -104,7 +104,7 @@ class RecordFormat:
         return [
             b"".join(_encoded(part, queue, message) for part in self._parts)
             if isinstance(message, StoredMessage)
-            else _JSON.lines(queue, [message])[0].encode() + b"\n"
+            else _utf8(_JSON.lines(queue, [message])[0]) + b"\n"
             for message in messages
         ]
 
@@ -187,4 +187,12 @@ def _encoded(part: bytes | Field, queue: MessageQueue, message: StoredMessage) -
     value = part if isinstance(part, bytes) else part(queue, message)
     if isinstance(value, bytes):
         return value
-    return b"" if value is None else str(value).encode("utf-8", "surrogateescape")
+    return b"" if value is None else _utf8(str(value))
+
+
+def _utf8(text: str) -> bytes:
+    r"""`text` as bytes; a lone surrogate, which UTF-8 has no form for, as `\ud800`.
+
+    In JSON that is an escape of the very character.
+    """
+    return text.encode("utf-8", "backslashreplace")
