@@ -21,7 +21,6 @@ REASONS: dict[str, str] = {
     "A28": "connections: tests/transport",
     "A33": "resets look at what they did: tests/cli/test_reset_offset.py",
     "A34": "resets show before and after: tests/cli/test_reset_offset.py",
-    "A35": "a broker finds the offset of a time; tests/broker/test_offset_requests.py",
     "A37": "times are read by the commands: tests/cli",
     "A38": "the commands never print an unknown number as one: tests/cli/test_lag.py",
     "A43": "POP is not there yet",
@@ -341,6 +340,10 @@ A31 lifecycle::a_close_waits_for_what_was_begun_and_commits_it
       lifecycle::a_close_waits_no_longer_than_it_may
 A32 resets::a_reset_counts_whatever_is_being_done
       resets::a_hundred_resets_while_consuming_all_count
+A35 cli/position_boundaries::a_reset_goes_there_in_the_topic_and_in_the_retry_topic
+      cli/position_boundaries::tail_begins_at_the_first_message_not_older
+      cli/position_boundaries::a_reset_to_now_leaves_nothing_to_consume_and_is_not_one_short
+      cli/position_boundaries::on_a_real_broker_every_boundary_of_its_own_store_times
 A36 wire/ids::unique_id_says_who_made_it_and_when
       wire/ids::unique_id_of_last_month
 A39 traps::a_broker_that_knows_of_another_subscription_is_told_of
