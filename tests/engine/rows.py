@@ -352,6 +352,8 @@ A39 traps::a_broker_that_knows_of_another_subscription_is_told_of
 A40 pull::tags_are_compared_as_text_once_more
 A41 traps::queues_of_all_topics_are_pulled
 A42 traps::queues_of_all_topics_are_pulled
+      consumer/many_queues::a_consumer_gets_a_message_of_any_of_64_queues_by_its_own_pull
+      consumer/many_queues::tail_shows_a_message_of_any_of_64_queues_by_its_own_pull
 A44 wire/fastjson::random_bytes_raise_only_body_error
 A45 pull_answers::a_bad_message_is_told_and_its_neighbours_are_consumed
       pull_answers::a_bad_message_that_nobody_took_is_not_passed
