@@ -119,11 +119,11 @@ def reset_offset(
 
     Without --execute nothing is changed. With it a backup is saved first and every
     queue is read back. Exits 7 when offsets moved since a plan was made, when a
-    backup or plan is of another group or cluster, or when nobody agreed; 6 when
-    some queues could not be read or set.
+    backup is of another group or cluster, when a plan is of another cluster, or
+    when nobody agreed; 6 when some queues could not be read or set.
 
-    A cluster is recognised by the addresses that its brokers advertise. A backup
-    of another cluster is restored only by its ID and with --other-cluster.
+    A cluster is recognised by the addresses that its brokers advertise. To use a
+    backup of another cluster, give its ID and --other-cluster.
 
     Example: rmq reset-offset my-group my-topic --to -15m --execute
     """
