@@ -484,7 +484,7 @@ def test_a_read_back_that_works_the_second_time_counts(start, connect):
     assert len(run.errors) == 1
     run.read_back()
     assert told(run) == {FIRST: ("CONFIRMED", 7, "")}
-    assert run.errors == ()
+    assert list(run.errors) == []
 
 
 def test_a_queue_left_alone_may_move_on(start, connect):
