@@ -407,9 +407,10 @@ def _known(queues: Iterable[QueueLag]) -> int:
     return sum(queue.lag for queue in queues if queue.lag is not None)
 
 
-def _oldest(queues: Iterable[QueueLag]) -> int | None:
-    """The greatest age known; None when not one is."""
-    return max((q.age_ms for q in queues if q.age_ms is not None), default=None)
+def _oldest(queues: Sequence[QueueLag]) -> int | None:
+    """The greatest age known where something waits; None when not one is."""
+    asked = [queue for queue in queues if queue.lag] or queues
+    return max((q.age_ms for q in asked if q.age_ms is not None), default=None)
 
 
 def _worst(queues: Sequence[QueueLag]) -> LagState:
