@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag_part import GroupTopic, LagWish
     from rmqcli.api.client import Client
     from rmqcli.api.pending import Pending
-    from rmqcli.model import TopicRoute
+    from rmqcli.model import BrokerData, TopicRoute
     from rmqcli.wire.bodies_route import ClusterInfo
 
 #: What brokers may take of the time; the rest is for asking the name server about
@@ -151,14 +151,11 @@ class LagGatherer:
             if isinstance(info, RmqError):
                 continue
             for name, broker in sorted(info.brokers.items()):
-                if name in known or broker.master_address is None:
+                if name in known:
                     continue
                 known.add(name)
-                found[name] = BrokerPart(
-                    broker_name=name,
-                    address=broker.master_address,
-                    only_namesrv=namesrv,
-                )
+                found[name] = part = _part(name, broker)
+                part.only_namesrv = namesrv
         return list(found.values())
 
     def _lost(
@@ -226,16 +223,7 @@ class LagGatherer:
                 address=namesrv,
                 hint="is a broker running, and registered with this name server?",
             )
-        parts = []
-        for name, broker in sorted(info.brokers.items()):
-            part = BrokerPart(broker_name=name, address=broker.master_address)
-            if broker.master_address is None:
-                # A slave's offsets are as old as its last copy: not the truth.
-                part.failure = ConnectError(
-                    f"{name} has no master now, only slaves", address=name
-                )
-            parts.append(part)
-        return parts
+        return [_part(name, broker) for name, broker in sorted(info.brokers.items())]
 
     def _check_topics(self, parts: list[BrokerPart]) -> None:
         for topic in self._wish.topics:
@@ -314,6 +302,16 @@ class LagGatherer:
                     queues=before.queues
                     + tuple(q for q in route.queues if q.broker_name not in names),
                 )
+
+
+def _part(name: str, broker: BrokerData) -> BrokerPart:
+    part = BrokerPart(broker_name=name, address=broker.master_address)
+    if broker.master_address is None:
+        # A slave's offsets are as old as its last copy: not the truth.
+        part.failure = ConnectError(
+            f"{name} has no master now, only slaves", address=name
+        )
+    return part
 
 
 def _absent(

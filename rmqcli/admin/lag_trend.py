@@ -71,8 +71,6 @@ class Looks:
 
         A group that was not in that look, or whose first look is too young, has none.
         """
-        if self._looks and at_ms < self._looks[-1][0]:
-            self._looks.clear()  # the clock was set back
         now = {lag.group: lag for lag in lags}
         looks = self._looks
         while len(looks) > 1 and at_ms - looks[1][0] >= self._least_ms:

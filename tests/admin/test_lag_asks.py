@@ -13,6 +13,7 @@ from rmqcli.admin.lag_members import Members
 from rmqcli.admin.process_queues import read_running_info
 from rmqcli.cli.main import run
 from rmqcli.model import MessageQueue
+from rmqcli.testing import faults
 from rmqcli.wire.bodies_consumer import (
     Connection,
     ConsumerConnection,
@@ -222,6 +223,29 @@ def test_a_group_is_asked_once_for_its_members_by_several_brokers(
         found, _ = lag(cluster, "billing")
         assert len(asked.requests) == 1
     assert len(found["billing"]["members"]) == 1
+
+
+def test_who_may_ask_no_broker_is_denied(rmq_cluster, lag):
+    rmq_cluster.create_group("billing")
+    rmq_cluster.faults.add(faults.answer(16, "no permission"), broker="broker-a")
+    for named in (["billing"], []):
+        assert lag(rmq_cluster, *named) == ({}, 4)
+
+
+def test_who_may_not_see_a_retry_topic_is_told_so(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic="%RETRY%billing")
+    rmq_cluster.faults.add(denied, code=202, topic="%DLQ%billing")
+    found, code = lag(rmq_cluster, "billing")
+    (note,) = found["billing"]["notes"]
+    assert note.startswith("broker-a: ")
+    assert "%RETRY%billing" in note
+    assert "%DLQ%billing" in note
+    assert pick(found["billing"], "dead_letters", "total_lag") == (None, 0)
+    assert code == 0
 
 
 def queue(queue_id, committed, high, *, low=0, topic="T"):

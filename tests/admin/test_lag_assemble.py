@@ -156,8 +156,69 @@ def test_a_member_that_did_not_answer_is_named(answer, failure):
 
 
 def test_a_queue_with_two_holders_is_named():
-    connections = tuple(Connection(c, "127.0.0.1:9", 0, 409) for c in ("c1", "c2"))
+    connections = tuple(Connection(c, "127.0.0.1:9", 0, 409) for c in ("c2", "c1"))
     online = ConsumerConnection(connections=connections, subscriptions={})
+    info = ConsumerRunningInfo(
+        properties={},
+        process_queues={MessageQueue("T", "broker-a", 0): ProcessQueueInfo()},
+    )
+    shared = SharedAnswers(clients={("G", "c2"): info, ("G", "c1"): info})
+    reading = assemble(
+        told(committed={"T": {0: 4}}, connections={"G": online}), shared=shared
+    )
+    assert list(reading.clients or {}) == ["c2", "c1"]
+    assert reading.notes == ["T@broker-a:0 is held by c1 and c2"]
+    assert compute_lag(reading).queues[0].client_id == "c1,c2"
+
+
+@pytest.mark.parametrize(
+    ("queue", "topics", "is_missed"),
+    [
+        (MessageQueue("T", "broker-b", 3), (), True),
+        (MessageQueue("T", "broker-b", 3), ("T",), True),
+        (MessageQueue("U", "broker-b", 3), ("T",), False),
+        # routes change, and members learn of it later
+        (MessageQueue("T", "broker-a", 3), (), False),
+        # of a proxy, which maps it to queues of brokers
+        (MessageQueue("T", "__syslo__global__", 3), (), False),
+    ],
+)
+def test_a_held_queue_of_a_broker_that_nobody_names_is_missed(queue, topics, is_missed):
+    online = ConsumerConnection(
+        connections=(Connection("c1", "127.0.0.1:9", 0, 409),), subscriptions={}
+    )
+    info = ConsumerRunningInfo(
+        properties={}, process_queues={queue: ProcessQueueInfo()}
+    )
+    reading = assemble(
+        told(committed={"T": {0: 4}}, connections={"G": online}),
+        shared=SharedAnswers(clients={("G", "c1"): info}),
+        topics=topics,
+    )
+    missed = [q.failure for q in reading.queues if q.failure is not None]
+    reason = f"{queue.broker_name} has left the route; c1 still holds the queue"
+    assert missed == [reason] * is_missed
+
+
+def test_what_a_refusing_broker_told_of_topics_needs_no_row_for_all():
+    part = told(committed={}, group_failures={"G": DENIED})
+    assert rows(assemble(part)) == [(None, "broker-a", None, True)]
+
+
+def test_a_topic_asked_for_is_the_only_one_of_a_hung_broker():
+    reading = assemble(
+        hung(),
+        routes={"T": route("T", "broker-b"), "%RETRY%G": route("%RETRY%G", "broker-b")},
+        topics=("T",),
+    )
+    assert {row[0] for row in rows(reading)} == {"T"}
+
+
+def test_members_that_broadcast_share_queues_without_a_word():
+    connections = tuple(Connection(c, "127.0.0.1:9", 0, 409) for c in ("c1", "c2"))
+    online = ConsumerConnection(
+        connections=connections, subscriptions={}, message_model="BROADCASTING"
+    )
     info = ConsumerRunningInfo(
         properties={},
         process_queues={MessageQueue("T", "broker-a", 0): ProcessQueueInfo()},
@@ -166,5 +227,4 @@ def test_a_queue_with_two_holders_is_named():
     reading = assemble(
         told(committed={"T": {0: 4}}, connections={"G": online}), shared=shared
     )
-    assert reading.notes == ["T@broker-a:0 is held by c1 and c2"]
-    assert compute_lag(reading).queues[0].client_id == "c1,c2"
+    assert reading.notes == []

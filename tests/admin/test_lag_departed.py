@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rmqcli.cli.main import run
+from rmqcli.testing import faults
 from tests.admin.test_lag_embedded import commit, lag, pick
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
@@ -176,6 +177,65 @@ def test_other_name_servers_are_asked_for_brokers(rmq_cluster_factory, lag):
         ("broker-b", 1, "UNKNOWN", None),
     ]
     assert code == 6
+
+
+def test_a_broker_without_a_master_at_another_name_server_is_told_of(
+    rmq_cluster_factory, lag
+):
+    first, second = rmq_cluster_factory(), rmq_cluster_factory(brokers=2)
+    for cluster in (first, second):
+        cluster.create_topic("orders", queues=1)
+        cluster.create_group("billing")
+    commit(first, "billing", "orders", {0: 0})
+    second.add_slave("broker-b")
+    second.fail_over("broker-b")
+    both = f"{first.namesrv};{second.namesrv}"
+    found, code = lag(first, "billing", "-n", both)
+    assert rows(found["billing"]) == [
+        ("broker-a", 0, "OK", 0),
+        ("broker-b", 0, "UNKNOWN", None),
+    ]
+    assert found["billing"]["errors"][0]["message"] == (
+        "broker-b has no master now, only slaves"
+    )
+    assert code == 6
+
+
+def test_a_broker_that_hung_before_it_left_is_missed(pair, lag):
+    lag(pair, "billing")
+    pair.broker("broker-b").hang()
+    assert lag(pair, "billing", "--timeout", "500ms")[1] == 6
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (len(rows(found["billing"])), code) == (4, 6)
+
+
+def test_a_broker_that_refused_before_it_left_is_missed(pair, lag):
+    lag(pair, "billing")
+    pair.faults.add(faults.answer(1, "no"), code=208, broker="broker-b")
+    assert lag(pair, "billing")[1] == 6
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (len(rows(found["billing"])), code) == (4, 6)
+
+
+def test_a_look_at_one_group_does_not_forget_the_others(pair, lag):
+    pair.create_group("audit")
+    lag(pair)
+    lag(pair, "audit")
+    pair.broker("broker-b").kill()
+    assert lag(pair, "billing")[1] == 6
+
+
+def test_a_group_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
+    lag(pair)
+    for broker in pair.brokers:
+        core = broker.core
+        pair.call(lambda core=core: core.offsets.delete_group("billing"))
+        pair.call(lambda core=core: core.groups.delete("billing"))
+    lag(pair)
+    pair.broker("broker-b").kill()
+    assert lag(pair) == ({}, 0)
 
 
 def test_a_name_server_that_is_gone_does_not_matter(pair, lag):

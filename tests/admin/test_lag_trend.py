@@ -211,6 +211,13 @@ def test_rates_and_time_to_drain():
         assert (each.rate_in, each.rate_out, each.drain_ms) == (1.0, 3.0, 30_000)
 
 
+def test_what_is_read_is_drained():
+    trend = compare(lag_of((50, 100)), lag_of((100, 100)), elapsed_ms=1000)
+    assert (trend.group.drain_ms, trend.queues["T", "broker-a", 0].drain_ms) == (0, 0)
+    trend = compare(lag_of((100, 100)), lag_of((100, 100)), elapsed_ms=1000)
+    assert (trend.group.drain_ms, trend.queues["T", "broker-a", 0].drain_ms) == (0, 0)
+
+
 @pytest.mark.parametrize("after", [(10, 120), (20, 120)])
 def test_what_does_not_drain_has_no_time(after):
     trend = compare(lag_of((0, 100)), lag_of(after), elapsed_ms=1000).group
