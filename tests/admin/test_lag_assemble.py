@@ -228,3 +228,9 @@ def test_members_that_broadcast_share_queues_without_a_word():
         told(committed={"T": {0: 4}}, connections={"G": online}), shared=shared
     )
     assert reading.notes == []
+
+
+def test_a_committed_queue_whose_ends_nobody_told_is_unknown():
+    reading = assemble(told(committed={"T": {0: 4, 5: 3}}))
+    found = {q.queue_id: (q.state.value, q.lag) for q in compute_lag(reading).queues}
+    assert found == {0: ("OK", 6), 5: ("UNKNOWN", None)}

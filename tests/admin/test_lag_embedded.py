@@ -7,8 +7,13 @@ import threading
 
 import pytest
 
+from rmqcli.api.calls_client import send_heartbeat
+from rmqcli.api.client import Client
 from rmqcli.cli.main import run
-from tests.consumer.collecting import Seen, consumer
+from rmqcli.config import ClientConfig
+from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
+from rmqcli.wire.subscription import SubscriptionData
+from tests.consumer.collecting import Seen, consumer, wait_until
 from tests.kit.waiting import wait_until
 
 
@@ -74,6 +79,56 @@ def test_what_was_committed_of_a_retry_topic_is_not_lag(waiting, lag, named):
     commit(waiting, "billing", "%RETRY%billing", {0: 5})
     found, _ = lag(waiting, *named)
     assert found["billing"]["total_lag"] == 2
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_members_that_do_not_subscribe_to_retries_hide_none(
+    rmq_cluster_factory, lag, named, like
+):
+    """As pull consumers do not: what they committed of them counts all the same."""
+    cluster = rmq_cluster_factory(like=like)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_topic("%RETRY%billing", queues=1)
+    for _ in range(7):
+        cluster.send("%RETRY%billing", ["again"])
+    commit(cluster, "billing", "orders", {0: 0})
+    commit(cluster, "billing", "%RETRY%billing", {0: 5})
+    member = ConsumerData(
+        group_name="billing",
+        consume_type="CONSUME_ACTIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=(SubscriptionData(topic="orders", sub_string="*"),),
+        unit_mode=False,
+    )
+    heartbeat = HeartbeatData(client_id="puller", consumers=(member,))
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        client.invoke(cluster.broker().address, send_heartbeat(heartbeat))
+        found, code = lag(cluster, *named, "--timeout", "3s")
+    names = ("committed", "max_offset", "lag", "state")
+    (retry,) = [q for q in found["billing"]["queues"] if q["topic"] != "orders"]
+    assert pick(retry, *names) == (5, 7, 2, "OK")
+    assert pick(found["billing"], "total_lag", "state") == (2, "BEHIND")
+    assert code == 0
+
+
+def test_what_was_pulled_before_an_offset_was_set_ahead_is_not_in_flight(
+    rmq_cluster, lag
+):
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 20)
+    commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
+    core = rmq_cluster.broker().core
+    for queue_id, pulled in ((0, 3), (1, 8)):
+        rmq_cluster.call(
+            lambda q=queue_id, at=pulled: core.offsets.commit_pull(
+                "billing", "orders", q, at
+            )
+        )
+    found, _ = lag(rmq_cluster, "billing")
+    assert [q["inflight"] for q in found["billing"]["queues"]] == [0, 3]
 
 
 def test_an_empty_retry_topic_has_no_row(rmq_cluster, lag):
@@ -181,6 +236,6 @@ def test_a_backlog_with_members_is_behind_and_then_ok(rmq_cluster, lag):
         found, _ = lag(rmq_cluster, "billing")
         go_on.set()
     assert pick(found["billing"], "state", "total_lag") == ("BEHIND", 7)
-    often = {"persist_consumer_offset_interval_ms": 50}
+    often = {"persist_consumer_offset_interval_ms": 100}
     with consumer(rmq_cluster, "billing", "orders", Seen(), **often):
         wait_until(lambda: lag(rmq_cluster, "billing")[0]["billing"]["state"] == "OK")
