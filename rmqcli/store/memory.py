@@ -17,6 +17,7 @@ from rmqcli.wire.message_sys_flag import (
     TRANSACTION_ROLLBACK,
     transaction_type,
 )
+from rmqcli.wire.properties import parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,7 +89,7 @@ class MemoryStore:
         queue.units.append(QueueUnit(at, place.size_bytes, tags_code))
         properties = fields.properties
         if isinstance(properties, (str, bytes)):
-            return
+            properties = parse_properties(properties)
         entry = (fields.store_timestamp_ms, at)
         index = self._index
         unique_key = properties.get("UNIQ_KEY")
@@ -166,8 +167,9 @@ class MemoryStore:
         if topic is not None:
             for (name, _), queue in self._queues.items():
                 if name == topic and before > queue.min_offset:
-                    del queue.units[: before - queue.min_offset]
-                    queue.min_offset = before
+                    bounded = min(before, queue.min_offset + len(queue.units))
+                    del queue.units[: bounded - queue.min_offset]
+                    queue.min_offset = bounded
             return
         for offset in [at for at in self._records if at < before]:
             del self._records[offset]
