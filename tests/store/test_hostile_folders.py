@@ -99,7 +99,9 @@ def test_a_queue_that_cannot_be_written_holds_up_no_other(open_store, folder, ca
 def test_an_unwritable_index_neither_breaks_a_batch_nor_grows_without_end(
     open_store, folder
 ):
-    store = open_store(dataclasses.replace(TINY, index_slots=50_000))
+    store = open_store(
+        dataclasses.replace(TINY, index_slots=50_000, consume_queue_file_units=50_000)
+    )
     (folder / "index").write_text("in the way")
     fill(store, 6_000, queues=1, batch=100)  # two keys each: more than wait for a file
     assert numbers_in(store) == list(range(6_000))

@@ -1,0 +1,161 @@
+"""A queue's entries, in memory and in files, are the ones that were added."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rmqcli.store.consume_queue import ConsumeQueue
+from rmqcli.store.fixed_files import FixedFiles, OpenFiles
+
+UNITS = 10  # of one file
+
+
+def queue_in(directory, *, writable=True, units=UNITS):
+    return ConsumeQueue(FixedFiles(directory, units * 20, OpenFiles(writable=writable)))
+
+
+def entry(number):
+    return number * 100, 100, number - 7
+
+
+def found(queue, start=0, count=10**6):
+    return [tuple(unit) for unit in queue.units(start, count)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_queue_is_the_list_of_its_entries_whatever_is_written_cut_or_read(
+    tmp_path, seed
+):
+    rng = random.Random(seed)
+    queue = queue_in(tmp_path / "q")
+    reader = queue_in(tmp_path / "q", writable=False)
+    expected: list[tuple[int, int, int]] = []
+    written = 0
+    for _ in range(80):
+        what = rng.random()
+        if what < 0.5:
+            for _ in range(rng.choice((1, 3, 12))):
+                queue.add(*entry(len(expected)))
+                expected.append(entry(len(expected)))
+        elif what < 0.75:
+            queue.write_out()
+            queue.sync()
+            written = len(expected)
+            assert queue.pending_count == 0
+        elif what < 0.85 and expected:
+            at = rng.randrange(max(0, len(expected) - 8), len(expected) + 2)
+            queue.cut(at)
+            del expected[at:]
+            if at < written:
+                written = at
+                reader = queue_in(tmp_path / "q", writable=False)
+        else:
+            reader.refresh()
+            assert found(reader) == expected[:written]
+        assert (queue.min_offset, queue.max_offset) == (0, len(expected))
+        assert queue.pending_count == len(expected) - written
+        assert found(queue) == expected
+        for _ in range(4):
+            start, count = rng.randrange(0, len(expected) + 2), rng.randrange(0, 25)
+            assert found(queue, start, count) == expected[start : start + count]
+        last = queue.last()
+        assert (None if last is None else tuple(last)) == (
+            expected[-1] if expected else None
+        )
+        if expected:
+            at = rng.randrange(len(expected))
+            assert queue.lower_bound(at * 100) == at
+            assert queue.lower_bound(at * 100 + 1) == at + 1
+    queue.write_out()
+    again = queue_in(tmp_path / "q", units=3)
+    assert again.file_bytes == (UNITS * 20 if expected else 60)
+    assert found(again) == expected
+
+
+def test_what_readers_ask_for_most_stays_in_memory_and_the_rest_in_files(tmp_path):
+    queue = queue_in(tmp_path / "q", units=5_000)
+    for number in range(14_000):
+        queue.add(*entry(number))
+        if number % 1_000 == 999:
+            queue.write_out()
+    for start in (0, 4_999, 5_000, 7_599, 7_600, 10_799, 10_800, 13_990):
+        assert found(queue, start, 20) == [
+            entry(number) for number in range(start, min(start + 20, 14_000))
+        ]
+    assert [tuple(unit) for unit in queue.units(0, 20_000)] == [
+        entry(number) for number in range(14_000)
+    ]
+    assert queue.lower_bound(1_399_900) == 13_999
+
+
+@pytest.mark.parametrize("first", [1, 9, 10, 25])
+def test_a_queue_that_begins_late_is_found_again_at_its_first_entry(tmp_path, first):
+    queue = queue_in(tmp_path / "q")
+    queue.start_at(first)
+    assert (queue.min_offset, queue.max_offset, queue.last()) == (first, first, None)
+    for number in range(first, first + 3):
+        queue.add(*entry(number))
+    assert found(queue, first) == [entry(number) for number in range(first, first + 3)]
+    queue.write_out()
+    again = queue_in(tmp_path / "q")
+    assert again.max_offset == first + 3
+    assert again.lower_bound(0) == first
+    again.min_offset = again.lower_bound(0)
+    assert found(again, first) == [entry(number) for number in range(first, first + 3)]
+    assert found(again, first - 1) == []
+
+
+def test_a_queue_of_fillers_alone_has_no_last_entry(tmp_path):
+    queue = queue_in(tmp_path / "q")
+    queue.start_at(4)
+    queue.add(*entry(4))
+    queue.write_out()
+    queue.cut(4)
+    again = queue_in(tmp_path / "q")
+    assert again.max_offset == 4
+    assert again.last() is None
+
+
+@pytest.mark.parametrize(("low", "left"), [(9, 5), (10, 4), (19, 4), (20, 3), (45, 1)])
+def test_files_whose_entries_are_all_gone_are_deleted(tmp_path, low, left):
+    queue = queue_in(tmp_path / "q")
+    for number in range(45):
+        queue.add(*entry(number))
+    queue.write_out()
+    queue.min_offset = low
+    queue.delete_before_min()
+    assert len(list((tmp_path / "q").iterdir())) == left
+    assert found(queue, low) == [entry(number) for number in range(low, 45)]
+
+
+def test_a_hole_of_zeros_is_before_no_message(tmp_path):
+    """After a power cut what was not synced may be zeros."""
+    queue = queue_in(tmp_path / "q")
+    for number in range(9):
+        queue.add(*entry(number))
+    queue.write_out()
+    (path,) = (tmp_path / "q").iterdir()
+    data = bytearray(path.read_bytes())
+    data[6 * 20 : 8 * 20] = bytes(40)
+    path.write_bytes(bytes(data))
+    assert queue_in(tmp_path / "q").max_offset in (6, 9)
+
+
+def test_a_reader_follows_a_queue_that_was_deleted_and_began_anew(tmp_path):
+    queue = queue_in(tmp_path / "q")
+    for number in range(25):
+        queue.add(*entry(number))
+    queue.write_out()
+    reader = queue_in(tmp_path / "q", writable=False)
+    reader.add(*entry(25))  # found in the log
+    assert len(found(reader)) == 26
+    for path in (tmp_path / "q").iterdir():
+        path.unlink()
+    anew = queue_in(tmp_path / "q")
+    anew.add(*entry(3))
+    anew.write_out()
+    reader.close()
+    reader.refresh()
+    assert found(reader) == [entry(3)]
