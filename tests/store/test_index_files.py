@@ -99,6 +99,20 @@ def test_what_points_behind_an_offset_is_forgotten_and_slots_counted_anew(
     assert [again.find(n, **ALL) for n in range(6, 11)] == [[]] * 5
 
 
+def test_a_hash_of_0_is_kept_and_a_negative_one_ends_what_is_kept(tmp_path, opened):
+    path = str(tmp_path / "i")
+    file = create(path, 4, opened)
+    file.add([(0, 100, START_MS), (1, 200, START_MS)])
+    file.write_out()
+    file.forget_from(1_000)
+    assert (file.header.count, file.find(0, **ALL)) == (3, [100])
+    data = bytearray(Path(path).read_bytes())
+    struct.pack_into(">i", data, 56 + 2 * 20, -1)
+    Path(path).write_bytes(bytes(data))
+    file.forget_from(1_000)
+    assert (file.header.count, file.header.end_offset) == (2, 100)
+
+
 @pytest.mark.parametrize("length", [0, 39, 40, 40 + 83, 40 + 85, 40 + 84 * 3 + 1])
 def test_a_file_of_another_length_is_no_index(tmp_path, opened, length):
     (tmp_path / "i").write_bytes(bytes(length))
