@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,15 @@ def test_no_more_files_are_open_than_the_limit(tmp_path):
     opened.close()
     opened.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_cannot_be_cleared_is_told(files):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
+    try:
+        with pytest.raises(StoreError, match="cannot be cut"):
+            files.clear(60, 80)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    # Its blocks were given back: that is as good as zeros.
+    assert Path(files.directory, NAMES[0]).read_bytes() == b"a" * 60
