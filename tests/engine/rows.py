@@ -18,7 +18,6 @@ REASONS: dict[str, str] = {
     "S2-16": "class filters are dead: no broker since 4.3 has a filter server",
     "A11": "POP, and a view of the lag: the command that shows it tells of it",
     "A23": "POP is not there yet",
-    "A28": "connections: tests/transport",
     "A33": "resets look at what they did: tests/cli/test_reset_offset.py",
     "A34": "resets show before and after: tests/cli/test_reset_offset.py",
     "A37": "times are read by the commands: tests/cli",
@@ -327,10 +326,12 @@ A22 orderly::after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on
 A24 traps::two_consumers_of_one_process_are_two_members
 A25 traps::two_consumers_of_one_process_are_two_members
       traps::an_id_that_is_told_twice_is_one_member
-A26 lifecycle::nothing_happens_after_a_close
+A26 consumer/leaks::consumers_that_start_and_close_leave_nothing_behind
+      lifecycle::nothing_happens_after_a_close
       lifecycle::a_close_before_the_start_is_done_ends_it
-A27 lifecycle::a_thousand_members_leave_no_thread
+A27 consumer/leaks::an_orderly_consumer_of_an_empty_topic_does_not_grow
       lifecycle::a_day_without_messages_keeps_the_plans_few
+A28 consumer/leaks::ten_thousand_reconnects_cost_no_memory
 A29 consumer/cached_bytes::64_full_queues_hold_64_mib_and_all_of_it_is_consumed
       pull::64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib
       pull::a_message_larger_than_the_limit_is_consumed

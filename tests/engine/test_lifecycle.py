@@ -456,7 +456,7 @@ def test_brokers_that_do_not_hear_a_goodbye_do_not_hold_a_close():
 
 
 def test_a_thousand_members_leave_no_thread():
-    """A26, A27: the core has none, and a closed one plans nothing more."""
+    """The core has none, and a closed one plans nothing more."""
     before = threading.active_count()
     for _ in range(1_000):
         world = started()

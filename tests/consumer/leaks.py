@@ -1,0 +1,249 @@
+"""Does anything grow that should not: threads, sockets, memory, members, requests?
+
+    python -m tests.consumer.leaks cycles --times 1000
+    python -m tests.consumer.leaks idle --times 2000
+    python -m tests.consumer.leaks reconnects --times 10000
+
+`cycles` starts and closes consumers, one after the other, each of which consumes one
+message. `idle` lets an orderly consumer of an empty topic do everything that it does
+again and again, this often. `reconnects` loses the connection after every answer. What
+is measured is this process, with the embedded broker in it; the peer of `reconnects` is
+one of its own. Prints a summary as JSON; exit status 1 when something was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.errors import DisconnectedError
+from rmqcli.transport.remoting import RemotingClient
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.command import RemotingCommand
+from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.kit.guard import GUARD
+from tests.transport.peer import PeerConnection
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "orders"
+GROUP = "g"
+#: The case's own bound for 10,000 reconnects.
+RSS_GROWTH_MAX_KIB = 5 * 1024
+#: What is made once, and what a first use loads, is there after so many.
+_WARM_UP = 20
+_PATIENCE_S = 60
+#: How long to look for requests of consumers that were closed; three of the timers.
+_AFTERMATH_S = 0.6
+_FAST = {
+    "heartbeat_broker_interval_ms": 100,
+    "persist_consumer_offset_interval_ms": 100,
+    "poll_namesrv_interval_ms": 100,
+    "rebalance_interval_ms": 100,
+}
+
+
+def rss_kib():
+    """The memory of this process that is in RAM."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def sockets():
+    """How many sockets this process has open."""
+    links = []
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            links.append(os.readlink(f"/proc/self/fd/{each}"))
+    return sum(link.startswith("socket:") for link in links)
+
+
+def counts():
+    """What must not grow."""
+    return {"threads": threading.active_count(), "sockets": sockets()}
+
+
+def settled(before):
+    """The counts once they are as before, or as they stay."""
+    with suppress(AssertionError):
+        wait_until(lambda: counts() == before, timeout_s=10)
+    return counts()
+
+
+def cycles(times):
+    """Start, consume one message, close; over and over again."""
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(TOPIC, queues=1)
+        base = counts()
+        seen = Seen()
+
+        def cycle(number):
+            cluster.send(TOPIC, [str(number)])
+            with consumer(cluster, GROUP, TOPIC, seen, **_FAST):
+                wait_until(lambda: len(seen.bodies) > number, timeout_s=_PATIENCE_S)
+
+        for number in range(_WARM_UP):
+            cycle(number)
+        before, before_kib = settled(base), rss_kib()
+        for number in range(_WARM_UP, _WARM_UP + times):
+            cycle(number)
+        after, after_kib = settled(before), rss_kib()
+        late = cluster.faults.observe()
+        threading.Event().wait(_AFTERMATH_S)
+        summary = {
+            "cycles": times,
+            "before": before,
+            "after": after,
+            "rss_growth_kib": after_kib - before_kib,
+            "consumed": len(seen.bodies) - _WARM_UP,
+            "committed": committed(cluster, GROUP, TOPIC)[0] - _WARM_UP,
+            "requests_after_the_last_close": late.seen,
+        }
+    expected = {
+        "after": before,
+        "consumed": times,
+        "committed": times,
+        "requests_after_the_last_close": 0,
+    }
+    return judged(summary, expected)
+
+
+def idle(times):
+    """An orderly consumer of an empty topic, until it sent so many heartbeats."""
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic(TOPIC, queues=4)
+        beats = cluster.faults.observe(code=RequestCode.HEART_BEAT)
+        locks = cluster.faults.observe(code=RequestCode.LOCK_BATCH_MQ)
+        for rule in (beats, locks):
+            rule.requests = deque(maxlen=1)  # what they remember would be a leak
+        running = consumer(cluster, GROUP, TOPIC, Seen(), orderly=True, **_FAST)
+        with running:
+
+            def beat(count):
+                patience_s = _PATIENCE_S + count
+                wait_until(lambda: beats.seen >= count, timeout_s=patience_s)
+
+            def plans():
+                return running._ask(lambda: len(running._engine.member.agenda._heap))
+
+            wait_until(lambda: len(running.queues()) == 10, timeout_s=_PATIENCE_S)
+            beat(2 * _WARM_UP)
+            before, before_kib, plans_before = counts(), rss_kib(), plans()
+            beat(2 * _WARM_UP + times)
+            after, after_kib, plans_after = settled(before), rss_kib(), plans()
+        summary = {
+            "heartbeats": beats.seen,
+            "locks": locks.seen,
+            "before": before,
+            "after": after,
+            "plans_before": plans_before,
+            "plans_after": plans_after,
+            "rss_growth_kib": after_kib - before_kib,
+        }
+    wrong = [] if plans_after <= plans_before + 10 else ["plans grew"]
+    return judged(summary, {"after": before}, wrong)
+
+
+def reconnects(times):
+    """Ask a peer that closes the connection after each answer."""
+    with peer() as address, RemotingClient() as client:
+        asked = RemotingCommand(11, body=b"body")
+        lost = 0
+
+        def until(count):
+            nonlocal lost
+            while client.counters.connections < count:
+                try:
+                    client.invoke(address, asked, timeout_ms=_PATIENCE_S * 1000)
+                except DisconnectedError:
+                    lost += 1  # it was closed while the request was on its way
+
+        until(10 * _WARM_UP)
+        before, before_kib = counts(), rss_kib()
+        until(10 * _WARM_UP + times)
+        after, after_kib = settled(before), rss_kib()
+    summary = {
+        "reconnects": times,
+        "lost": lost,
+        "before": before,
+        "after": after,
+        "rss_growth_kib": after_kib - before_kib,
+    }
+    wrong = []
+    if after["threads"] > before["threads"] or after["sockets"] > before["sockets"] + 1:
+        wrong.append("threads or sockets grew")
+    return judged(summary, {}, wrong)
+
+
+@contextmanager
+def peer():
+    """A process that answers one request of each connection; its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.consumer.leaks", "serve"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    GUARD.watch(process.pid)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        GUARD.forget(process.pid)
+
+
+def serve():
+    """The peer's side."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        print(f"127.0.0.1:{server.getsockname()[1]}", flush=True)
+        while True:
+            connection = PeerConnection(server.accept()[0])
+            with suppress(OSError):
+                connection.answer(connection.read())
+            connection.close()
+
+
+def judged(summary, expected, wrong=()):
+    """The summary with what is wrong in it."""
+    found = [
+        f"{name} is {summary[name]}, not {value}"
+        for name, value in expected.items()
+        if summary[name] != value
+    ]
+    if summary["rss_growth_kib"] >= RSS_GROWTH_MAX_KIB:
+        found.append(f"memory grew by {summary['rss_growth_kib']} KiB")
+    return {**summary, "wrong": [*found, *wrong]}
+
+
+KINDS = {"cycles": cycles, "idle": idle, "reconnects": reconnects}
+
+
+def main():
+    """Parse, run, tell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=[*KINDS, "serve"])
+    parser.add_argument("--times", type=int, default=1_000)
+    options = parser.parse_args()
+    if options.kind == "serve":
+        serve()
+    summary = KINDS[options.kind](options.times)
+    print(json.dumps(summary, indent=2))
+    sys.exit(1 if summary["wrong"] else 0)
+
+
+if __name__ == "__main__":
+    main()

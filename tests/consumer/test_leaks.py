@@ -1,0 +1,60 @@
+"""Nothing grows with starts, with time or with reconnects: `leaks.py`, in small doses.
+
+Each runs in a process of its own, so that what it measures is its own; the full doses
+are commands, see `python -m tests.consumer.leaks --help`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.consumer.leaks import judged
+from tests.kit.program import Program
+
+
+def measured(tmp_path, kind, times):
+    source = "import sys; sys.argv[0] = 'leaks'; from tests.consumer import leaks"
+    with Program(
+        f"{source}; leaks.main()", tmp_path, kind, "--times", str(times)
+    ) as running:
+        text = "\n".join(running.rest())
+        running.exit_code()
+        assert text, running.errors
+        return json.loads(text)
+
+
+@pytest.mark.slow
+def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
+    """No threads, sockets, requests or commits of closed ones; 1,000 by command."""
+    summary = measured(tmp_path, "cycles", 25)
+    assert summary["wrong"] == []
+    assert summary["consumed"] == summary["committed"] == 25
+    assert summary["after"] == summary["before"]
+    assert summary["requests_after_the_last_close"] == 0
+
+
+@pytest.mark.slow
+def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
+    """Its real threads, sockets, plans and memory; days by command."""
+    summary = measured(tmp_path, "idle", 60)
+    assert summary["wrong"] == []
+    assert summary["heartbeats"] >= 60
+    assert summary["after"] == summary["before"]
+
+
+@pytest.mark.slow
+def test_ten_thousand_reconnects_cost_no_memory(tmp_path):
+    """Less than 5 MB, and no socket or thread."""
+    summary = measured(tmp_path, "reconnects", 10_000)
+    assert summary["wrong"] == []
+    assert summary["rss_growth_kib"] < 5 * 1024
+
+
+def test_a_leak_is_seen():
+    summary = {"after": 3, "rss_growth_kib": 6_000}
+    assert judged(summary, {"after": 2})["wrong"] == [
+        "after is 3, not 2",
+        "memory grew by 6000 KiB",
+    ]
