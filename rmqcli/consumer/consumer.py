@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
+from rmqcli.consumer.client_ids import claim_client_id
 from rmqcli.consumer.engine_thread import EngineThread
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
@@ -247,7 +248,6 @@ class Consumer:
 
     def _build(self) -> None:
         config, clock = self.config, self._clock
-        self._client = client = Client(self._client_config, clock=clock)
         namesrv = self._client_config.namesrv
         is_broadcasting = config.message_model is MessageModel.BROADCASTING
         self.client_id = make_client_id(
@@ -258,6 +258,11 @@ class Consumer:
             nanotime=time.monotonic_ns(),
             is_broadcasting=is_broadcasting,
         )
+        if (
+            not is_broadcasting
+        ):  # there each keeps its own offsets, and nothing is shared
+            claim_client_id(self, ";".join(namesrv), self.client_id)
+        self._client = client = Client(self._client_config, clock=clock)
         network = RemotingNetwork(client)
         self._driver = EngineThread(client)
         self._threads = ConsumeThreads(

@@ -312,20 +312,24 @@ A13 lifecycle::each_periodic_task_survives_whatever_its_step_raises
       lifecycle::samples_of_rates_and_looks_at_slow_listeners_survive_an_exception
       pull_answers::an_answer_that_cannot_be_handled_begins_its_queue_anew
       lifecycle::pulls_survive_whatever_a_broker_says
-A14 lifecycle::a_start_waits_for_a_broker
-      lifecycle::two_members_share_and_one_that_leaves_gives_its_queues_back
-A15 lifecycle::one_answer_that_does_not_come_starves_no_heartbeat
+A14 testing/simulation::after_a_broker_restarts_its_queues_have_owners_in_time
+      consumer/members::after_a_broker_restarts_each_of_its_queues_has_an_owner
+A15 consumer/members::a_hundred_groups_are_not_affected_by_a_broker_that_hangs
+      consumer/hung_broker::a_start_consumes_from_the_healthy_broker
+      lifecycle::one_answer_that_does_not_come_starves_no_heartbeat
 A16 rebalance::a_forgotten_pull_begins_anew_after_two_minutes
 A17 concurrently_send_back::a_queue_whose_work_is_slow_stays_ours
 A18 rebalance::new_orderly_queues_are_locked_in_one_request_a_broker
-A19 lifecycle::a_close_ends_in_order
-      orderly::locks_are_renewed_after_1_s_and_then_each_20_s
+A19 orderly::locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes
+      consumer/members::a_close_gives_the_locks_back_at_once
 A20 traps::a_dropped_member_s_work_may_be_done_twice_and_never_lost
 A21 orderly::after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on
 A22 orderly::after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on
-A24 traps::two_consumers_of_one_process_are_two_members
-A25 traps::two_consumers_of_one_process_are_two_members
+A24 consumer/members::a_second_consumer_with_the_same_client_id_is_refused
+      consumer/members::a_message_that_always_fails_is_tried_16_times_again
       traps::an_id_that_is_told_twice_is_one_member
+A25 consumer/members::a_client_id_names_host_process_and_a_number_of_its_own
+      traps::two_consumers_of_one_process_are_two_members
 A26 consumer/leaks::consumers_that_start_and_close_leave_nothing_behind
       lifecycle::nothing_happens_after_a_close
       lifecycle::a_close_before_the_start_is_done_ends_it
@@ -351,7 +355,8 @@ A39 traps::a_broker_that_knows_of_another_subscription_is_told_of
     subscription_check::another_member_s_subscriptions_are_told_before_each_heartbeat
     admin/subscriptions::members_that_differ_are_warned_and_shown
 A40 pull::tags_are_compared_as_text_once_more
-A41 traps::queues_of_all_topics_are_pulled
+A41 consumer/members::no_queue_waits_longer_for_its_turn_than_the_others_take
+      pull::a_queue_of_large_messages_is_not_passed_over
 A42 traps::queues_of_all_topics_are_pulled
       consumer/many_queues::a_consumer_gets_a_message_of_any_of_64_queues_by_its_own_pull
       consumer/many_queues::tail_shows_a_message_of_any_of_64_queues_by_its_own_pull

@@ -12,6 +12,7 @@ from tests.engine.world import (
     ME,
     OTHER,
     RETRY,
+    START_MS,
     TOPIC,
     no_answer,
     queue_of,
@@ -309,6 +310,30 @@ def test_a_lock_that_somebody_else_has_ends_the_work_between_two_calls():
     world.network.locked_by_others.clear()
     world.run(20_000)
     assert world.offsets_seen() == [0, 1, 2]
+
+
+def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes():
+    """A19: five minutes of consuming, with a message each second and renewals that are
+    answered after half a second; a lock is never older than 21 s."""
+    world = started(orderly=True, queues=2)
+    for offset in range(300):  # one a second
+        world.network.hold.add("lock")
+        world.run(500)
+        for call in world.network.of("lock"):
+            if call.done is not None:
+                call.answer(set(call.args["queues"]))
+        world.network.hold.clear()
+        world.run(500)
+        ages_ms = [
+            world.clock.now_ms - each.last_lock_ms
+            for each in world.member.process_queues.values()
+        ]
+        assert max(ages_ms) <= 21_000
+        world.found([offset], call=world.pull(0))
+        assert world.offset(0) == offset + 1, "it was consumed at once"
+    renewals = [call.at_ms - START_MS for call in world.network.of("lock")]
+    assert renewals[1:4] == [1_000, 21_000, 41_000]
+    assert len(renewals) == 16
 
 
 def test_a_renewal_that_is_refused_takes_the_lock():

@@ -56,6 +56,27 @@ def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, 
     assert not cluster.checker.violations
 
 
+@MODES
+def test_after_a_broker_restarts_its_queues_have_owners_in_time(
+    is_orderly,
+):
+    """Whenever it comes back: 40 s, with the period of 20 s that is the default."""
+    for down_ms in (1_000, 35_000, 70_000):
+        world = World(f"restart {down_ms}")
+        cluster = SimCluster(Plan(seed=5, is_orderly=is_orderly, brokers=2), world)
+        for _ in range(3):
+            cluster.join()
+        world.run_until(30_000)
+        broker = cluster.brokers[1]
+        broker.crash()
+        world.run_until(world.now_ms + down_ms)
+        broker.restart()
+        world.run_until(world.now_ms + 40_000)
+        owned = owned_at(cluster, broker)
+        assert len(owned) == len(set(owned)) == 8
+        assert not cluster.checker.violations
+
+
 def owned_at(cluster, broker):
     """The topic's queues of a broker that have an owner, once for each owner."""
     return [
