@@ -315,7 +315,7 @@ def test_a_lock_that_somebody_else_has_ends_the_work_between_two_calls():
 def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes():
     """A19: five minutes of consuming, with a message each second and renewals that are
     answered after half a second; a lock is never older than 21 s."""
-    world = started(orderly=True, queues=2)
+    world = started(orderly=True)
     for offset in range(300):  # one a second
         world.network.hold.add("lock")
         world.run(500)
