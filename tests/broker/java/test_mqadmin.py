@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.kit.java_program import JavaConsumer, java_producer, mqadmin
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
 
@@ -107,3 +108,21 @@ def test_broker_status_and_config(embedded):
         assert re.search(rf"^{key}\s+:", status, re.MULTILINE), status
     config = mqadmin(embedded, "getBrokerConfig", "-b", address)
     assert re.search(r"^brokerName\s+=\s+broker-a", config, re.MULTILINE), config
+
+
+def test_settings_are_changed_at_once_or_refused(embedded):
+    broker = embedded.cluster.brokers[0]
+
+    def update(name, value):
+        where = ["-b", broker.address, "-k", name, "-v", value]
+        return mqadmin(embedded, "updateBrokerConfig", *where)
+
+    # On a busy machine mqadmin gives up after its few seconds.
+    wait_until(lambda: "success" in update("maxFilterMessageSize", "16001"))
+    settings = embedded.cluster.call(lambda: broker.core.settings)
+    assert settings.max_filter_message_size == 16_001
+    wait_until(lambda: "success" in update("maxFilterMessageSize", "16000"))
+
+    assert "success" not in update("flushDelayOffsetInterval", "1000")
+    config = embedded.cluster.call(lambda: broker.core.configuration.properties())
+    assert "flushDelayOffsetInterval" not in config
