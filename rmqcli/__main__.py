@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from typing import NoReturn
 
 
@@ -11,6 +12,11 @@ def main() -> NoReturn:
     """Run `rmq`. Ctrl-C while it still loads ends it without a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.argv[1:2] == ["__complete"]:
+        from rmqcli.cli import complete_names  # a shell waits: nothing else is loaded
+
+        complete_names.main(sys.argv[2:])
+        sys.exit(0)
     # Nothing that is loaded now ever goes away: looking for garbage in it costs 5 ms.
     gc.disable()
     from rmqcli.cli.main import main as run_main

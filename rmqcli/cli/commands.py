@@ -132,10 +132,17 @@ COMMANDS = (
         "demo",
         "Run a guided tour of everything on an embedded cluster.",
     ),
+    CommandEntry(
+        "completion install",
+        "rmqcli.cli.completion",
+        "install",
+        "Install completion of commands, topics and groups for your shell.",
+    ),
 )
 
 #: Help of the names that only hold other commands.
 GROUPS = {
+    "completion": "Complete commands, topics and groups in your shell.",
     "topic": "Show, create and delete a topic.",
     "group": "Show, create, change and delete a consumer group.",
 }

@@ -22,7 +22,8 @@ from rmqcli.wire.bodies_consumer import (
 )
 from rmqcli.wire.subscription import SubscriptionData
 from tests.admin.test_lag_embedded import commit, lag, pick
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
 
 __all__ = ["lag"]  # the fixture
 

@@ -13,7 +13,7 @@ from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import SubscriptionData
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until
 
 

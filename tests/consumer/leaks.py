@@ -30,8 +30,9 @@ from rmqcli.errors import DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RemotingCommand
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.guard import GUARD
+from tests.kit.waiting import wait_until
 from tests.transport.peer import PeerConnection
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,8 @@ import pytest
 
 from rmqcli.broker.cluster import EmbeddedCluster
 from rmqcli.testing import ManualClock
-from tests.consumer.collecting import Seen, consumer, wait_until
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 QUEUES = 64

@@ -14,7 +14,8 @@ import pytest
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from tests.consumer.asking import Asking
-from tests.consumer.collecting import Seen, committed, consumer, wait_until
+from tests.consumer.collecting import Seen, committed, consumer
+from tests.kit.waiting import wait_until
 
 FAST: dict[str, Any] = {
     "pull_time_delay_when_exception_ms": 50,

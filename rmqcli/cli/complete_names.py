@@ -1,0 +1,124 @@
+"""Names of topics and groups for completion: `rmq __complete topic|group LINE`.
+
+Started by a shell while somebody types, so: only the standard library, an answer within
+BUDGET_S or none, from a cache if it is fresh, and silence about every error. Names are
+those of the name server's topics; a group that has consumed has a retry topic there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+
+from rmqcli.transport.topic_list import ask_topic_list
+
+#: For the network; Python itself takes a few tens of milliseconds before.
+BUDGET_S = 0.05
+FRESH_S = 30
+#: Names that old are better than none while nobody answers.
+STALE_S = 24 * 60 * 60
+NAMES_MAX = 10_000
+_CACHE_BYTES_MAX = 4 << 20
+_RETRY = "%RETRY%"
+#: What brokers take as a name; nothing in it means anything to a shell.
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_SYSTEM = re.compile(
+    r"%|(?i:rmq_sys_)|CID_|(TBW102|SCHEDULE_TOPIC_XXXX|BenchmarkTest|SELF_TEST_TOPIC"
+    r"|SELF_TEST_P_GROUP|SELF_TEST_C_GROUP|OFFSET_MOVED_EVENT|TOOLS_CONSUMER"
+    r"|FILTERSRV_CONSUMER|__MONITOR_CONSUMER)$"
+)
+_NAMESRV = re.compile(r"(?:^|\s)(?:-n\s*|--namesrv[=\s]\s*)['\"]?([^\s'\";]+)")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print names, one a line; whatever goes wrong, nothing."""
+    try:
+        kind, line = arguments[0], arguments[1] if len(arguments) > 1 else ""
+        names = choose(kind, topic_names(find_namesrv(line)))
+        sys.stdout.write("".join(f"{name}\n" for name in names))
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001  # a shell is waiting for words, not for ours
+        os._exit(0)
+
+
+def choose(kind: str, topics: Sequence[str]) -> list[str]:
+    """The names of a kind, `topic` or `group`, sorted."""
+    names = topics
+    if kind == "group":
+        names = [name[len(_RETRY) :] for name in topics if name.startswith(_RETRY)]
+    return sorted({name for name in names if name and not _SYSTEM.match(name)})
+
+
+def find_namesrv(line: str) -> str:
+    """The first name server: of the command line as far as typed, or NAMESRV_ADDR."""
+    typed = _NAMESRV.search(line)
+    text = typed[1] if typed else os.environ.get("NAMESRV_ADDR", "")
+    address = text.split(";")[0].strip() or "127.0.0.1:9876"
+    if ":" not in address or address.endswith("]"):
+        address += ":9876"
+    return address
+
+
+def topic_names(address: str) -> list[str]:
+    """Every topic that the name server lists; from the cache where that is fresh."""
+    path = _cache_path(address)
+    age_s, cached = _read_cache(path)
+    if cached is not None and 0 <= age_s < FRESH_S:
+        return cached
+    # A look-up of the host's address has no time limit of its own.
+    watchdog = threading.Timer(2 * BUDGET_S, os._exit, (0,))
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        names = _checked(ask_topic_list(address, budget_s=BUDGET_S))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return cached if cached is not None and 0 <= age_s < STALE_S else []
+    finally:
+        watchdog.cancel()
+    _write_cache(path, names)
+    return names
+
+
+def _checked(names: object) -> list[str]:
+    if not isinstance(names, list):
+        raise TypeError
+    found = [n for n in names if isinstance(n, str) and _NAME.fullmatch(n)]
+    return found[:NAMES_MAX]
+
+
+def _cache_path(address: str) -> str:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    name = sha256(address.encode()).hexdigest()[:16]
+    return os.path.join(home, "rmq", "names", f"{name}.json")
+
+
+def _read_cache(path: str) -> tuple[float, list[str] | None]:
+    """How old it is, and the names in it; None when there are none to be trusted."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid():
+                return 0, None
+            names = _checked(json.loads(file.read(_CACHE_BYTES_MAX)))
+    except (OSError, ValueError, TypeError):
+        return 0, None
+    return time.time() - status.st_mtime, names  # noqa: TID251  # a file's age
+
+
+def _write_cache(path: str, names: list[str]) -> None:
+    temp = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(temp, flags, 0o600), "w", encoding="utf-8") as file:
+            json.dump(names, file)
+        os.replace(temp, path)
+    except OSError:
+        return  # without a cache the name server is asked each time
