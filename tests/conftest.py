@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.kit import artefacts, java_program
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
+from tests.kit.guard import GUARD, children, command_of, kill
 
 
 def pytest_addoption(parser):
@@ -43,6 +44,12 @@ def pytest_configure():
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
+    GUARD.mark_all()
+
+
+def pytest_unconfigure():
+    """Kill what is left of what tests started; when this one is killed, too."""
+    GUARD.sweep()
 
 
 def pytest_generate_tests(metafunc):
@@ -75,6 +82,28 @@ def start_cluster(version, directory, **options):
         if os.environ.get("RMQ_REQUIRE_JAVA"):
             pytest.fail(f"real RocketMQ is demanded: {error}")
         pytest.skip(f"no real RocketMQ: {error}")
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left(request):
+    """What a test started ends with it, whether it passed or not.
+
+    Processes of fixtures that are shared were there before, those that come later are
+    watched by the guard; Spark's live as long as this process.
+    """
+    before = children()
+    yield
+    left = {
+        pid: command_of(pid)
+        for pid in children() - before - {GUARD.pid, GUARD.sweeper_pid}
+        if not GUARD.watches(pid)
+    }
+    if request.node.get_closest_marker("spark") is not None:
+        return
+    left = {pid: each for pid, each in left.items() if "resource_tracker" not in each}
+    for pid in left:
+        kill(pid)
+    assert not left, f"the test left processes running: {left}"
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -42,7 +43,7 @@ def running(cluster, number, output):
             "-c",
             examples()[number].replace(NAMESRV, cluster.namesrv),
         ],
-        env={"NAMESRV_ADDR": cluster.namesrv},
+        env={**os.environ, "NAMESRV_ADDR": cluster.namesrv},
         stdout=output,
     )
 

@@ -1,8 +1,11 @@
-"""Kills registered process groups when the process that started it is gone.
+"""Kills what a test process started when that is gone, or when a test has ended.
 
 Runs as its own process (`python guard.py`) and reads `+pid` and `-pid` lines; the end
 of its input means that the parent ended, however abruptly. The prctl death signal was
 not used because it fires when the starting thread ends, not the process.
+
+Registered process groups are killed then, and with a mark (`python guard.py MARK`)
+every process that inherited it in its environment, registered or not.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 
 def main() -> None:
@@ -27,6 +31,69 @@ def main() -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
+    while len(sys.argv) > 1 and (pids := marked(sys.argv[1])):
+        for pid in pids:  # once more: one of them may have started another meanwhile
+            kill(pid)
+
+
+#: The variable that everything started by a test process inherits.
+MARK = "RMQ_TEST_PROCESS"
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that run with this mark in their environment."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for pid in processes("/proc"):
+        if pid == os.getpid() or is_zombie(pid):
+            continue
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if wanted in file.read().split(b"\0"):
+                found.append(pid)
+    return found
+
+
+def processes(folder: str) -> list[int]:
+    """The numbers in a folder of /proc; none where the system has no such folder."""
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdigit()]
+    except OSError:
+        return []
+
+
+def children() -> set[int]:
+    """The processes that this one started and that still run."""
+    found: set[int] = set()
+    for task in processes("/proc/self/task"):
+        path = f"/proc/self/task/{task}/children"
+        with contextlib.suppress(OSError), open(path) as file:
+            found.update(map(int, file.read().split()))
+    return {pid for pid in found if not is_zombie(pid)}
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether it has ended; also when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def command_of(pid: int) -> str:
+    """Its command line; empty when it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
+def kill(pid: int) -> None:
+    """End a process, and its group where it leads one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
 
 
 class Guard:
@@ -35,7 +102,8 @@ class Guard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None  # guarded by _lock
-        self._watched = 0  # guarded by _lock
+        self._pids: set[int] = set()  # guarded by _lock
+        self._sweeper: subprocess.Popen[bytes] | None = None
 
     def watch(self, pid: int) -> None:
         """Kill the process group `pid` when this process ends."""
@@ -47,15 +115,49 @@ class Guard:
                     text=True,
                     start_new_session=True,
                 )
-            self._watched += 1
+            self._pids.add(pid)
             self._tell(f"+{pid}")
+
+    @property
+    def pid(self) -> int | None:
+        """The guard's own process, while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def watches(self, pid: int) -> bool:
+        """Whether somebody will `forget` that process."""
+        return pid in self._pids
+
+    def mark_all(self) -> None:
+        """From now on kill everything that this process starts when it ends."""
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        environment = {k: v for k, v in os.environ.items() if k != MARK}
+        os.environ[MARK] = mark
+        # It ends by itself, with the pipe; nobody waits for it.
+        self._sweeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, mark],
+            stdin=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+
+    @property
+    def sweeper_pid(self) -> int | None:
+        """The process that kills what is marked."""
+        return None if self._sweeper is None else self._sweeper.pid
+
+    def sweep(self) -> None:
+        """Kill what is marked now, and mark nothing more."""
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            sweeper.communicate()
 
     def forget(self, pid: int) -> None:
         """`pid` has been waited for; the guard ends with its last process."""
         with self._lock:
             self._tell(f"-{pid}")
-            self._watched -= 1
-            if self._watched == 0 and self._process is not None:
+            self._pids.discard(pid)
+            if not self._pids and self._process is not None:
                 process, self._process = self._process, None
                 process.communicate()
 
