@@ -1,7 +1,8 @@
 """Asks brokers what a search for a position wants to know.
 
 Each question is asked once and answered the same for the rest of one command: both ends
-of a range see the same min and max offset. All questions share one deadline.
+of a range see the same min and max offset. All questions share one deadline. A broker
+that let it pass is asked no more, and the others get the time again.
 
 Pulls as TOOLS_CONSUMER without a commit: nothing is left on the broker.
 
@@ -35,7 +36,7 @@ from rmqcli.api.calls_offset import (
 )
 from rmqcli.api.calls_pull import pull_message
 from rmqcli.clock import Deadline
-from rmqcli.errors import DeadlineError, RmqError
+from rmqcli.errors import DeadlineError, RmqError, TransportError
 from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
 from rmqcli.wire.message import StoredMessage, decode_messages
 from rmqcli.wire.pull_answer import PullAnswer
@@ -59,11 +60,13 @@ _RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds
 
 
 class Asker:
-    """Asks brokers, each question once, all within one deadline."""
+    """Asks brokers, each question once, within one deadline for each silent broker."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._deadline = Deadline(client.clock, client.config.timeout_ms)
+        #: addresses that did not answer, and why: what would be asked there has that
+        self._silent: dict[str, TransportError] = {}
         #: (queue, ask) -> what came back
         self._answers: dict[tuple[MessageQueue, Ask], Answer | RmqError] = {}
         #: address -> its clock; one question for all its queues
@@ -131,6 +134,9 @@ class Asker:
         outcomes: dict[K, T | RmqError] = {}
         pendings: dict[K, Pending[T]] = {}
         for key, (address, call) in calls.items():
+            if address in self._silent:
+                outcomes[key] = self._silent[address]
+                continue
             left_ms = self._deadline.left_ms()
             if left_ms == 0:
                 outcomes[key] = DeadlineError(
@@ -142,7 +148,23 @@ class Asker:
             except RmqError as error:
                 outcomes[key] = error
         gathered = self._client.gather(pendings.values())
-        return outcomes | dict(zip(pendings, gathered, strict=True))
+        asked = dict(zip(pendings, gathered, strict=True))
+        self._note_silent([(calls[key][0], asked[key]) for key in asked])
+        return outcomes | asked
+
+    def _note_silent(self, outcomes: Sequence[tuple[str, object]]) -> None:
+        """Leave out who answered nothing, and give the others the time that it took."""
+        answered = {a for a, each in outcomes if not isinstance(each, TransportError)}
+        silent = {
+            address: each
+            for address, each in outcomes
+            if isinstance(each, TransportError) and address not in answered
+        }
+        if silent:
+            self._silent |= silent
+            self._deadline = Deadline(
+                self._client.clock, self._client.config.timeout_ms
+            )
 
 
 def _call_for(queue: MessageQueue, ask: Ask) -> Call[Any]:

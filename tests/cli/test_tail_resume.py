@@ -122,13 +122,14 @@ def test_a_hint_can_be_interrupted_and_gone_on_from_again(cluster):
     assert second == first
 
 
-def test_queues_of_a_broker_that_was_away_begin_where_they_were_meant_to():
+@pytest.mark.parametrize("position", ["now", "latest"])
+def test_queues_of_a_broker_that_was_away_begin_where_they_were_meant_to(position):
     with EmbeddedCluster(brokers=2, queues=2) as cluster:
         cluster.create_topic("T")
         cluster.send("T", ["a"] * 4, broker="broker-a")
         away = cluster.broker("broker-b")
         away.hang()
-        process = start(cluster, "--from", "latest", "--timeout", "60s")
+        process = start(cluster, "--from", position, "--timeout", "60s")
         wait_for_holds(cluster, 2)
         _, arguments = interrupt(process)
         away.resume()
