@@ -30,7 +30,7 @@ from rmqcli.errors import DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RemotingCommand
-from tests.consumer.collecting import committed, consumer, wait_until
+from tests.consumer.collecting import committed, consumer
 from tests.kit.guard import GUARD
 from tests.kit.waiting import wait_until
 from tests.transport.peer import PeerConnection

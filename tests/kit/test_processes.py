@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from tests.consumer.collecting import wait_until
 from tests.kit.artefacts import KIT
 from tests.kit.guard import is_zombie
 from tests.kit.ports import BLOCK_PORTS, PortBlock
+from tests.kit.waiting import wait_until
 
 #: Starts a process that would outlive it, says its id, and waits to be killed.
 _PARENT = """
