@@ -493,6 +493,24 @@ def test_each_broker_is_pushed_by_its_own_queues(rmq_cluster_factory, connect):
     assert half[B].mechanism is Mechanism.CLIENT_PUSH
 
 
+def test_what_stops_the_push_of_one_broker_does_not_stop_another(
+    rmq_cluster_factory, connect
+):
+    cluster = rmq_cluster_factory(queues=1, like="4.9.7", brokers=2)
+    cluster.create_topic("T")
+    cluster.create_group("G")
+    client = connect(cluster)
+    for name in ("broker-a", "broker-b"):
+        cluster.send("T", ["x"] * 10, broker=name)
+    commit(cluster, client, 4)  # none on broker-b: it would refuse the push
+    with FakeMember(cluster), FakeMember(cluster, broker="broker-b"):
+        routes = plan_of(client, ToPosition(Latest())).routes
+    assert {key: route.mechanism for key, route in routes.items()} == {
+        A: Mechanism.CLIENT_PUSH,
+        B: Mechanism.REFUSED,
+    }
+
+
 def test_only_a_few_times_are_tried(rmq_cluster_factory, rmq_clock, connect):
     """Each costs a search in every queue."""
     rmq_clock.now_ms = NOON_MS
