@@ -96,6 +96,12 @@ def shape(found: list[Any]) -> list[Any]:
     ]
 
 
+def test_items_of_an_inner_batch_have_their_own_sizes():
+    found = decode_messages(record(encode_batch(ITEMS)))
+    sizes = [one.store_bytes for one in found if isinstance(one, StoredMessage)]
+    assert sizes == [len(encode_batch([item])) for item in ITEMS]
+
+
 @pytest.mark.parametrize("sys_flag", [0xC0, 0xC1])
 def test_items_count_on_from_the_records_offset(sys_flag):
     """The whole body may be compressed; the items never are."""

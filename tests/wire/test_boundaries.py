@@ -9,6 +9,7 @@ import pytest
 from rmqcli.errors import BodyError, DecodeError, FrameError, HeaderError
 from rmqcli.wire import fastjson
 from rmqcli.wire.batch import BatchItem, decode_batch, encode_batch, split_batch
+from rmqcli.wire.bodies_consumer import Connection, encode_producer_connection
 from rmqcli.wire.bodies_read import get_float, get_int, get_queue_nums, need_int, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType, encode_frame
@@ -16,7 +17,12 @@ from rmqcli.wire.header import Header, from_ext_fields, header_class
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message_encode import MessageFields, encode_message
-from rmqcli.wire.message_layout import RecordHead, is_credible, read_head
+from rmqcli.wire.message_layout import (
+    RecordHead,
+    find_layout,
+    is_credible,
+    read_head,
+)
 from rmqcli.wire.version import version_name
 
 KIB = 1024
@@ -325,6 +331,25 @@ def test_a_record_is_whole_with_its_last_byte(host, topic, body, properties):
 
 
 @pytest.mark.parametrize(
+    ("at", "value", "error"),
+    [
+        (88, b"\x7f", "topic length 127 is over the 8 bytes left"),
+        (84, b"\0\0\0\x7f", "body length 127 is over the 9 bytes left"),
+        (84, b"\x80\0\0\0", "body length -2147483648 is over the 9 bytes left"),
+    ],
+)
+def test_a_length_that_leads_out_of_the_record_is_named(at, value, error):
+    """No body; behind the fixed fields 1 + 2 bytes of topic and 2 + 4 of properties."""
+    data = bytearray(
+        encode_message(message(topic="TT", body=b"", properties={"a": "b"}))
+    )
+    data[at : at + len(value)] = value
+    head = read_head(bytes(data), 0)
+    assert head is not None
+    assert find_layout(bytes(data), 0, head) == error
+
+
+@pytest.mark.parametrize(
     ("index", "value", "credible"),
     [
         (0, 1, True),
@@ -379,3 +404,17 @@ def test_ports_in_an_offset_id(port, is_taken):
 )
 def test_the_first_and_the_last_version_with_a_name(ordinal, name):
     assert version_name(ordinal) == name
+
+
+def test_producers_are_read_back_as_they_were_written():
+    known = [
+        Connection(client_id="a", client_addr="h:1", language=0, version=513),
+        Connection(client_id="b", client_addr="h:2", language=1, version=1),
+    ]
+    text = encode_producer_connection(known).decode()
+    written = fastjson.loads(text)
+    assert isinstance(written, dict)
+    assert written["connectionSet"] == [
+        {"clientAddr": "h:1", "clientId": "a", "language": "JAVA", "version": 513},
+        {"clientAddr": "h:2", "clientId": "b", "language": "CPP", "version": 1},
+    ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from rmqcli.errors import UsageError
+from rmqcli.wire.bodies_subscription import encode_check_client
 from rmqcli.wire.subscription import parse_subscription, tag_matches
 from tests.golden_vectors import load
 
@@ -58,3 +60,34 @@ def test_tag_matches(expression, tags, matches):
 def test_sql_is_the_brokers_choice():
     subscription = parse_subscription("T", "a > 3", expression_type="SQL92")
     assert tag_matches(subscription, None)
+
+
+def test_a_subscription_has_no_version_unless_one_is_given():
+    for kind in ("TAG", "SQL92"):
+        for expression in ("A", "A || B"):
+            made = parse_subscription("T", expression, expression_type=kind)
+            assert made.sub_version == 0
+            given = parse_subscription(
+                "T", expression, expression_type=kind, sub_version=7
+            )
+            assert given.sub_version == 7
+    assert parse_subscription("T", "*").sub_version == 0
+
+
+def test_a_subscription_to_be_checked_names_client_and_group():
+    subscription = parse_subscription("T", "A", sub_version=5)
+    body = encode_check_client(client_id="c@1", group="g", subscription=subscription)
+    assert b" " not in body
+    assert json.loads(body) == {
+        "clientId": "c@1",
+        "group": "g",
+        "subscriptionData": {
+            "classFilterMode": False,
+            "codeSet": [65],
+            "expressionType": "TAG",
+            "subString": "A",
+            "subVersion": 5,
+            "tagsSet": ["A"],
+            "topic": "T",
+        },
+    }
