@@ -121,6 +121,17 @@ class Tail(Generic[T]):
             if self._is_hopeless():
                 return
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a timeout ended it before the plan's ranges were shown."""
+        return self.is_timed_out and (
+            self.is_showing_last
+            or any(
+                self.positions[wanted.queue] < wanted.end
+                for wanted in self._plan.ranges
+            )
+        )
+
     def left_ms(self) -> int:
         """Milliseconds until it must end, by either timeout."""
         now_ms = self._client.clock.monotonic_ms()
@@ -195,14 +206,23 @@ class Tail(Generic[T]):
         self.positions.update(merger.positions)
 
     def _limit(self) -> int | None:
-        """How many items may be yielded now; waits until the rate allows some."""
+        """How many items may be yielded now; waits until the rate allows some.
+
+        0 when the count is reached, or --timeout is while it waits.
+        """
         left = self._left_count()
         rate = self._plan.rate_per_s
         if rate is None or left == 0:
             return left
         clock = self._client.clock
+        timeout_ms = self._plan.timeout_ms
         while (wait_ms := self._next_item_ms - clock.monotonic_ms()) >= 1:
-            self._client.poll(min(int(wait_ms), _TURN_MS))
+            if timeout_ms is not None:
+                left_ms = self._started_ms + timeout_ms - clock.monotonic_ms()
+                if left_ms <= 0:
+                    return 0
+                wait_ms = min(wait_ms, left_ms)
+            self._client.poll(max(1, min(int(wait_ms), _TURN_MS)))
         size = max(1, int(rate / 10))
         self._next_item_ms = max(self._next_item_ms, clock.monotonic_ms() - 1)
         self._next_item_ms += size * 1000 / rate
@@ -221,10 +241,11 @@ class Tail(Generic[T]):
         )
         self.abandoned.update(found.abandoned)
         items = found.items
+        was_cut_short = self.left_ms() == 0  # more may have been wanted
         while items and (limit := self._limit()) != 0:
             yield items[:limit]
             items = [] if limit is None else items[limit:]
-        self.is_showing_last = False
+        self.is_showing_last = bool(items) or was_cut_short
 
     def _follow_phase(self) -> Iterator[list[T]]:
         self._heard_ms = self._client.clock.monotonic_ms()

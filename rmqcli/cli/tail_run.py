@@ -286,6 +286,8 @@ def _summarise(common: Common, tail: Tail[Any]) -> None:
         reached = tail.positions.get(queue)
         where = "" if reached is None else f" at offset {reached}"
         messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
+    if tail.is_cut_short:
+        words.append("ended by the time limit, before everything was shown")
     messages.info("; ".join(words))
 
 

@@ -143,6 +143,16 @@ def test_one_match_at_the_end_of_long_queues_is_shown() -> None:
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.parametrize("last", [1, 5_000])
+def test_the_last_messages_of_long_queues_are_looked_for_to_their_starts(
+    last: int,
+) -> None:
+    none = steady(3_000, body_bytes=700)
+    first = Queue((replace(none.messages[0], is_wanted=True), *none.messages[1:]))
+    assert read([none, first, none], plan_of(last=last)) == [(1, 0)]
+
+
+@pytest.mark.timeout(90)
 @pytest.mark.parametrize("old", [1_500, 1_640, 2_000, 3_000])
 def test_a_queue_that_waits_for_another_goes_on_when_that_one_has_ended(
     old: int,

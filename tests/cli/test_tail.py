@@ -318,6 +318,22 @@ def test_rate_limits(tail):
     assert time.monotonic() - started > 0.4
 
 
+@pytest.mark.parametrize("how", [["--from", "0", "--to", "latest"], ["--last", "90"]])
+def test_a_time_limit_ends_slow_output_too_and_is_said(tail, how):
+    flags = [*how, "--no-follow", "--rate", "10/s", "--timeout", "500ms"]
+    code, out, err = tail(ScriptedBroker({0: 100}), *flags)
+    assert code == 0
+    assert 0 < len(out.splitlines()) < 90
+    assert "ended by the time limit, before everything was shown" in err
+
+
+def test_what_was_shown_in_time_is_not_said_to_be_cut_short(tail):
+    flags = ["--from", "0", "--to", "latest", "--idle-timeout", "100ms"]
+    code, out, err = tail(ScriptedBroker({0: 10}), *flags, "--rate", "20/s")
+    assert (code, len(out.splitlines())) == (0, 10)
+    assert "time limit" not in err
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_says_where_to_go_on(signum):
     went_on = threading.Event()  # following: what was written is behind it
