@@ -149,7 +149,7 @@ def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFound
     if near:
         hint = f"did you mean {' or '.join(near)}? --create lets a broker create it"
     return NotFoundError(
-        f"topic {topic} does not exist: {missing.message}",
+        f"topic {topic} does not exist",
         code=missing.code,
         name=missing.name,
         remark=missing.remark,

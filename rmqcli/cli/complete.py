@@ -313,7 +313,8 @@ def _zsh_arguments(command: CommandWords) -> Iterator[str]:
     last = len(command.arguments) - 1
     for place, kind in enumerate(command.arguments):
         at = "*" if command.is_repeated and place == last else str(place + 1)
-        yield f"'{at}:{kind}:_rmq_names {kind}'" if kind else f"'{at}: : '"
+        # The blank keeps _arguments from putting words of its own before the kind.
+        yield f"'{at}:{kind}: _rmq_names {kind}'" if kind else f"'{at}: : '"
     if not command.is_repeated:
         yield "'*: : '"
 
@@ -324,8 +325,8 @@ def _zsh_specs(option: OptionWords) -> Iterator[str]:
         action = {
             "file": ":file:_files",
             "folder": ":folder:_files -/",
-            "topic": ":topic:_rmq_names topic",
-            "group": ":group:_rmq_names group",
+            "topic": ":topic: _rmq_names topic",
+            "group": ":group: _rmq_names group",
         }.get(option.kind, ":value: ")
         if option.choices:
             action = f":value:({' '.join(option.choices)})"

@@ -26,6 +26,8 @@ STALE_S = 24 * 60 * 60
 NAMES_MAX = 10_000
 _CACHE_BYTES_MAX = 4 << 20
 _RETRY = "%RETRY%"
+#: Each cluster has a topic of its name, and this one.
+_REPLY = "_REPLY_TOPIC"
 #: What brokers take as a name; nothing in it means anything to a shell.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _SYSTEM = re.compile(
@@ -49,8 +51,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def choose(kind: str, topics: Sequence[str]) -> list[str]:
     """The names of a kind, `topic` or `group`, sorted."""
-    names = topics
-    if kind == "group":
+    names: list[str] = []
+    if kind == "topic":
+        clusters = {n.removesuffix(_REPLY) for n in topics if n.endswith(_REPLY)}
+        names = [n for n in topics if n.removesuffix(_REPLY) not in clusters]
+    elif kind == "group":
         names = [name[len(_RETRY) :] for name in topics if name.startswith(_RETRY)]
     return sorted({name for name in names if name and not _SYSTEM.match(name)})
 

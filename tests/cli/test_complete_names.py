@@ -47,7 +47,10 @@ def names(kind, address):
 
 def test_topics_and_groups_come_from_the_name_server(cluster):
     assert {"orders", "payments"} <= set(names("topic", cluster.namesrv))
-    assert "TBW102" not in names("topic", cluster.namesrv)
+    assert not {"TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC"} & set(
+        names("topic", cluster.namesrv)
+    )
+    assert names("-J", cluster.namesrv) == []
     assert not [name for name in names("topic", cluster.namesrv) if "%" in name]
     assert names("group", cluster.namesrv) == ["billing"]
 
@@ -228,6 +231,45 @@ def test_bash_offers_names_of_the_rmq_that_is_typed(cluster, home, words, offere
         timeout=60,
     )
     assert (done.stdout.split(), done.stderr) == (offered, "")
+
+
+ZSH_LOOK = """
+compdef() { :; }
+compadd() { print -rl -- $names; }
+source FILE
+words=(PROGRAM) BUFFER='rmq ' rmq_program=PROGRAM
+_arguments() {
+  for spec in "$@"; do
+    case $spec in 1:*) eval "${spec##*:}" ;; esac
+  done
+}
+_rmq_reset_offset
+"""
+
+
+def test_zsh_looks_up_names_of_the_kind_that_is_wanted(cluster, home):
+    """A blank before the function: else zsh would put words before its argument."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    names("group", cluster.namesrv)
+    write_all(home)
+    text = (home / "_rmq").read_text().removesuffix('_rmq "$@"\n')
+    (home / "_rmq").write_text(text)
+    assert "'1:group: _rmq_names group'" in text
+    program = home / "rmq"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqcli "$@"\n')
+    program.chmod(0o755)
+    script = ZSH_LOOK.replace("FILE", str(home / "_rmq"))
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script.replace("PROGRAM", str(program))],
+        cwd=ROOT,
+        env={**os.environ, "NAMESRV_ADDR": cluster.namesrv},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout.split(), done.stderr) == (["billing"], "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
