@@ -237,6 +237,21 @@ def test_a_second_process_is_told_who_is_at_work(tmp_path):
         pass
 
 
+def test_the_lock_names_its_owner_and_nothing_of_the_one_before(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    lock = tmp_path / "_rmq" / "lock"
+    lock.write_text("99999999999999999999\n")
+    with opened(tmp_path):
+        assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_was_there_stays_when_an_export_failed_in_it(tmp_path):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(KeyError):
+        fail_in(tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == []
+
+
 def test_a_footer_says_what_its_file_is(tmp_path):
     record = export_of(tmp_path, MadeCluster(QUEUES)).run()
     (row,) = record.parts[2].files
