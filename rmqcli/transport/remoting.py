@@ -243,12 +243,13 @@ class RemotingClient:
     def start_io_thread(self) -> None:
         """Do the I/O in a thread from now on; before other threads use the client.
 
-        `close` must be called: the thread keeps the process alive.
+        `close` must be called to send what is queued: the thread is a daemon and does
+        not keep the process alive.
         """
         if self._is_closed or self._thread is not None:
             raise RuntimeError("the client is closed or has its thread already")
         self._loop.wake_on_post(lambda: self._close_asked)
-        self._thread = threading.Thread(target=self._run, name="rmq-io")
+        self._thread = threading.Thread(target=self._run, name="rmq-io", daemon=True)
         self._thread.start()
 
     def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rmqcli.errors import DeadlineError, DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
+from tests.kit.program import Program
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, silent
 
@@ -199,3 +200,13 @@ def test_a_hundred_clients_leave_no_thread_and_no_file(with_thread):
 def threads_and_files() -> tuple[set[str], int]:
     names = {thread.name for thread in threading.enumerate()}
     return names, len(os.listdir("/proc/self/fd"))
+
+
+def test_a_client_that_is_never_closed_does_not_keep_the_process_alive(tmp_path):
+    source = """
+from rmqcli.transport.remoting import RemotingClient
+client = RemotingClient()
+client.start_io_thread()
+"""
+    with Program(source, tmp_path) as running:
+        assert running.exit_code() == 0, running.errors
