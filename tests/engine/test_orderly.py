@@ -450,3 +450,44 @@ def test_pulls_go_on_while_a_queue_is_suspended():
     world.answer(PullStatus.NO_NEW_MSG, 1)
     assert world.pulls()
     assert world.offset() is None
+
+
+@pytest.mark.parametrize("status", [SUCCESS, SUSPEND])
+def test_without_auto_commit_nothing_is_committed_that_the_listener_does_not_commit(
+    status,
+):
+    """Also when the batch was given up, and so is not consumed again."""
+
+    def act(_, context):
+        context.auto_commit = False
+        return status
+
+    world = started(orderly=True, act=act, max_reconsume_times=0)
+    world.found([0, 1])
+    world.run(5_000)
+    assert world.offsets_seen()
+    assert world.offset() is None
+    assert world.process_queue().msg_count == 2
+
+
+@pytest.mark.parametrize(
+    ("locked", "age_ms", "expected"),
+    [(True, 30_000, [0, 1, 2]), (True, 30_001, [0]), (False, 0, [0])],
+)
+def test_a_lock_that_is_lost_or_stale_ends_the_work_behind_the_message_in_hand(
+    locked, age_ms, expected
+):
+    """Within one handful of messages: the second one is not shown any more."""
+
+    def act(messages, _):
+        if messages[0].queue_offset == 0:
+            world.clock.advance(1)
+            process_queue = world.process_queue()
+            process_queue.locked = locked
+            process_queue.last_lock_ms = world.clock.now_ms - age_ms
+            world.network.hold.add("lock")
+
+    world = started(orderly=True, act=act)
+    world.found([0, 1, 2])
+    assert world.offsets_seen() == expected
+    assert world.offset() == len(expected)

@@ -500,3 +500,99 @@ def test_news_of_members_wait_for_a_tenth_of_a_second_only():
         world.engine.rebalances.members_changed()
         world.run(10)
     assert world.engine.rebalances.runs == 11
+
+
+# Giving up and closing
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_queue_that_is_given_up_is_dropped_and_late_results_are_void(orderly):
+    world = started(orderly=orderly)
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    given_up = world.process_queue()
+    world.engine.rebalance.give_up(queue_of())
+    assert given_up.dropped
+    assert world.member.process_queues == {}
+    world.settle()
+    assert world.offset() is None or world.offset() == 0
+    assert world.committed() is None
+    world.engine.rebalance.give_up(queue_of())  # once more is nothing
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_hand_over_stops_the_work_and_the_pulls_of_its_queue(orderly):
+    """What was begun ends; nothing else of the queue is begun or handed out."""
+    world = World(orderly=orderly, queues=2, share_slow_pulls=False)
+    world.start()
+    world.holds_work = True
+    world.found(range(5), call=world.pull(1))
+    (request,) = world.workers.requests
+    if not orderly:
+        request.begun.append(None)  # a thread took it
+    waiting = world.pull(1)
+    world.network.members = [ME, OTHER]
+    world.engine.rebalances.members_changed()
+    world.run(100)
+    lost = world.process_queue(1)
+    assert (lost.released, lost.dropped) == (True, False)
+    assert request.is_cancelled
+    world.found(range(5, 9), call=waiting)
+    assert world.workers.requests == [request]
+    assert lost.msg_count == 5
+    assert not world.pulls(queue_of(1))
+    world.run(HANDOVER_LOCKED_MS)
+    assert lost.dropped
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("held", ["consumer_ids", "fetch_queues"])
+def test_a_member_that_closes_acquires_nothing_more(orderly, held):
+    """Not even with the answer that a rebalance had waited for."""
+    world = World(orderly=orderly)
+    world.start()
+    world.run(5_000)
+    world.network.queues[TOPIC] = [queue_of(0), queue_of(1)]
+    world.network.hold.add(held)
+    world.run(60_000)
+    late = [call for call in world.network.of(held) if call.done is not None]
+    assert late
+    world.close()
+    world.network.calls.clear()
+    world.network.hold.clear()
+    for call in late:
+        call.answer([ME] if held == "consumer_ids" else world.network.queues[TOPIC])
+    world.run(60_000)
+    assert world.closed == [None]
+    assert world.member.process_queues == {}
+    assert not set(world.network.names()) & {"lock", "query_offset", "pull"}
+
+
+def test_a_reset_of_a_locked_queue_keeps_its_lock_as_old_as_it_is():
+    """It begins again without asking for the lock, which so is no newer."""
+    world = started(orderly=True)
+    world.found([0, 1])
+    world.run(10_000)
+    before = world.process_queue()
+    locked_ms = before.last_lock_ms
+    before.locked = False
+    world.engine.move({queue_of(): 0})
+    world.run(300)
+    again = world.process_queue()
+    assert again is not before
+    assert (again.locked, again.last_lock_ms) == (False, locked_ms)
+
+
+def test_a_lock_is_as_old_as_its_request():
+    """However late the offset of the queue, or the answer of the lock, comes."""
+    world = World(orderly=True)
+    world.network.hold |= {"lock", "query_offset"}
+    world.start()
+    asked_ms = world.clock.now_ms
+    world.run(700)
+    world.network.of("lock")[0].answer({queue_of()})
+    world.run(4_000)
+    world.network.hold.clear()
+    world.network.of("query_offset")[0].answer(None)
+    assert world.process_queue().last_lock_ms == asked_ms
