@@ -596,3 +596,30 @@ def test_a_lock_is_as_old_as_its_request():
     world.network.hold.clear()
     world.network.of("query_offset")[0].answer(None)
     assert world.process_queue().last_lock_ms == asked_ms
+
+
+def test_a_lock_that_is_refused_late_is_asked_for_again_within_a_second():
+    """The rebalance has ended by then, and took the queue for as good as acquired."""
+    world = World(orderly=True)
+    world.network.hold.add("lock")
+    world.start()
+    world.run(800)
+    world.network.hold.clear()
+    world.network.of("lock")[0].answer(set())
+    assert not world.member.process_queues
+    world.run(1_000)
+    assert numbers_of(world) == [0]
+
+
+def test_an_offset_that_makes_no_sense_stops_no_queue(caplog):
+    """Whatever goes wrong while a queue is acquired, it is tried again."""
+    world = World()
+    world.network.hold.add("query_offset")
+    world.start()
+    world.run(800)
+    world.network.hold.clear()
+    world.network.of("query_offset")[0].answer("nonsense")
+    assert "failed unexpectedly" in caplog.text
+    assert not world.member.process_queues
+    world.run(1_000)
+    assert numbers_of(world) == [0]
