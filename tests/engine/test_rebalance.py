@@ -584,6 +584,17 @@ def test_a_reset_of_a_locked_queue_keeps_its_lock_as_old_as_it_is():
     assert (again.locked, again.last_lock_ms) == (False, locked_ms)
 
 
+def test_a_reset_of_a_locked_queue_is_pulled_from_the_new_offset_without_a_question():
+    """A broker that has not stored it yet could answer with the old one."""
+    world = started(orderly=True)
+    world.found([0, 1])
+    world.network.calls.clear()
+    world.engine.move({queue_of(): 1})
+    world.run(300)
+    assert not world.network.of("query_offset")
+    assert world.asked()[-1].queue_offset == 1
+
+
 def test_a_lock_is_as_old_as_its_request():
     """However late the offset of the queue, or the answer of the lock, comes."""
     world = World(orderly=True)
