@@ -276,3 +276,11 @@ def test_a_member_that_did_not_tell_is_not_compared():
         "c2": ClientQueues(client_id="c2", failure="no answer"),
     }
     assert members("c1", "c2").mismatches(clients) == []
+
+
+def test_a_member_that_several_brokers_see_is_as_the_first_one_sees_it():
+    found = Members()
+    for address in ("10.0.0.1:1", "10.0.0.1:2"):
+        connection = Connection("c1", address, 0, 409)
+        found.add(ConsumerConnection(connections=(connection,), subscriptions={}))
+    assert [each.client_addr for each in found.connections.values()] == ["10.0.0.1:1"]

@@ -72,8 +72,10 @@ def test_a_queue_beyond_the_write_queues_is_read_all_the_same(cluster, lag, name
 def test_ages_are_asked_for_only_where_something_waits(cluster, lag):
     cluster.create_group("billing")
     commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 10})
+    spans = cluster.faults.observe(code=303)
     found, _ = lag(cluster, "billing")
     assert [q["age_ms"] for q in found["billing"]["queues"]] == [0, 0, 0]
+    assert len(spans.requests) == 0
     commit(cluster, "billing", "orders", {2: 9})
     found, _ = lag(cluster, "billing")
     assert [q["age_ms"] is None for q in found["billing"]["queues"]] == [False] * 3
