@@ -208,6 +208,9 @@ def test_a_broker_that_hung_before_it_left_is_missed(pair, lag):
     pair.broker("broker-b").kill()
     found, code = lag(pair, "billing")
     assert (len(rows(found["billing"])), code) == (4, 6)
+    assert found["billing"]["reason"].endswith(
+        ", with 72 messages to read in its queues"
+    )
 
 
 def test_a_broker_that_refused_before_it_left_is_missed(pair, lag):
