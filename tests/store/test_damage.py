@@ -412,7 +412,7 @@ def test_a_checkpoint_without_a_time_of_the_index_is_that_of_log_and_queues(
 
 
 def test_a_queue_that_begins_late_has_fillers_in_front_and_its_bounds_back(
-    open_store, folder
+    open_store, folder, caplog
 ):
     """Its first log files are gone, and then its queue's files are lost too."""
     store = open_store()
@@ -430,6 +430,7 @@ def test_a_queue_that_begins_late_has_fillers_in_front_and_its_bounds_back(
     first = min((folder / "consumequeue/orders/0").iterdir())
     base, data = int(first.name), first.read_bytes()
     fillers = low - base // 20
+    assert "gap in queue" not in caplog.text
     assert fillers > 0
     assert data[: fillers * 20] == struct.pack(">qiq", 0, 2**31 - 1, 0) * fillers
     for kind in (ReadOnlyStore, lambda folder: DiskStore(folder, TINY)):

@@ -171,10 +171,25 @@ def test_only_folders_with_a_queue_s_number_are_queues(folder):
     for name in ("٣", "007", "99999999999", "4294967296", "-1", "x"):
         (folder / "consumequeue/orders" / name).mkdir()
     (folder / "consumequeue/orders/3").write_text("")
+    (folder / "consumequeue/orders/2147483647").mkdir()
+    (folder / "consumequeue/orders/2147483648").mkdir()
     for kind in (ReadOnlyStore, DiskStore):
         store = kind(folder)
-        assert list(store.queues()) == [("orders", 0)]
+        assert sorted(store.queues()) == [("orders", 0), ("orders", 2147483647)]
         store.close()
+
+
+def test_a_sparse_table_of_lying_size_takes_no_memory(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").touch()
+    os.truncate(tmp_path / "config/topics.json", 1 << 40)
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_memory_bytes() + (900 << 20), limit[1]))
+    try:
+        with pytest.raises(StoreError, match="is over 268435456 bytes"):
+            ConfigFolder(tmp_path / "config").read("topics.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
 
 
 @pytest.mark.parametrize("path", ["..", "../outside", "../../outside", "", ".", "/tmp"])
