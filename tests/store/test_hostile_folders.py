@@ -380,3 +380,17 @@ def test_a_record_that_states_an_impossible_place_in_its_queue_is_left_out(
 def _memory_bytes():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def test_a_folder_with_a_name_that_is_no_text_is_left_out_alone(folder, caplog):
+    topics = [f"topic-{number}" for number in range(8)]
+    filled(folder, count=1, topics=("orders", *topics))
+    for number in range(8):
+        os.makedirs(os.fsencode(folder / "consumequeue") + b"/\xff%d/0" % number)
+    for kind in (ReadOnlyStore, DiskStore):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            store = kind(folder)
+        assert {topic for topic, _ in store.queues()} == {"orders", *topics}
+        assert caplog.text.count("is left out: its name has half of a") == 8
+        store.close()

@@ -21,7 +21,7 @@ from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.folder import FolderLock
 from rmqcli.store.memory import MemoryStore
-from rmqcli.store.message_store import QueueUnit, StoreError
+from rmqcli.store.message_store import QueueUnit, StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
 from rmqcli.wire.message_encode import MessageFields
@@ -272,3 +272,29 @@ def test_an_index_file_that_is_none_is_told_once_and_one_being_made_is_not(
     assert len(found) == 1
     assert caplog.text.count("keys are looked for without it") == 1
     assert "20300101000000000 has 5 bytes: not an index file" in caplog.text
+
+
+def test_files_are_readable_by_all_and_writable_by_their_owner_alone(folder):
+    before = os.umask(0)
+    try:
+        store = DiskStore(folder, TINY)
+        fill(store, 100)
+        store.close()
+        DiskStore(folder, TINY).abandon()
+    finally:
+        os.umask(before)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"lock", "abort", "checkpoint"} < {path.name for path in files}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o644}
+
+
+def test_a_queue_that_waits_for_its_files_takes_no_more_than_200_000_entries(folder):
+    store = DiskStore(folder, TINY)
+    queue = store._queues.make(("orders", 0))
+    for _ in range(200_000):
+        queue.add(0, 100, 0)
+    store.append([message(0)], tags_codes=[0])
+    with pytest.raises(StoreFullError, match="200001 entries are only in memory"):
+        store.append([message(1)], tags_codes=[0])
+    store.append([message(1, queue_id=1)], tags_codes=[0])
+    kill(store)
