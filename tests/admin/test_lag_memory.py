@@ -221,3 +221,10 @@ def test_the_folder_follows_the_xdg_rules():
     ends = "/.local/state/rmqcli/lag"
     for state in ({}, {"XDG_STATE_HOME": "relative"}):
         assert str(memory_directory(state)).endswith(ends)
+
+
+def test_a_write_that_fails_leaves_no_part(tmp_path):
+    memory = open_memory(tmp_path)
+    memory.path.mkdir()
+    memory.save(now_ms=NOW_MS)
+    assert list(tmp_path.iterdir()) == [memory.path]
