@@ -183,13 +183,13 @@ class Consumer:
         self._starter = threading.get_ident()
         try:
             self._start(timeout_ms, wait_for_cluster=wait_for_cluster)
+            self._starter = None
+            if self._is_close_asked:
+                self.close()
         except BaseException:
+            self._starter = None
             self._abort()
             raise
-        finally:
-            self._starter = None
-        if self._is_close_asked:
-            self.close()
 
     def _start(self, timeout_ms: int, *, wait_for_cluster: bool) -> None:
         self._build()
