@@ -97,6 +97,7 @@ class EngineThread:
         )
         #: whether the thread has begun to run
         self.has_run = False
+        self._is_joining = False
         #: in a forked child, whose only thread is the one that forked
         self.is_orphaned = False
         self._stopped = threading.Event()
@@ -142,9 +143,19 @@ class EngineThread:
         self._client.remoting.wake()
 
     def join(self) -> None:
-        """Wait for the thread's end, which `on_end` has announced."""
-        if self.has_run and self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_MS / 1000)
+        """Wait for the thread's end, which `on_end` has announced.
+
+        One caller at a time: a signal handler that interrupted a join would wait for a
+        lock of the thread that the join beneath it holds.
+        """
+        if self._is_joining or not self.has_run:
+            return
+        self._is_joining = True
+        try:
+            if self._thread is not threading.current_thread():
+                self._thread.join(_JOIN_MS / 1000)
+        finally:
+            self._is_joining = False
 
     def forget_after_fork(self) -> None:
         """In a forked child: drive nothing. Locks may be held by the parent's threads.
