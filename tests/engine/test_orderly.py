@@ -491,3 +491,42 @@ def test_a_lock_that_is_lost_or_stale_ends_the_work_behind_the_message_in_hand(
     world.found([0, 1, 2])
     assert world.offsets_seen() == expected
     assert world.offset() == len(expected)
+
+
+def test_the_lock_of_a_dropped_queue_is_not_renewed():
+    """Its next owner waits for no longer than it must."""
+    world = started(orderly=True, queues=2)
+    world.process_queue(1).dropped = True
+    world.network.calls.clear()
+    world.run(1_000)
+    assert [call.args["queues"] for call in world.network.of("lock")] == [[queue_of(0)]]
+
+
+def test_a_broker_grants_only_what_it_was_asked_for():
+    world = started(orderly=True, queues=2)
+    stranger, asked = world.process_queue(0), world.process_queue(1)
+    world.network.hold.add("lock")
+    stranger.dropped = True
+    world.run(1_000)
+    (renewal,) = [call for call in world.network.of("lock") if call.done is not None]
+    stranger.dropped = stranger.locked = asked.locked = False
+    renewal.answer({queue_of(0), queue_of(1)})
+    assert (stranger.locked, asked.locked) == (False, True)
+
+
+def test_nothing_is_handed_out_under_a_stale_lock():
+    world = started(orderly=True)
+    world.holds_work = True
+    world.process_queue().last_lock_ms -= 30_001
+    world.found([0])
+    assert world.workers.requests == []
+
+
+def test_a_suspended_queue_is_not_begun_again_while_its_member_closes():
+    world = started(orderly=True, queues=2, act=lambda *_: SUSPEND)
+    world.found([0], call=world.pull(0))
+    world.holds_work = True
+    world.found([0], call=world.pull(1))
+    world.close()
+    world.run(3_000)
+    assert [each.message_queue for each in world.workers.requests] == [queue_of(1)]
