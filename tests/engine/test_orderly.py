@@ -530,3 +530,13 @@ def test_a_suspended_queue_is_not_begun_again_while_its_member_closes():
     world.close()
     world.run(3_000)
     assert [each.message_queue for each in world.workers.requests] == [queue_of(1)]
+
+
+def test_a_renewed_lock_is_as_old_as_the_renewal_that_was_asked_for():
+    world = started(orderly=True)
+    world.network.hold.add("lock")
+    world.run(1_000)
+    asked_ms = world.clock.now_ms
+    world.run(700)
+    world.network.of("lock")[-1].answer({queue_of()})
+    assert world.process_queue().last_lock_ms == asked_ms

@@ -306,15 +306,13 @@ def test_a_queue_of_large_messages_is_not_passed_over():
     world.found([0], size=600, call=world.pull(0))
     world.found([0], size=600, call=world.pull(1), max_offset=9)  # no room
     world.found([0], size=200, call=world.pull(2))
-    for offset in range(1, 20):
-        world.run(60)
-        if world.pulls(queue_of(2)):
-            world.found([offset], size=100, call=world.pull(2))
-        if offset == 10:
-            world.work()
-        if world.pulls(queue_of(1)):
-            break
-    assert world.pulls(queue_of(1))
+    world.run(60)  # from now on it waits for room
+    world.found([1], size=10, call=world.pull(2))
+    world.run(500)
+    assert not world.pulls(queue_of(1))
+    assert not world.pulls(queue_of(2)), "190 are free, but it is behind in the line"
+    world.work()
+    world.run(60)
     assert world.pull(1).args["ask"].queue_offset == 0
 
 
