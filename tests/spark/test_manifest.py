@@ -222,3 +222,7 @@ def test_a_manifest_that_is_none_names_its_file(text):
 def test_a_part_record_that_is_none_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"."):
         part_from_json(text)
+
+
+def test_the_version_of_a_manifest_is_one():
+    assert '"version": 1' in manifest_to_json(Manifest("orders"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,3 +143,17 @@ def test_plan_that_is_none_names_its_file(text):
 def test_topic_that_no_broker_accepts_is_refused(topic):
     with pytest.raises(UsageError, match="not a name a broker accepts"):
         ExportRequest(topic=topic, from_position="earliest", to_position="latest")
+
+
+def test_a_file_may_hold_one_row_and_not_none():
+    ends: dict[str, Any] = {"topic": "t", "from_position": "0", "to_position": "9"}
+    assert ExportRequest(**ends).rows_per_file == 500_000
+    assert ExportRequest(**ends, rows_per_file=1).rows_per_file == 1
+    with pytest.raises(UsageError, match="rows per file must be >= 1, not 0"):
+        ExportRequest(**ends, rows_per_file=0)
+
+
+def test_the_version_of_a_plan_is_one():
+    request = ExportRequest(topic="t", from_position="0", to_position="9")
+    plan = ExportPlan(run_id="r", created_at_ms=1, request=request, queues=())
+    assert '"version": 1' in plan_to_json(plan)
