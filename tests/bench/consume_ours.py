@@ -18,6 +18,7 @@ import json
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
@@ -117,8 +118,9 @@ def main() -> None:
     config = ConsumerConfig(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         consume_message_batch_max_size=options["batch"],
-        cached_bytes_max=options.get("cached_bytes_max"),
     )
+    if "cached_bytes_max" in options:
+        config = replace(config, cached_bytes_max=options["cached_bytes_max"])
     with Consumer(
         options["group"],
         options["topic"],
