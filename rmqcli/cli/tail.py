@@ -92,7 +92,7 @@ def tail(
         typer.Option(
             "--from-queue",
             parser=option_parser(_parse_queue_position),
-            metavar="QUEUE=POS",
+            metavar="TOPIC@BROKER:ID=POSITION",
             help="First message of one queue, TOPIC@BROKER:ID=POS; repeatable.",
         ),
     ] = None,
