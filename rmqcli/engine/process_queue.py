@@ -66,15 +66,20 @@ class ProcessQueue(Generic[M]):
         self.last_lock_ms = now_ms
 
     def put_message(
-        self, messages: Sequence[M], *, max_offset: int | None = None
+        self,
+        messages: Sequence[M],
+        *,
+        max_offset: int | None = None,
+        is_ascending: bool = False,
     ) -> bool:
         """Add what was pulled; whether an orderly queue is to be begun.
 
         A message whose offset is there already replaces that one and counts nothing.
-        `max_offset` is the queue's, None when unknown.
+        `max_offset` is the queue's, None when unknown. `is_ascending`: the caller has
+        seen that the offsets ascend.
         """
         if messages:
-            self._add(messages)
+            self._add(messages, is_ascending=is_ascending)
         begins = bool(self._runs) and not self.consuming
         if begins:
             self.consuming = True
@@ -84,8 +89,8 @@ class ProcessQueue(Generic[M]):
                 self.msg_acc_cnt = behind
         return begins
 
-    def _add(self, messages: Sequence[M]) -> None:
-        if self._is_beyond(messages):
+    def _add(self, messages: Sequence[M], *, is_ascending: bool) -> None:
+        if self._is_beyond(messages, is_ascending=is_ascending):
             run = self._runs[messages[0].queue_offset] = Run(messages)
             self.msg_count += run.left
             self.msg_size_bytes += run.size_bytes
@@ -110,11 +115,13 @@ class ProcessQueue(Generic[M]):
         run.size_bytes += message.body_bytes - old.body_bytes
         return True
 
-    def _is_beyond(self, messages: Sequence[M]) -> bool:
+    def _is_beyond(self, messages: Sequence[M], *, is_ascending: bool) -> bool:
         """Whether they ascend, and begin behind what was here so far."""
         first, count = messages[0].queue_offset, len(messages)
         if first <= self._highest and self._runs:
             return False
+        if is_ascending:
+            return True
         offsets = [m.queue_offset for m in messages]
         return offsets == list(range(first, first + count)) or all(
             before < after for before, after in itertools.pairwise(offsets)

@@ -101,15 +101,11 @@ def _is_filtered(subscription: SubscriptionData) -> bool:
 
 
 def _is_inside(asked_offset: int, answer: PullAnswer) -> bool:
-    """Whether an answer stays where it is, or moves to an offset that the queue has.
-
-    Only OFFSET_ILLEGAL may move back, and always moves. FOUND may pass the highest
-    offset: that was read before the messages were.
+    """Whether an answer without messages stays where it is, or moves to an offset that
+    the queue has. Only OFFSET_ILLEGAL may move back, and always moves.
     """
     offset = answer.next_begin_offset
     is_illegal = answer.status is PullStatus.OFFSET_ILLEGAL
-    if answer.status is PullStatus.FOUND:
-        return offset > asked_offset
     if offset == asked_offset and not is_illegal:
         return True
     if offset < asked_offset and not is_illegal:
@@ -130,6 +126,8 @@ def _next_offset(
     follow what was asked for without a gap.
     """
     offset = answer.next_begin_offset
+    if offset <= asked_offset:
+        return None
     if not messages:
         is_believed = is_filtered and offset <= answer.max_offset
         return offset if is_believed and answer.body else None
@@ -271,7 +269,6 @@ class PullMessageService:
         commit_offset = committed or None  # T32: 0 is committed by the timer only
         request.process_queue.is_pulling = True
         request.process_queue.carried = commit_offset
-        self._room.begin(request)
         ask = PullAsk(
             group=member.group,
             queue=queue,
@@ -304,7 +301,8 @@ class PullMessageService:
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
         request.process_queue.is_pulling = False
-        self._room.end(request)
+        self._room.reserved_bytes -= request.reserved_bytes
+        request.reserved_bytes = 0
         if request.process_queue.dropped or request.process_queue.released:
             return
         if not self._member.is_running:
@@ -318,10 +316,10 @@ class PullMessageService:
         elif subscription is None:
             delay_ms = self._member.config.pull_time_delay_when_exception_ms
             self.pull_later(request, delay_ms)
-        elif not _is_inside(request.next_offset, answer):
-            self._refuse(request, answer)
         elif answer.status is PullStatus.FOUND:
             self._found(request, answer, subscription)
+        elif not _is_inside(request.next_offset, answer):
+            self._refuse(request, answer)
         elif answer.status is PullStatus.OFFSET_ILLEGAL:
             self._offset_illegal(request, answer)
         else:
@@ -338,12 +336,17 @@ class PullMessageService:
             start_offset=before,
             subscription=subscription,
         )
-        if min([each.queue_offset for each in messages], default=before) < before:
-            # An inner batch comes as a whole, also when only its end was asked for.
-            messages = [each for each in messages if each.queue_offset >= before]
-        next_offset = _next_offset(
-            before, messages, answer, is_filtered=_is_filtered(subscription)
-        )
+        end = before + len(messages)
+        offsets = [each.queue_offset for each in messages]
+        is_without_gap = bool(messages) and offsets == list(range(before, end))
+        next_offset: int | None = answer.next_begin_offset
+        if not is_without_gap or next_offset != end or end > answer.max_offset:
+            if min(offsets, default=before) < before:
+                # An inner batch comes as a whole, also when only its end was asked for.
+                messages = [each for each in messages if each.queue_offset >= before]
+            next_offset = _next_offset(
+                before, messages, answer, is_filtered=_is_filtered(subscription)
+            )
         if next_offset is None:
             self._refuse(request, answer)
             return
@@ -362,7 +365,7 @@ class PullMessageService:
             return
         stats.pulled += len(messages)
         dispatch = request.process_queue.put_message(
-            messages, max_offset=answer.max_offset
+            messages, max_offset=answer.max_offset, is_ascending=is_without_gap
         )
         self._submit(queue, request.process_queue, messages, dispatch)
         request.hasty_times = 0

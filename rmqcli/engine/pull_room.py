@@ -32,15 +32,27 @@ class PullRoom:
         #: pulls that wait for room, in the order in which they are served
         self._line: dict[PullRequest, None] = {}
         self._is_serving = False
-        #: what pulls under way are expected to bring
-        self._reserved_bytes = 0
+        self._limit_bytes = member.config.cached_bytes_max
+        #: what pulls under way are expected to bring: the sum of their `reserved_bytes`
+        self.reserved_bytes = 0
         #: at least what is cached: counted anew only when it reaches the limit
         self._cached_bytes_max = 0
 
     def admits(self, request: PullRequest) -> bool:
-        """Whether the pull may go out now; else it waits, and `pull` is called then."""
-        if self._member.config.cached_bytes_max is None:
+        """Whether the pull goes out now; else it waits, and `pull` is called then."""
+        limit_bytes, expected_bytes = self._limit_bytes, request.expected_bytes
+        if limit_bytes is None:
             return True
+        # Every pull comes by here, so the usual case makes no further call.
+        in_use_bytes = self._cached_bytes_max + self.reserved_bytes
+        is_usual = not self._line and in_use_bytes + expected_bytes < limit_bytes
+        if not (is_usual or self._admits_at_the_limit(request)):
+            return False
+        request.reserved_bytes = expected_bytes
+        self.reserved_bytes += expected_bytes
+        return True
+
+    def _admits_at_the_limit(self, request: PullRequest) -> bool:
         if (self._line and not self._is_serving) or not self._has_room(request):
             if not self._line:
                 self._member.later(self._retry_ms, self._serve)
@@ -48,22 +60,12 @@ class PullRoom:
             return False
         return True
 
-    def begin(self, request: PullRequest) -> None:
-        """The pull goes out."""
-        request.reserved_bytes = request.expected_bytes
-        self._reserved_bytes += request.reserved_bytes
-
-    def end(self, request: PullRequest) -> None:
-        """It was answered, or failed."""
-        self._reserved_bytes -= request.reserved_bytes
-        request.reserved_bytes = 0
-
     def keeps(self, request: PullRequest, body_bytes: int, *, has_more: bool) -> bool:
         """Whether what came is to be kept; `body_bytes` is not less than that holds.
 
         `has_more`: whether the queue has messages behind it.
         """
-        limit = self._member.config.cached_bytes_max
+        limit = self._limit_bytes
         if limit is None:
             return True
         if self._cached_bytes_max + body_bytes > limit:
@@ -80,13 +82,13 @@ class PullRoom:
         self._cached_bytes_max = sum([each.msg_size_bytes for each in queues])
 
     def _has_room(self, request: PullRequest) -> bool:
-        limit = self._member.config.cached_bytes_max or 0
-        wanted = max(request.expected_bytes, 1) + self._reserved_bytes
+        limit = self._limit_bytes or 0
+        wanted = max(request.expected_bytes, 1) + self.reserved_bytes
         if self._cached_bytes_max + wanted <= limit:
             return True
         if not self._is_serving:
             self._count()
-        in_use = self._cached_bytes_max + self._reserved_bytes
+        in_use = self._cached_bytes_max + self.reserved_bytes
         return not in_use or self._cached_bytes_max + wanted <= limit
 
     def _serve(self) -> None:
