@@ -281,7 +281,7 @@ class _Run:
             self._leave_at_once(ExitCode.INTERRUPTED)
         is_stuck = tally.at_work > 0 or not self._listener.close()
         status.clear()
-        self._starts.say(status)
+        self._starts.say(status, is_last=True)
         self._failed.close(status)
         if self._consumer.client_id is not None:
             status.say(status.summary())

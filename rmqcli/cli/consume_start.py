@@ -15,6 +15,7 @@ from rmqcli.api.calls_offset import (
     get_min_offset,
     query_consumer_offset,
 )
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.engine.told import QueueStart, Start
 from rmqcli.errors import RmqError
 from rmqcli.units import format_rfc3339
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 #: Longest wait for what the group had committed: without it words are less exact.
+#: How long queues that begin are gathered for one line.
+_GATHER_MS: Final = 200
 _TIMEOUT_MS: Final = 2_000
 #: Offsets on a line, of one broker's queues of one topic.
 _OFFSETS_MAX: Final = 64
@@ -122,16 +125,25 @@ class Starts:
         self._has_hinted = False
         self._lock = threading.Lock()
         self._waiting: list[QueueStart] = []
+        self._last_start_ms = 0
 
     def on_start(self, start: QueueStart) -> None:
         """Take a start from the engine."""
         with self._lock:
             self._waiting.append(start)
+            self._last_start_ms = SYSTEM_CLOCK.monotonic_ms()
         self._tally.has_news.set()
 
-    def say(self, status: Status) -> None:
-        """Write a line for each broker, topic and reason; in the main thread."""
+    def say(self, status: Status, *, is_last: bool = False) -> None:
+        """Write a line for each broker, topic and reason; in the main thread.
+
+        Queues begin one by one. Their lines are written once no further queue has begun
+        for a moment, or at once with `is_last`.
+        """
         with self._lock:
+            age_ms = SYSTEM_CLOCK.monotonic_ms() - self._last_start_ms
+            if age_ms < _GATHER_MS and not is_last:
+                return
             starts, self._waiting = self._waiting, []
         lines: dict[tuple[str, str, str], list[QueueStart]] = {}
         for each in sorted(map(self._corrected, starts), key=lambda s: s.queue):
