@@ -43,7 +43,7 @@ class FakeMember:
         self._on_push = on_push
         #: the offsets of each push that came
         self.pushes = []
-        self._wire = WireClient(cluster.broker(broker).address, timeout_s=60)
+        self._wire = WireClient(cluster.broker(broker).address)
         consumer = ConsumerData(
             group_name=group,
             consume_type=consume_type,

@@ -224,7 +224,7 @@ def test_a_live_consumer_receives_from_there(start, capsys, like):
         # A new broker tells a member of the reset when its pull ends.
         for queue_id in (0, 1):
             cluster.send("T", [f"new{queue_id}"], queue_id=queue_id)
-        wait_until(lambda: at(cluster) == [61, 61], timeout_s=60)
+        wait_until(lambda: at(cluster) == [61, 61])
     bodies = Counter(seen.bodies)
     assert {bodies[f"m{n}"] for n in range(2 * COUNT)} == {2}
 
@@ -309,7 +309,7 @@ def test_an_interrupt_reports_what_was_done(start, tmp_path, signum):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        wait_until(lambda: at(cluster) == [0, 0], timeout_s=60)
+        wait_until(lambda: at(cluster) == [0, 0])
         process.send_signal(signum)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err

@@ -30,7 +30,7 @@ def test_64_full_queues_hold_64_mib_and_all_of_it_is_consumed(rmq_cluster):
             infos = running.running_info().process_queues
             return len(BODY) * sum(each.cached_msg_count for each in infos.values())
 
-        wait_until(lambda: held_bytes() > 0.9 * 64 * MIB, timeout_s=60)
+        wait_until(lambda: held_bytes() > 0.9 * 64 * MIB)
         peak_bytes = max(_looks(held_bytes, 100))
         go_on.set()
         while len(seen) < QUEUES * MESSAGES_IN_QUEUE:

@@ -35,7 +35,7 @@ def cluster():
 
 def wait_for_holds(cluster, count):
     core = cluster.broker().core
-    wait_until(lambda: cluster.call(lambda: len(core.holds)) == count, timeout_s=60)
+    wait_until(lambda: cluster.call(lambda: len(core.holds)) == count)
 
 
 def test_a_consumer_gets_a_message_of_any_of_64_queues_by_its_own_pull(cluster):
@@ -44,7 +44,7 @@ def test_a_consumer_gets_a_message_of_any_of_64_queues_by_its_own_pull(cluster):
         wait_for_holds(cluster, QUEUES + 1)  # the retry topic has one queue
         for count, queue_id in enumerate(CHOSEN, 1):
             cluster.send("T", [f"to {queue_id}"], queue_id=queue_id)
-            seen.wait_for(count, timeout_s=60)
+            seen.wait_for(count)
             assert seen.messages[-1].queue_id == queue_id
             wait_for_holds(cluster, QUEUES + 1)
     assert seen.bodies == [f"to {queue_id}" for queue_id in CHOSEN]

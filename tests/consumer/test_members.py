@@ -77,7 +77,7 @@ def test_a_message_that_always_fails_is_tried_16_times_again(
             bounds = cluster.call(lambda: store.queue_bounds("%DLQ%g", 0))
             return bounds is not None and bounds[1] == 2
 
-        wait_until(dead, timeout_s=60)
+        wait_until(dead)
     times = Counter(each.reconsume_times for each in seen.messages)
     assert times == dict.fromkeys(range(17), 2)
 
@@ -139,17 +139,16 @@ def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_fa
         for member in members:
             member.start()
         cluster.send(topic, ["first"], broker="broker-a")
-        wait_until(lambda: seen.bodies.count("first") == 100, timeout_s=60)
+        wait_until(lambda: seen.bodies.count("first") == 100)
         cluster.broker("broker-b").hang()
         cluster.send(topic, ["second"], broker="broker-a")
-        wait_until(lambda: seen.bodies.count("second") == 100, timeout_s=60)
+        wait_until(lambda: seen.bodies.count("second") == 100)
         wait_until(
-            lambda: all(committed_at_a(cluster, g, topic) == {0: 2} for g in groups),
-            timeout_s=60,
+            lambda: all(committed_at_a(cluster, g, topic) == {0: 2} for g in groups)
         )
         cluster.create_topic(topic, queues=2)
         cluster.send(topic, ["third"], broker="broker-a", queue_id=1)
-        wait_until(lambda: seen.bodies.count("third") == 100, timeout_s=60)
+        wait_until(lambda: seen.bodies.count("third") == 100)
     finally:
         closing = [threading.Thread(target=each.close) for each in members]
         for thread in closing:

@@ -53,14 +53,14 @@ def test_a_trimmed_queue_is_consumed_from_what_is_left_and_an_empty_one_waits(
             config=FROM_FIRST,
         ) as none,
     ):
-        wait_until(lambda: end_of(some, topic) == 20_000, timeout_s=90)
-        wait_until(lambda: end_of(none, topic) == 20_000, timeout_s=60)
+        wait_until(lambda: end_of(some, topic) == 20_000)
+        wait_until(lambda: end_of(none, topic) == 20_000)
         offsets = sorted(m.queue_offset for m in seen.messages)
         assert offsets == list(range(offsets[0], 20_000))
         assert 1_000 < offsets[0] < 10_000
         assert filtered.bodies == []
         send(cluster, empty, "now")
-        wait_until(lambda: "now" in seen.bodies, timeout_s=60)
+        wait_until(lambda: "now" in seen.bodies)
     said = [each.message for each in caplog.records]
     invalid = [each for each in said if "invalid pull answer" in each]
     assert all("offset=0 status=FOUND next=300" in each for each in invalid)

@@ -233,6 +233,6 @@ def test_a_result_means_what_it_means_in_java(quick_cluster, row):
             ]
 
         try:
-            wait_until(lambda: outcomes() == [wanted, wanted], timeout_s=40)
+            wait_until(lambda: outcomes() == [wanted, wanted])
         except AssertionError:
             assert outcomes() == [wanted, wanted]

@@ -53,7 +53,7 @@ def said(cluster, wanted, *words):
         answers.append(mqadmin(cluster, *words))
         return wanted in answers[-1]
 
-    wait_until(says, timeout_s=90)
+    wait_until(says)
     return answers[-1]
 
 
@@ -117,7 +117,7 @@ def reset_until(reset, claim):
     for _ in range(3):
         said = reset()
         with suppress(AssertionError):
-            wait_until(claim, timeout_s=30)
+            wait_until(claim)
             return
     pytest.fail(f"no reset had an effect; the last said: {said}")
 

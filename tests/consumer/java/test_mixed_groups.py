@@ -71,10 +71,8 @@ class Group:
         bodies = [f"{prefix}{number:02}" for number in range(40)]
         send(self.cluster, self.topic, bodies)
         self.sent = sorted(self.sent + bodies)
-        wait_until(lambda: set(self.consumed()) == set(self.sent), timeout_s=60)
-        wait_until(
-            lambda: is_committed(self.cluster, self.name, self.topic), timeout_s=60
-        )
+        wait_until(lambda: set(self.consumed()) == set(self.sent))
+        wait_until(lambda: is_committed(self.cluster, self.name, self.topic))
         assert self.consumed() == self.sent
 
 
