@@ -23,11 +23,11 @@ the last in the table counts:
 | state | meaning |
 |---|---|
 | OK | nothing waits; * or all that waited at the first look was consumed by the second |
-| BEHIND | messages wait, and members are online (or nobody knows whether) |
+| BEHIND | messages wait, and members are active, or that is not known |
 | GROWING * | more wait than before, and not all that waited then was consumed |
 | NO_COMMIT | it never committed where messages are, so what waits is not known |
 | BROADCAST | its members keep their offsets themselves |
-| STOPPED | messages wait and nobody is online; * and nothing was committed |
+| STOPPED | messages wait, no member is active; * and nothing was committed |
 | STALLED * | messages wait in a queue of which nothing was committed, though members are at work |
 | REWOUND * | a committed offset went back |
 | AHEAD | it committed beyond the end of a queue |

@@ -10,8 +10,8 @@ many looks as `--watch` needs to compare over that time.
 | OK | all that waited at the first is consumed, or nothing waits at the second |
 | BEHIND | some of it waits still |
 | GROWING | the same, and lag grew by more than the floor |
-| STOPPED | messages wait, nothing was committed of any queue, and nobody is online |
-| STALLED | nothing was committed of this queue, though somebody is at work |
+| STOPPED | messages wait, nothing was committed in any queue, no active member |
+| STALLED | nothing was committed in this queue, though members are active |
 | REWOUND | the committed offset went back |
 | UNKNOWN | one of the two lags is |
 
