@@ -13,7 +13,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.argv[1:2] == ["__complete"]:
-        from rmqcli.cli import complete_names  # a shell waits: nothing else is loaded
+        from rmqcli.cli.completion import names as complete_names
 
         complete_names.main(sys.argv[2:])
         sys.exit(0)

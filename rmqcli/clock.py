@@ -2,13 +2,15 @@
 
 Intervals use `monotonic_ms`, timestamps that leave the process use `epoch_ms`; they
 never mix. Tests pass `rmqcli.testing.ManualClock` instead.
+
+The two times a core is told with every call.
 """
 
 from __future__ import annotations
 
 import time
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import threading
@@ -59,3 +61,10 @@ class Deadline:
     def is_over(self) -> bool:
         """Whether the moment has passed."""
         return self._clock.monotonic_ms() >= self._at_ms
+
+
+class Now(NamedTuple):
+    """`monotonic_ms` for intervals and deadlines, `epoch_ms` for what is stored."""
+
+    monotonic_ms: int
+    epoch_ms: int

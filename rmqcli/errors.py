@@ -146,6 +146,10 @@ class DeadlineError(TransportError):
     """No answer came in time. Whether the peer acted on the request is unknown."""
 
 
+class TimeLimitError(RmqError):
+    """Something took longer than its caller wanted to wait. It may still end well."""
+
+
 class BrokerError(RmqError):
     """A peer answered with a code other than success.
 

@@ -41,15 +41,15 @@ SCOPES = {
     "wire": Scope(("rmqcli/wire/*.py",), ("tests/wire", "tests/api")),
     "engine": Scope(("rmqcli/engine/*.py",), ("tests/engine",)),
     "reset": Scope(
-        ("rmqcli/admin/reset_*.py", "rmqcli/admin/backup.py"),
+        ("rmqcli/admin/reset_*.py", "rmqcli/admin/reset/backup.py"),
         ("tests/admin", "tests/cli/test_reset*.py"),
     ),
     "lag": Scope(("rmqcli/admin/lag*.py",), ("tests/admin", "tests/cli/test_lag*.py")),
     "export": Scope(
         (
-            "rmqcli/spark/manifest.py",
-            "rmqcli/spark/plan.py",
-            "rmqcli/spark/directory.py",
+            "rmqcli/spark/export/manifest.py",
+            "rmqcli/spark/export/plan.py",
+            "rmqcli/spark/export/directory.py",
         ),
         ("tests/spark",),
     ),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.lag_groups import get_group_names
-from rmqcli.api.calls_consumer import get_consumer_connection_list
-from rmqcli.api.calls_offset import get_all_consumer_offset
+from rmqcli.admin.lag.group_names import get_group_names
+from rmqcli.api.calls.consumer import get_consumer_connection_list
+from rmqcli.api.calls.offset import get_all_consumer_offset
 from rmqcli.errors import BrokerError, NotFoundError, RmqError
 from rmqcli.position import AtGroup
 from rmqcli.wire.codes import ResponseCode

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from rmqcli.api.calls_namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.pending import Pending
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
     from rmqcli.transport.reply import Reply
-    from rmqcli.wire.bodies_route import ClusterInfo
+    from rmqcli.wire.bodies.route import ClusterInfo
 
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ class Client:
     def broker_version(self, address: str) -> int:
         """The MQVersion ordinal of the peer; asks for it when no answer told it yet."""
         if address not in self._versions:
-            from rmqcli.api.calls_config import get_broker_runtime_info
+            from rmqcli.api.calls.config import get_broker_runtime_info
 
             self.invoke(address, get_broker_runtime_info())
         return self._versions[address]

@@ -13,7 +13,7 @@ from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.header import to_ext_fields
 
 if TYPE_CHECKING:
-    from rmqcli.broker.manners import Manners
+    from rmqcli.broker.profiles import Manners
     from rmqcli.broker.request import Reply, Request
 
 

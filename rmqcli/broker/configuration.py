@@ -17,15 +17,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.data_version import DataVersion
 from rmqcli.broker.request import Refusal
+from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.core import Broker
-    from rmqcli.now import Now
+    from rmqcli.clock import Now
 
 #: Settings that can change while the broker runs: RocketMQ's name -> ours.
 _CHANGEABLE: Final = {

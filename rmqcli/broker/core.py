@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.agenda import Agenda
 from rmqcli.broker.answers import answer_to
-from rmqcli.broker.client_table import ClientTable
 from rmqcli.broker.configuration import Configuration
-from rmqcli.broker.consumer_offsets import ConsumerOffsets
+from rmqcli.broker.dispatch import PROCESSORS
 from rmqcli.broker.effects import Close, Effect, Peer, Send
-from rmqcli.broker.group_table import GroupTable
-from rmqcli.broker.hold_service import PullRequestHoldService
-from rmqcli.broker.processors import PROCESSORS
-from rmqcli.broker.queue_locks import QueueLocks
-from rmqcli.broker.relays import Relays
 from rmqcli.broker.request import Refusal, Reply, Request
-from rmqcli.broker.schedule_service import ScheduleMessageService
-from rmqcli.broker.stats import BrokerStats
-from rmqcli.broker.topic_table import TopicTable
-from rmqcli.broker.transactions import Transactions
+from rmqcli.broker.state.clients import ClientTable
+from rmqcli.broker.state.groups import GroupTable
+from rmqcli.broker.state.holds import PullRequestHoldService
+from rmqcli.broker.state.locks import QueueLocks
+from rmqcli.broker.state.offsets import ConsumerOffsets
+from rmqcli.broker.state.relays import Relays
+from rmqcli.broker.state.schedule import ScheduleMessageService
+from rmqcli.broker.state.stats import BrokerStats
+from rmqcli.broker.state.topics import TopicTable
+from rmqcli.broker.state.transactions import Transactions
+from rmqcli.timers import Agenda
 from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.settings import BrokerSettings
-    from rmqcli.now import Now
+    from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
 
 

@@ -1,4 +1,6 @@
-"""One request on its way through a processor, and the answers it can get.
+"""Reading a request's body. Source: `RemotingSerializable` in apache/rocketmq.
+
+One request on its way through a processor, and the answers it can get.
 
 Source: `RemotingCommand.createResponseCommand` and `NettyRequestProcessor`.
 """
@@ -8,14 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqcli.errors import HeaderError
+from rmqcli.errors import HeaderError, WireError
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.header import Header, from_ext_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqcli.broker.effects import Peer
-    from rmqcli.now import Now
+    from rmqcli.clock import Now
     from rmqcli.wire.command import RemotingCommand
+
 
 HeaderT = TypeVar("HeaderT", bound=Header)
 
@@ -68,3 +73,17 @@ class Request:
             return from_ext_fields(cls, self.command.ext_fields)
         except HeaderError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+T = TypeVar("T")
+
+
+def read_body(parse: Callable[[bytes], T], request: Request) -> T:
+    """What `parse` makes of the body.
+
+    Raises Refusal(1) where it cannot be read, as a Java broker answers its exception.
+    """
+    try:
+        return parse(bytes(request.command.body))
+    except WireError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

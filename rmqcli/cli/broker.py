@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqcli.cli.options import Common, choice_option, command_options
-from rmqcli.cli.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.faults import Rule
 
 COLUMNS = (
@@ -105,7 +105,7 @@ def broker(
     Ends with exit code 0 on Ctrl-C or SIGTERM. It has no access control, one copy of
     each message, and one thread: it is not for production.
     """
-    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
 
     host, port = parse_listen(listen, allow_remote=allow_remote)
     options = ClusterOptions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import PartialError
 from rmqcli.units import format_duration, format_rfc3339
 

@@ -26,25 +26,25 @@ class CommandEntry(NamedTuple):
 COMMANDS = (
     CommandEntry(
         "tail",
-        "rmqcli.cli.tail",
+        "rmqcli.cli.tail.command",
         "tail",
         "Read messages of topics without touching any group.",
     ),
     CommandEntry(
         "consume",
-        "rmqcli.cli.consume",
+        "rmqcli.cli.consume.command",
         "consume",
         "Consume in a group: print messages, or run a command for each.",
     ),
     CommandEntry(
         "lag",
-        "rmqcli.cli.lag",
+        "rmqcli.cli.lag.command",
         "lag",
         "Show how far groups are behind, per queue, and why.",
     ),
     CommandEntry(
         "reset-offset",
-        "rmqcli.cli.reset_offset",
+        "rmqcli.cli.reset_offset.command",
         "reset_offset",
         "Plan, apply, verify or undo a change of a group's offsets.",
     ),
@@ -134,7 +134,7 @@ COMMANDS = (
     ),
     CommandEntry(
         "completion install",
-        "rmqcli.cli.completion",
+        "rmqcli.cli.completion.command",
         "install",
         "Install completion of commands, topics and groups for your shell.",
     ),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqcli.cli.messages import color_is_on
+from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rmqcli.cli.demo_tour import Tour
+    from rmqcli.demo.tour import Tour
 
 _SEED = 2026
 
@@ -37,11 +37,11 @@ def demo(
 
     Example: rmq demo --keep
     """
-    from rmqcli.admin.demo_orders import TOPIC
-    from rmqcli.admin.demo_traffic import QUEUES, Traffic
-    from rmqcli.broker.cluster import EmbeddedCluster
-    from rmqcli.cli.demo_tour import READING, Tour
+    from rmqcli.broker.cluster.cluster import EmbeddedCluster
     from rmqcli.config import ClientConfig
+    from rmqcli.demo.orders import TOPIC
+    from rmqcli.demo.tour import READING, Tour
+    from rmqcli.demo.traffic import QUEUES, Traffic
 
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
         store = Path(folder, "store")
@@ -72,7 +72,7 @@ def demo(
 
 
 def _show_export(tour: Tour, folder: str) -> None:
-    from rmqcli.cli.demo_tour import export_step
+    from rmqcli.demo.tour import export_step
     from rmqcli.spark.java import find_java
 
     try:

@@ -1,7 +1,7 @@
 """`rmq export`: flags in, the manifest's summary out.
 
-What is done is `rmqcli.spark.export`'s; here are the words for people, the resume
-command, and the exit code: 6 when offsets are missing that nobody said may be.
+What is done is `rmqcli.spark.export.export`'s; here are the words for people, the
+resume command, and the exit code: 6 when offsets are missing that nobody said may be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqcli.cli.messages import is_terminal
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -25,15 +24,16 @@ from rmqcli.cli.options import (
     option_parser,
     position_option,
 )
-from rmqcli.cli.output import Column, emit_json, json_line, write_rows
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
-    from rmqcli.cli.progress import Progress
-    from rmqcli.spark.job import JobProgress
-    from rmqcli.spark.manifest import RunRecord
-    from rmqcli.spark.plan import ExportPlan, ExportRequest
+    from rmqcli.cli.ui.progress import Progress
+    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.manifest import RunRecord
+    from rmqcli.spark.export.plan import ExportPlan, ExportRequest
 
 FORMATS = ("auto", "table", "json", "jsonl")
 FIELDS = (
@@ -169,9 +169,9 @@ def export(
         )
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
-    from rmqcli.spark.broker import BrokerCluster
-    from rmqcli.spark.disk import Disk
-    from rmqcli.spark.export import Export, ExportOptions
+    from rmqcli.spark.export.cluster import BrokerCluster
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.export import Export, ExportOptions
 
     given = {
         "from_position": None if from_ is None else str(from_),
@@ -231,7 +231,7 @@ def _check_ready(master: str | None, *, is_secret: bool) -> None:
 
 
 def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
-    from rmqcli.spark.plan import ExportRequest
+    from rmqcli.spark.export.plan import ExportRequest
 
     ends = {"from_position": "earliest", "to_position": "latest"}
     return ExportRequest(topic=topic, **{**ends, **given})
@@ -239,7 +239,7 @@ def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
 
 def _finish(common: Common, record: RunRecord, path: str) -> None:
     """Print the summary; leave with 6 when gaps are left that nobody accepted."""
-    from rmqcli.spark.summary import summarise
+    from rmqcli.spark.export.summary import summarise
 
     summary = summarise(record, root=os.path.realpath(path))
     output = common.output
@@ -365,7 +365,7 @@ class _Report:
 
     def progress(self, progress: JobProgress) -> None:
         if self._progress is None:
-            from rmqcli.cli.progress import Progress
+            from rmqcli.cli.ui.progress import Progress
 
             self._progress = Progress(
                 self._messages, self._topic, total=progress.offsets

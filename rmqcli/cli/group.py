@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqcli.cli.confirm import confirm_by_name
-from rmqcli.cli.escape import safe
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.confirm import confirm_by_name
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
 from rmqcli.errors import PartialError, UsageError
 
 if TYPE_CHECKING:
-    from rmqcli.admin.groups_change import GroupChange, GroupResult
-    from rmqcli.admin.groups_show import GroupDetail
+    from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
 
 MEMBER_COLUMNS = (
     Column("client_id", "name that the client gave itself"),
@@ -162,7 +161,7 @@ def show(
 
     -o jsonl and csv give the members only.
     """
-    from rmqcli.admin.groups_show import show_group
+    from rmqcli.admin.groups import show_group
 
     with common.open_client() as client:
         detail = show_group(client, group)
@@ -204,7 +203,7 @@ def create(
 
     What is not given is RocketMQ's default. A group that exists is not changed.
     """
-    from rmqcli.admin import groups_change
+    from rmqcli.admin import groups as groups_change
     from rmqcli.engine.checks import check_group
 
     check_group(group)
@@ -244,7 +243,7 @@ def update(
 
     Only what is given is changed.
     """
-    from rmqcli.admin import groups_change
+    from rmqcli.admin import groups as groups_change
 
     change = groups_change.GroupChange(
         consume_enable=consume_enable,
@@ -291,8 +290,8 @@ def delete(
 
     Asks for the name. A group with members online is refused (exit 7).
     """
-    from rmqcli.admin import groups_change
-    from rmqcli.admin.topics_change import choose_masters
+    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.topics import choose_masters
 
     if cluster and broker:
         raise UsageError("--cluster and --broker: only one of them can be given")
@@ -334,8 +333,8 @@ def _write_change(
     brokers: Sequence[str] | None,
     is_new: bool,
 ) -> None:
-    from rmqcli.admin import groups_change
-    from rmqcli.admin.topics_change import choose_masters
+    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.topics import choose_masters
 
     if cluster and brokers:
         raise UsageError("--cluster and --broker: only one of them can be given")

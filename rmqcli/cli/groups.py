@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import PartialError
 
 if TYPE_CHECKING:

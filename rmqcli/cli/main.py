@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from rmqcli.cli import interrupts
 from rmqcli.cli.commands import COMMANDS, GROUPS, CommandEntry
+from rmqcli.cli.ui import interrupts
 from rmqcli.errors import ExitCode
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -85,7 +85,7 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer suggests from `commands`, which is empty here.
         if args[0] not in self._entries and not args[0].startswith("-"):
-            from rmqcli.cli.failures import unknown_name
+            from rmqcli.cli.ui.errors import unknown_name
 
             raise unknown_name(
                 "command", args[0], self._entries, help_command=ctx.command_path
@@ -193,7 +193,7 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
             result = context.command.invoke(context)
         _flush_stdout()
     except BaseException as error:  # noqa: BLE001  # the one boundary
-        from rmqcli.cli import failures  # most runs do without
+        from rmqcli.cli.ui import errors as failures
 
         return failures.report(error, arguments)
     return int(result) if isinstance(result, int) else ExitCode.OK

@@ -51,7 +51,7 @@ def read_from(common: Common, store: StoreChoice | None) -> Iterator[Common]:
         )
     from pathlib import Path
 
-    from rmqcli.broker.offline import StoreServer
+    from rmqcli.broker.cluster.offline import StoreServer
 
     folder = Path(store.folder).expanduser()
     with StoreServer(folder) as server:

@@ -6,6 +6,8 @@
 adds the common options to `lag` and hands their values over as one `Common`. A command
 that has a parameter of its own with the name of a common one (tail's `timeout`) keeps
 its own.
+
+Times that were typed, shown as the moments that they were taken for.
 """
 
 from __future__ import annotations
@@ -28,9 +30,8 @@ from typing import (
 
 import typer
 
-from rmqcli.cli.messages import Messages, color_is_on
-from rmqcli.cli.output import TABLE_FORMATS, Column, write_field_help
-from rmqcli.cli.position_times import show_times
+from rmqcli.cli.ui.messages import Messages, color_is_on
+from rmqcli.cli.ui.output import TABLE_FORMATS, Column, write_field_help
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import ClientConfig
 from rmqcli.errors import TextError, UsageError
@@ -38,8 +39,26 @@ from rmqcli.queue_selector import QueueSelector, parse_queue_selector
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqcli.api.client import Client
     from rmqcli.transport.tls import TlsOptions
+
+
+def show_times(messages: Messages, values: Mapping[str, object]) -> None:
+    """Say which moment each time is, with its zone: the zone may have been assumed.
+
+    `values` are a command's parameters by name. Times have an `echo`: positions, and
+    what commands make of them; a repeated option has a list, or a list of tuples with
+    the position at the end.
+    """
+    for name, value in values.items():
+        for one in value if isinstance(value, list) else [value]:
+            position = one[-1] if isinstance(one, tuple) and one else one
+            echo = getattr(position, "echo", "")
+            if echo:
+                messages.info(f"--{name.rstrip('_').replace('_', '-')}: {echo}")
+
 
 NAMESRV_PORT_DEFAULT = 9876
 COLORS = ("auto", "always", "never")
@@ -447,7 +466,7 @@ def _with_common(
         given.setdefault("output", formats[0])
         given.setdefault("namesrv", parse_namesrv(NAMESRV_DEFAULT))
         common_value = _build_common(**given)
-        from rmqcli.cli import log
+        from rmqcli.cli.ui import log
 
         log.configure(verbose=common_value.verbose, quiet=common_value.quiet)
         show_times(common_value.messages, values)

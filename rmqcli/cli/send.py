@@ -1,34 +1,176 @@
-"""`rmq send`: options to messages, outcomes to rows. Sending is `admin.send`."""
+"""`rmq send`: options to messages, outcomes to rows. Sending is `admin.send`.
+
+What `rmq send` sends: an argument, files, lines or JSON lines.
+
+Sources give messages, and None before they may have to wait for the next one. Lines
+are bytes: nothing is decoded, only the newline is taken off.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rmqcli.admin.send_delay import Delay, parse_delay
-from rmqcli.admin.send_message import (
+from rmqcli.cli.options import Common, Queues, command_options, option_parser
+from rmqcli.cli.ui import interrupts
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.producer.delay import Delay, parse_delay
+from rmqcli.producer.message import (
     OutgoingMessage,
     check_topic,
     check_user_properties,
     with_settings,
 )
-from rmqcli.admin.send_pace import paced, parse_rate
-from rmqcli.cli import interrupts, send_input
-from rmqcli.cli.messages import is_terminal
-from rmqcli.cli.options import Common, Queues, command_options, option_parser
-from rmqcli.cli.output import Column, RowWriter
-from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.producer.pace import paced, parse_rate
+from rmqcli.units import format_size
 
 if TYPE_CHECKING:
-    from rmqcli.admin.send_lane import SendOutcome
-    from rmqcli.admin.send_target import SendTarget
     from rmqcli.api.client import Client
+    from rmqcli.producer.lane import SendOutcome
+    from rmqcli.producer.target import SendTarget
     from rmqcli.queue_selector import QueueSelector
+
+
+_READ_BYTES = 1 << 16
+
+#: No broker takes a larger message: this is a frame's limit.
+FILE_BYTES_MAX = 16 << 20
+#: A line of JSON can be a few times its body: `\u00e9` for two bytes.
+LINE_BYTES_MAX = 64 << 20
+
+Messages = Iterator[OutgoingMessage | None]
+
+
+def read_bodies(bodies: Iterable[bytes], *, count: int) -> Messages:
+    """Each body `count` times."""
+    for body in bodies:
+        for _ in range(count):
+            yield OutgoingMessage(body)
+
+
+def read_files(names: Iterable[str], *, count: int) -> Messages:
+    """Each file `count` times, as it is; `-` is stdin."""
+    for name in names:
+        with open_bytes(name) as file:
+            body = _read_all(file, name)
+        for _ in range(count):
+            yield OutgoingMessage(body, source=_title(name))
+
+
+def read_lines(name: str) -> Messages:
+    """A message for each line; `-` is stdin."""
+    for item in _lines(name):
+        if item is None:
+            yield None
+        else:
+            number, line = item
+            yield OutgoingMessage(line, source=_where(name, number))
+
+
+def read_records(name: str) -> Messages:
+    """A message for each line of JSON; blank lines are passed over."""
+    from rmqcli.producer.records import parse_record
+
+    for item in _lines(name):
+        if item is None:
+            yield None
+        elif item[1].strip():
+            yield parse_record(item[1], source=_where(name, item[0]))
+
+
+def first(messages: Messages, count: int) -> Messages:
+    """The first `count` messages."""
+    left = count
+    while left > 0:
+        message = next(messages, _END)
+        if message is _END:
+            return
+        if message is not None:
+            left -= 1
+        yield cast("OutgoingMessage | None", message)
+
+
+_END: Any = object()
+
+
+@contextmanager
+def open_bytes(name: str) -> Iterator[IO[bytes]]:
+    """The file, unbuffered, or stdin for `-`. OSError names the file."""
+    if name == "-":
+        if sys.stdin is None:
+            raise UsageError("stdin is closed")
+        buffer = sys.stdin.buffer
+        yield cast("IO[bytes]", getattr(buffer, "raw", buffer))
+        return
+    with open(name, "rb", buffering=0) as file:
+        yield cast("IO[bytes]", file)
+
+
+def _lines(name: str) -> Iterator[tuple[int, bytes] | None]:
+    """Number, from 1, and bytes of each line; None before a read that may wait."""
+    number = 0
+    rest = bytearray()
+    with open_bytes(name) as file:
+        may_wait = not _is_regular(file)
+        while True:
+            if may_wait:
+                yield None
+            data = file.read(_READ_BYTES)
+            if not data:
+                break
+            at = rest_from = 0
+            while (end := data.find(b"\n", at)) >= 0:
+                number += 1
+                line = bytes(rest) + data[at:end] if rest else data[at:end]
+                rest.clear()
+                yield number, line
+                at = rest_from = end + 1
+            rest += data[rest_from:]
+            if len(rest) > LINE_BYTES_MAX:
+                raise UsageError(
+                    f"{_where(name, number + 1)}: longer than"
+                    f" {format_size(LINE_BYTES_MAX)}"
+                )
+    if rest:
+        yield number + 1, bytes(rest)
+
+
+def _read_all(file: IO[bytes], name: str) -> bytes:
+    parts = bytearray()
+    while data := file.read(_READ_BYTES):
+        parts += data
+        if len(parts) > FILE_BYTES_MAX:
+            raise UsageError(
+                f"{_title(name)}: over {format_size(FILE_BYTES_MAX)}, which no broker"
+                " takes as one message",
+                hint="send its lines with --lines",
+            )
+    return bytes(parts)
+
+
+def _is_regular(file: IO[bytes]) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return True  # memory, in a test
+
+
+def _title(name: str) -> str:
+    return "stdin" if name == "-" else name
+
+
+def _where(name: str, number: int) -> str:
+    return f"{_title(name)} line {number}"
+
 
 #: A table is drawn when all is known; a longer one would only fill memory and screen.
 TABLE_ROWS_MAX = 1000
@@ -192,7 +334,7 @@ def _messages(
     jsonl: str | None,
     lines: str | None,
     count: int | None,
-) -> send_input.Messages:
+) -> Messages:
     if body == "-" and lines is None:
         common.messages.info("sending the lines of stdin")
         body, lines = None, "-"
@@ -210,9 +352,9 @@ def _messages(
         raise UsageError(f"{' and '.join(given)}: only one of them can be sent")
     if body is not None:
         # Arguments that are not UTF-8 keep their bytes.
-        return send_input.read_bodies([os.fsencode(body)], count=count or 1)
+        return read_bodies([os.fsencode(body)], count=count or 1)
     if file:
-        return send_input.read_files(file, count=count or 1)
+        return read_files(file, count=count or 1)
     if not given:
         if is_terminal(sys.stdin):
             raise UsageError(
@@ -222,10 +364,8 @@ def _messages(
         lines = "-"
     if "-" in (jsonl, lines) and common.acl_file == "-":
         raise UsageError("stdin cannot be both --acl-file and what is sent")
-    found = (
-        send_input.read_lines(lines) if lines else send_input.read_records(jsonl or "-")
-    )
-    return found if count is None else send_input.first(found, count)
+    found = read_lines(lines) if lines else read_records(jsonl or "-")
+    return found if count is None else first(found, count)
 
 
 class _Job:
@@ -275,12 +415,12 @@ class _Job:
         """Send all of `messages`; raises when not all of them are stored."""
         import random
 
-        from rmqcli.admin.send import Sender, SendOptions
-        from rmqcli.admin.send_delay import resolve_delay
-        from rmqcli.admin.send_ids import UniqueIds
-        from rmqcli.admin.send_target import find_target
-        from rmqcli.cli.progress import Progress
-        from rmqcli.transport.local_address import local_ip
+        from rmqcli.cli.ui.progress import Progress
+        from rmqcli.producer.delay import resolve_delay
+        from rmqcli.producer.ids import UniqueIds
+        from rmqcli.producer.send import Sender, SendOptions
+        from rmqcli.producer.target import find_target
+        from rmqcli.transport.lookups import local_ip
 
         client = self._client
         target = find_target(
@@ -404,7 +544,7 @@ class _Job:
         messages.info("--rows lists each result, -o jsonl as data")
 
     def _say_created(self) -> None:
-        from rmqcli.admin.send_target import created_queues
+        from rmqcli.producer.target import created_queues
 
         found = created_queues(
             self._client,

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqcli.cli.confirm import confirm_by_name
-from rmqcli.cli.escape import safe
 from rmqcli.cli.options import Common, command_options, option_parser
-from rmqcli.cli.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.confirm import confirm_by_name
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
 from rmqcli.errors import PartialError, UsageError
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.topics_change import StepResult
-    from rmqcli.admin.topics_show import TopicDetail, TopicQueue
+    from rmqcli.admin.topics import StepResult, TopicDetail, TopicQueue
 
 QUEUE_COLUMNS = (
     Column("broker_name", "broker that has the queue", title="BROKER"),
@@ -80,7 +79,7 @@ def show(
 
     -o jsonl and csv give the queues only.
     """
-    from rmqcli.admin.topics_show import show_topic
+    from rmqcli.admin.topics import show_topic
 
     with common.open_client() as client:
         detail = show_topic(client, topic)
@@ -138,8 +137,8 @@ def create(
 
     Of a topic that exists, only what is given is changed.
     """
-    from rmqcli.admin import topics_change
-    from rmqcli.admin.send_message import check_topic
+    from rmqcli.admin import topics as topics_change
+    from rmqcli.producer.message import check_topic
 
     check_topic(topic)
     if cluster and broker:
@@ -178,7 +177,7 @@ def delete(
 
     Asks for the name. Groups keep their offsets in it.
     """
-    from rmqcli.admin import topics_change
+    from rmqcli.admin import topics as topics_change
 
     with common.open_client() as client:
         route = topics_change.check_may_delete(client, topic)

@@ -10,7 +10,7 @@ import typer
 
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import Common, Store, command_options
-from rmqcli.cli.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import PartialError, RmqError
 
 if TYPE_CHECKING:

@@ -24,11 +24,12 @@ brokers; where a listener forks (`multiprocessing` does too) and comes back in t
 child, with a result or an exception, the child ends as Python would.
 
 Source: DefaultMQPushConsumer in apache/rocketmq.
+
+Why a consumer did not start, told to the author of the program.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -39,40 +40,79 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
-from rmqcli.consumer.client_ids import claim_client_id
+from rmqcli.consumer.client_id import claim_client_id, make_client_id
 from rmqcli.consumer.engine_thread import EngineThread
+from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.consumer.start_errors import explained, not_joined
 from rmqcli.consumer.threads import ConsumeThreads, Latch
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
-from rmqcli.engine.identity import make_client_id
 from rmqcli.engine.listener import Listener
-from rmqcli.engine.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
-from rmqcli.errors import RmqError, UsageError
+from rmqcli.errors import (
+    DeadlineError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+    UsageError,
+)
+from rmqcli.log import get_logger
 from rmqcli.model import retry_topic
-from rmqcli.one_line_log import one_line
-from rmqcli.transport.local_address import local_ip
+from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from rmqcli.clock import Clock
     from rmqcli.engine.message import UndecodableMessage
     from rmqcli.engine.offset_store import OffsetStore
-    from rmqcli.engine.told import FailedDelivery, QueueStart
+    from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
-logger = one_line(logging.getLogger(__name__))
+
+def not_joined(
+    group: str,
+    namesrvs: Collection[str],
+    timeout_ms: int,
+    *,
+    reason: RmqError | None,
+) -> DeadlineError:
+    """The error when the time is over; `reason` is what failed last."""
+    why = "" if reason is None else f": {reason.message}"
+    hint = "" if reason is None else reason.hint
+    return DeadlineError(
+        f"no broker took a heartbeat of group {group} in {timeout_ms} ms{why}",
+        address=";".join(namesrvs),
+        hint=hint or "see which brokers are there with: rmq brokers",
+    )
+
+
+def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
+    """The same error with a hint about arguments, where those may be wrong."""
+    if isinstance(error, NotFoundError):
+        if error.code == int(ResponseCode.TOPIC_NOT_EXIST):
+            error.hint = (
+                "check the topics argument, or create the topic; to wait until it is"
+                " there: start(wait_for_cluster=True)"
+            )
+    elif isinstance(error, TransportError) and error.address in namesrvs:
+        error.hint = (
+            "check the namesrv argument or NAMESRV_ADDR; to wait until a name server is"
+            " there: start(wait_for_cluster=True)"
+        )
+    return error
+
+
+logger = get_logger(__name__)
 
 #: Beyond what a close waits for listeners: commits, unlocking and goodbyes, which all
 #: have deadlines. Then the engine ends whatever is missing.

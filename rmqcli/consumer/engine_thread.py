@@ -20,14 +20,13 @@ own thread calls `on_end` and ends.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.consumer.process_end import end_child
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     Request = ConcurrentRequest | OrderlyRequest
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 QUICK_MS: Final = 1
 LOOK_MS: Final = 10

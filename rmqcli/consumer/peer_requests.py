@@ -9,7 +9,6 @@ Source: ClientRemotingProcessor.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import traceback
@@ -19,24 +18,24 @@ from typing import TYPE_CHECKING
 from rmqcli.engine.message import Message, MessageItem, Origin
 from rmqcli.engine.running_info import consume_directly, consumer_status, running_info
 from rmqcli.errors import RmqError
+from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue, dlq_topic
-from rmqcli.one_line_log import one_line
-from rmqcli.wire.bodies_consumer import encode_consumer_running_info
-from rmqcli.wire.bodies_heartbeat import encode_consume_directly_result
-from rmqcli.wire.bodies_offset import encode_consumer_status, parse_reset_offset
+from rmqcli.wire.bodies.consumer import encode_consumer_running_info
+from rmqcli.wire.bodies.heartbeat import encode_consume_directly_result
+from rmqcli.wire.bodies.offset import encode_consumer_status, parse_reset_offset
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.header import from_ext_fields
-from rmqcli.wire.headers_admin import GetConsumerRunningInfoRequestHeader
-from rmqcli.wire.headers_client import (
+from rmqcli.wire.headers.admin import GetConsumerRunningInfoRequestHeader
+from rmqcli.wire.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
-from rmqcli.wire.headers_offset import (
+from rmqcli.wire.headers.offset import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.version import CLIENT_VERSION, version_name
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from rmqcli.engine.push_consumer import PushConsumer
-    from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 
 class PeerRequests:

@@ -11,42 +11,42 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqcli.api.calls_client import (
+from rmqcli.api.calls.client import (
     consumer_send_msg_back,
     lock_batch_mq,
     send_heartbeat,
     unlock_batch_mq,
     unregister_client,
 )
-from rmqcli.api.calls_consumer import (
+from rmqcli.api.calls.consumer import (
     check_client_config,
     get_consumer_connection_list,
     get_consumer_list_by_group,
 )
-from rmqcli.api.calls_group_pull import pull_for_group
-from rmqcli.api.calls_offset import (
+from rmqcli.api.calls.offset import (
     get_max_offset,
     query_consumer_offset,
     search_offset_by_timestamp,
     update_consumer_offset,
 )
-from rmqcli.api.calls_send import send_message
+from rmqcli.api.calls.pull import pull_for_group
+from rmqcli.api.calls.send import send_message
 from rmqcli.consumer.routes import Routes, no_broker, reading_address
 from rmqcli.errors import RmqError, TransportError
 from rmqcli.model import MASTER_ID
-from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
-from rmqcli.wire.properties import encode_properties
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.properties import encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.engine.ports import Done, PullAsk, RetryMessage, SendBack
+    from rmqcli.engine.interfaces import Done, PullAsk, RetryMessage, SendBack
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
-    from rmqcli.wire.bodies_consumer import ConsumerConnection
-    from rmqcli.wire.bodies_heartbeat import HeartbeatData
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
+    from rmqcli.wire.bodies.heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 

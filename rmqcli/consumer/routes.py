@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from rmqcli.api.calls_namesrv import get_route_info_by_topic
+from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MASTER_ID
 from rmqcli.wire.codes import ResponseCode

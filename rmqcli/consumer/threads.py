@@ -12,7 +12,6 @@ that a consumer that was never closed can be closed at the end of the process.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from _thread import allocate_lock
@@ -25,7 +24,7 @@ from rmqcli.consumer.engine_thread import Loan
 from rmqcli.consumer.process_end import end_child
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
 from rmqcli.engine.consume_request import ConcurrentRequest
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from _thread import LockType
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.push_consumer import PushConsumer
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 
 class Latch:

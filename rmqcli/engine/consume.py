@@ -18,7 +18,6 @@ ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import (
@@ -34,7 +33,7 @@ from rmqcli.engine.listener import (
     LeaveRest,
 )
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.model import MessageQueue
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 #: A call that takes so long is slow: others help with the rest of the request.
 SHARE_MS: Final = 2

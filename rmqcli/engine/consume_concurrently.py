@@ -10,17 +10,16 @@ Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.engine.message import UndecodableMessage
+from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
 from rmqcli.engine.send_back import retries_max_of, send_message_back
 from rmqcli.engine.tasks import spawn, unexpected
-from rmqcli.engine.told import FailedDelivery, Fate, tell_failed
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 RESUBMIT_DELAY_MS: Final = 5_000
 _LOOK_INTERVAL_MS: Final = 20

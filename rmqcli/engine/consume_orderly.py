@@ -17,17 +17,16 @@ Source: ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import OrderlyRequest
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
+from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
 from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.engine.tasks import spawn
-from rmqcli.engine.told import FailedDelivery, Fate, tell_failed
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 #: Messages taken at once, if the listener's batches are smaller.
 _TAKE: Final = 128

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.engine.message import UndecodableMessage
-    from rmqcli.engine.told import FailedDelivery, QueueStart
+    from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
 
 

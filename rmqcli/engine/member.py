@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.agenda import Agenda
+from rmqcli.clock import Now
 from rmqcli.engine.config import MessageModel
 from rmqcli.engine.stats import ConsumerStats
 from rmqcli.model import retry_topic
-from rmqcli.now import Now
+from rmqcli.timers import Agenda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.clock import Clock
     from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.engine.interfaces import Network, Workers
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.offset_store import OffsetStore
-    from rmqcli.engine.ports import Network, Workers
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
     from rmqcli.wire.subscription import SubscriptionData

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
-from rmqcli.wire.message import decode_messages
-from rmqcli.wire.message_record import DecodeFailure, InnerMessage, StoredMessage
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

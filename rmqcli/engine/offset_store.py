@@ -9,20 +9,19 @@ Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, ControllableOffset.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.engine.ports import Done, Network
+    from rmqcli.engine.interfaces import Done, Network
     from rmqcli.model import MessageQueue
 
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 
 class OffsetTable:

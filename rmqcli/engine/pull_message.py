@@ -19,6 +19,29 @@ Decisions:
   pull_room.
 
 Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
+
+Where a queue that was just assigned is consumed from.
+
+Decisions:
+- Only "there is no offset" means that the group never consumed the queue; any other
+  failure is an error, and the queue is left alone for this round (T6, rule of 5.0).
+- A retry queue without an offset begins at 0, also for CONSUME_FROM_TIMESTAMP, where
+  Java begins at its end and skips the retries that wait (A46).
+- Where the end or a time decided, that is committed as if it had been consumed up to
+  there: who is restarted before anything came would begin at a later end, and what was
+  sent meanwhile would be lost (A06).
+
+Source: RebalancePushImpl#computePullFromWhereWithException.
+
+How much the queues of one member may hold together, and which pull is next for it.
+
+A pull that is under way reserves what its queue's last pull brought, if there was more
+behind that. What it brings none the less beyond the limit is not kept: it is asked for
+again once there is room. So the limit is passed only by one pull into an empty cache,
+which is how a message larger than the limit gets through. Pulls that wait for room get
+it in the order in which they came: a queue of large messages is not passed over.
+
+Sizes are those of bodies as they were sent. Java has no such limit.
 """
 
 from __future__ import annotations
@@ -26,13 +49,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
-from rmqcli.engine.ports import PullAsk
-from rmqcli.engine.pull_from_where import compute_pull_from_where
-from rmqcli.engine.pull_room import PullRoom
+from rmqcli.engine.reports import Start, tell_start
 from rmqcli.engine.tasks import spawn, unexpected
-from rmqcli.errors import BrokerError, RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.errors import BrokerError, DecodeError, RmqError
+from rmqcli.log import get_logger
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import TAG
@@ -43,6 +67,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
@@ -52,7 +77,145 @@ if TYPE_CHECKING:
         None,
     ]
 
-logger = one_line(logging.getLogger(__name__))
+
+def compute_pull_from_where(
+    member: Member, queue: MessageQueue, *, before: int | None = None
+) -> Task[int]:
+    """The offset to pull first; what was stored is in the offset table then.
+
+    `before` is what this said the last time: it counts while nothing is stored. Raises
+    RmqError when it cannot be known now.
+    """
+    stored: int | None = yield lambda done: member.offsets.read(queue, done)
+    if stored is not None:
+        if stored < 0:
+            raise DecodeError(f"broker says that {queue} is committed at {stored}")
+        member.offsets.table.put(queue, stored)
+        if before is None:
+            tell_start(member, queue, stored, Start.COMMITTED)
+        return stored
+    if before is not None:
+        return before
+    return (yield from _first_offset(member, queue))
+
+
+def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
+    """For a queue that the group never committed."""
+    where = member.config.consume_from_where
+    if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        tell_start(member, queue, 0, Start.RETRIES)
+        return 0
+    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        tell_start(member, queue, 0, Start.FIRST)
+        return 0  # corrected by the broker when 0 is gone
+    start = Start.LAST
+    if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        start = Start.TIME
+        time_ms = member.consume_timestamp_ms
+        found: int = yield lambda done: member.network.search_offset(
+            queue, time_ms, done
+        )
+    else:
+        found = yield lambda done: member.network.max_offset(queue, done)
+    offset = max(found, 0)
+    member.offsets.table.put(queue, offset)
+    tell_start(member, queue, offset, start)
+    return offset
+
+
+class PullRoom:
+    """The room of one member. `pull` is for a pull whose turn has come."""
+
+    def __init__(
+        self, member: Member, pull: Callable[[PullRequest], None], *, retry_ms: int
+    ) -> None:
+        self._member = member
+        self._pull = pull
+        self._retry_ms = retry_ms
+        #: pulls that wait for room, in the order in which they are served
+        self._line: dict[PullRequest, None] = {}
+        self._is_serving = False
+        self._limit_bytes = member.config.cached_bytes_max
+        #: what pulls under way are expected to bring: the sum of their `reserved_bytes`
+        self.reserved_bytes = 0
+        #: at least what is cached: counted anew only when it reaches the limit
+        self._cached_bytes_max = 0
+
+    def admits(self, request: PullRequest) -> bool:
+        """Whether the pull goes out now; else it waits, and `pull` is called then."""
+        limit_bytes, expected_bytes = self._limit_bytes, request.expected_bytes
+        if limit_bytes is None:
+            return True
+        # Every pull comes by here, so the usual case makes no further call.
+        in_use_bytes = self._cached_bytes_max + self.reserved_bytes
+        is_usual = not self._line and in_use_bytes + expected_bytes < limit_bytes
+        if not (is_usual or self._admits_at_the_limit(request)):
+            return False
+        request.reserved_bytes = expected_bytes
+        self.reserved_bytes += expected_bytes
+        return True
+
+    def _admits_at_the_limit(self, request: PullRequest) -> bool:
+        if (self._line and not self._is_serving) or not self._has_room(request):
+            if not self._line:
+                self._member.later(self._retry_ms, self._serve)
+            self._line[request] = None
+            return False
+        return True
+
+    def keeps(self, request: PullRequest, body_bytes: int, *, has_more: bool) -> bool:
+        """Whether what came is to be kept; `body_bytes` is not less than that holds.
+
+        `has_more`: whether the queue has messages behind it.
+        """
+        limit = self._limit_bytes
+        if limit is None:
+            return True
+        if self._cached_bytes_max + body_bytes > limit:
+            self._count()
+            if self._cached_bytes_max and self._cached_bytes_max + body_bytes > limit:
+                request.expected_bytes = body_bytes
+                return False
+        request.expected_bytes = body_bytes if has_more else 0
+        self._cached_bytes_max += body_bytes
+        return True
+
+    def _count(self) -> None:
+        queues = self._member.process_queues.values()
+        self._cached_bytes_max = sum([each.msg_size_bytes for each in queues])
+
+    def _has_room(self, request: PullRequest) -> bool:
+        limit = self._limit_bytes or 0
+        wanted = max(request.expected_bytes, 1) + self.reserved_bytes
+        if self._cached_bytes_max + wanted <= limit:
+            return True
+        if not self._is_serving:
+            self._count()
+        in_use = self._cached_bytes_max + self.reserved_bytes
+        return not in_use or self._cached_bytes_max + wanted <= limit
+
+    def _serve(self) -> None:
+        """Let those that wait have the room there is, in their order."""
+        now_ms = self._member.now_ms()
+        self._count()
+        self._is_serving = True
+        try:
+            while self._line:
+                request = next(iter(self._line))
+                is_live = not request.process_queue.dropped
+                if is_live and not self._has_room(request):
+                    break
+                del self._line[request]
+                self._pull(request)
+        finally:
+            self._is_serving = False
+            for request in self._line:
+                request.process_queue.last_pull_ms = now_ms  # not forgotten: it waits
+            if self._line:
+                self._member.later(self._retry_ms, self._serve)
+
+
+logger = get_logger(__name__)
 
 FLOW_CONTROL_DELAY_MS: Final = 50  # PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL
 PAUSED_DELAY_MS: Final = 1_000  # PULL_TIME_DELAY_MILLS_WHEN_SUSPEND

@@ -26,6 +26,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.engine.checks import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume_orderly import ConsumeMessageOrderlyService
 from rmqcli.engine.pull_message import (
@@ -39,30 +40,33 @@ from rmqcli.engine.queue_locks import (
     QueueLocks,
     queues_by_broker,
 )
-from rmqcli.engine.rebalance import NEXT_BROKER_MS, Rebalance, no_broker_of
-from rmqcli.engine.rebalance_service import RebalanceService
+from rmqcli.engine.rebalance import (
+    NEXT_BROKER_MS,
+    Rebalance,
+    RebalanceService,
+    no_broker_of,
+)
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
-from rmqcli.engine.subscription_check import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.tasks import asking, first_good, spawn, together, within
 from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
-from rmqcli.one_line_log import one_line
-from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
+from rmqcli.log import get_logger
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rmqcli.clock import Now
     from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
+    from rmqcli.engine.interfaces import Done
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
-    from rmqcli.engine.ports import Done
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
-    from rmqcli.now import Now
     from rmqcli.wire.subscription import SubscriptionData
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 _HEARTBEAT_AGAIN_MS: Final = 1_000
 #: When to look for the retry topic's route, after the heartbeat that makes the topic.

@@ -8,13 +8,12 @@ Source: RebalanceImpl#lock, #lockAll, #unlock, #unlockAll.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.tasks import asking, together
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 RENEW_INTERVAL_MS: Final = 20_000  # ProcessQueue.REBALANCE_LOCK_INTERVAL
 FIRST_RENEWAL_MS: Final = 1_000

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.engine.consume import call_directly, is_success, orderly_status
 from rmqcli.engine.listener import ConsumeOrderlyStatus
-from rmqcli.wire.bodies_consumer import ConsumerRunningInfo
-from rmqcli.wire.bodies_heartbeat import ConsumeMessageDirectlyResult
+from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
+from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock

@@ -14,19 +14,18 @@ Source: DefaultMQPushConsumerImpl#sendMessageBack, ConsumeMessageOrderlyService
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.ports import RetryMessage, SendBack
+from rmqcli.engine.interfaces import RetryMessage, SendBack
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem
     from rmqcli.engine.tasks import Task
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 _MAX_RECONSUME_TIMES: Final = 16
 _UNLIMITED: Final = 2**31 - 1

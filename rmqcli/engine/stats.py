@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from rmqcli.wire.bodies_consumer import ConsumeStatus
+from rmqcli.wire.bodies.consumer import ConsumeStatus
 
 SAMPLE_INTERVAL_MS: Final = 10_000
 _SAMPLES_A_MINUTE: Final = 7

@@ -8,11 +8,10 @@ bottom as Java's does, although nothing blocks.
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqcli.errors import RmqError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 
 def spawn(task: Task[T], done: Callable[[T | RmqError], None]) -> None:

@@ -17,10 +17,10 @@ def main() -> None:
     for name in (
         "pyarrow.parquet",
         "pyarrow.compute",
-        "rmqcli.wire.columnar",
-        "rmqcli.spark.part",
+        "rmqcli.wire.message.columns",
+        "rmqcli.spark.export.part",
         "rmqcli.api.client",
-        "rmqcli.admin.range_reader",
+        "rmqcli.admin.read.range",
         "pyspark.worker",
     ):
         importlib.import_module(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.wire.message_layout import (
+from rmqcli.wire.message.layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,

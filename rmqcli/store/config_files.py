@@ -8,7 +8,6 @@ Source: `ConfigManager`, `MixAll.string2File` in apache/rocketmq.
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -20,14 +19,14 @@ from rmqcli.files import (
     sync_folder,
     write_temporary,
 )
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.fastjson import loads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 #: More than any broker's tables; a folder may be anybody's.
 _BYTES_MAX: Final = 256 * 1024 * 1024

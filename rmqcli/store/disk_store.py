@@ -10,10 +10,9 @@ Source: `DefaultMessageStore`, `CommitLog.asyncPutMessages` in apache/rocketmq.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.store.checkpoint import (
     Checkpoint,
     read_abort,
@@ -24,14 +23,14 @@ from rmqcli.store.checkpoint import (
 from rmqcli.store.commit_log import CommitLog
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import FolderLock, check_layout
-from rmqcli.store.key_index import KeyIndex
+from rmqcli.store.index import KeyIndex
 from rmqcli.store.message_store import Appended, StoreError, StoreFullError
 from rmqcli.store.queue_table import QueueTable
 from rmqcli.store.recovery import JAVA_SLACK_MS, OWN_SLACK_MS, Recovery
 from rmqcli.store.settings import END_BYTES_MIN, StoreSettings
-from rmqcli.wire.message_encode import encode_placed
-from rmqcli.wire.message_layout import RECORD_BYTES_MAX
-from rmqcli.wire.properties import KEYS, UNIQ_KEY, parse_properties
+from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.layout import RECORD_BYTES_MAX
+from rmqcli.wire.message.properties import KEYS, UNIQ_KEY, parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 
     from rmqcli.store.consume_queue import ConsumeQueue
     from rmqcli.store.message_store import QueueUnit
-    from rmqcli.wire.message_encode import MessageFields
+    from rmqcli.wire.message.encode import MessageFields
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 _TRANSACTION_BITS: Final = 0xC
 _PREPARED: Final = 0x4

@@ -9,7 +9,6 @@ Source: `MappedFileQueue` and `DefaultMappedFile` in apache/rocketmq.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from bisect import bisect_right, insort
@@ -17,13 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import sync_folder
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 _NAME_DIGITS: Final = 20
 _OFFSET_MAX: Final = (1 << 63) - 1

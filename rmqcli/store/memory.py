@@ -11,18 +11,18 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.store.message_store import Appended, QueueUnit, StoreFullError
-from rmqcli.wire.message_encode import encode_placed
-from rmqcli.wire.message_sys_flag import (
+from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.properties import parse_properties
+from rmqcli.wire.message.system_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     transaction_type,
 )
-from rmqcli.wire.properties import parse_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqcli.wire.message_encode import MessageFields
+    from rmqcli.wire.message.encode import MessageFields
 
 _STORE_TIME_AT: Final = 56  # with an IPv4 born host
 _BORN_HOST_V6: Final = 0x10

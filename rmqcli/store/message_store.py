@@ -15,7 +15,7 @@ from rmqcli.errors import RmqError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqcli.wire.message_encode import MessageFields
+    from rmqcli.wire.message.encode import MessageFields
 
 #: Bytes of one entry of a consume queue (ConsumeQueue.CQ_STORE_UNIT_SIZE).
 UNIT_BYTES = 20

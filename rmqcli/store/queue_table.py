@@ -6,14 +6,13 @@ Source: `ConsumeQueueStore` in apache/rocketmq.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.files import file_name_fault
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.store.consume_queue import ConsumeQueue
 from rmqcli.store.fixed_files import FixedFiles
 from rmqcli.store.message_store import UNIT_BYTES, StoreError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from rmqcli.store.fixed_files import OpenFiles
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 #: The largest numbers of a queue and of an entry in it that have names of files.
 QUEUE_ID_MAX: Final = (1 << 31) - 1

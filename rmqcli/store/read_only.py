@@ -15,11 +15,10 @@ from rmqcli.store.commit_log import CommitLog
 from rmqcli.store.config_files import ConfigFolder
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
 from rmqcli.store.folder import check_layout
-from rmqcli.store.key_index import KeyIndex
-from rmqcli.store.log_scan import scan
+from rmqcli.store.index import KeyIndex
+from rmqcli.store.log_scan import EntryMaker, scan
 from rmqcli.store.message_store import StoreError
 from rmqcli.store.queue_table import QueueTable
-from rmqcli.store.record_entry import EntryMaker
 from rmqcli.store.settings import StoreSettings
 
 if TYPE_CHECKING:

@@ -9,23 +9,28 @@ Source: `CommitLog.recoverNormally` and `recoverAbnormally` in apache/rocketmq.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.store.commit_log import CommitLog, store_time_ms
-from rmqcli.store.log_scan import ScannedRecord, names_of, scan, too_large_at
+from rmqcli.store.log_scan import (
+    EntryMaker,
+    ScannedRecord,
+    names_of,
+    scan,
+    text_of,
+    too_large_at,
+)
 from rmqcli.store.message_store import StoreError
-from rmqcli.store.record_entry import EntryMaker, text_of
-from rmqcli.wire.message_layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX
-from rmqcli.wire.message_sys_flag import TRANSACTION_ROLLBACK, transaction_type
+from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX
+from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from rmqcli.store.checkpoint import Checkpoint
-    from rmqcli.store.key_index import KeyIndex
+    from rmqcli.store.index import KeyIndex
     from rmqcli.store.queue_table import QueueTable
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 #: How much older than it says what a real broker's checkpoint vouches for may be.
 JAVA_SLACK_MS: Final = 3_000

@@ -12,15 +12,15 @@ from rmqcli.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from rmqcli.broker import faults
-    from rmqcli.broker.cluster import ClusterOptions, EmbeddedCluster
-    from rmqcli.broker.seeding import Seed
+    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.seeding import Seed
 
 __all__ = ["ClusterOptions", "EmbeddedCluster", "ManualClock", "Seed", "faults"]
 
 _HOMES = {
-    "ClusterOptions": "rmqcli.broker.cluster",
-    "EmbeddedCluster": "rmqcli.broker.cluster",
-    "Seed": "rmqcli.broker.seeding",
+    "ClusterOptions": "rmqcli.broker.cluster.cluster",
+    "EmbeddedCluster": "rmqcli.broker.cluster.cluster",
+    "Seed": "rmqcli.broker.cluster.seeding",
 }
 
 

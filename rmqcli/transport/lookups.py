@@ -7,17 +7,22 @@
 No more than THREADS_MAX of a client run at once; further names wait for their turn.
 Nobody waits for the threads, which are daemons: who asked gives up at a deadline of its
 own. Literal addresses need none of this.
+
+This machine's address, as a peer would see it. Nothing is sent to find it.
+
+Source: UtilAll.getIP and MessageClientIDSetter.createFakeIP in apache/rocketmq.
 """
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.errors import ConnectError
-from rmqcli.transport.address import is_any_literal, look_up, unknown
+from rmqcli.transport.address import is_any_literal, look_up, parse_address, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.address import Address, Endpoint
 
     Outcome = list[Endpoint] | ConnectError
+
 
 THREADS_MAX: Final = 4
 
@@ -146,3 +152,26 @@ def _outcome(address: Address) -> Outcome:
 
 def _start(action: Callable[[], None]) -> None:
     threading.Thread(target=action, name="rmq-lookup", daemon=True).start()
+
+
+LOOK_UP_MS: Final = 1_000
+
+
+def local_ip(toward: str) -> str | None:
+    """The IP address from which `toward` ("host:port") would be reached.
+
+    None when there is no way to it, or its name is not known within LOOK_UP_MS.
+    """
+    try:
+        endpoints = look_up_within(parse_address(toward), LOOK_UP_MS)
+    except ConnectError:
+        return None
+    for family, sockaddr in endpoints:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                # A datagram socket's connect only looks up the way.
+                probe.connect(sockaddr)
+                return str(probe.getsockname()[0]).partition("%")[0]
+        except OSError:
+            continue
+    return None

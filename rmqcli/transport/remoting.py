@@ -17,7 +17,6 @@ Source: NettyRemotingClient in apache/rocketmq.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Final, Self
@@ -25,7 +24,7 @@ from weakref import WeakSet
 
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import DisconnectedError
-from rmqcli.one_line_log import one_line
+from rmqcli.log import get_logger
 from rmqcli.transport.address import parse_address
 from rmqcli.transport.connection import Connection
 from rmqcli.transport.loop import Loop
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.loop import RequestHandler
     from rmqcli.transport.options import TransportCounters
 
-logger = one_line(logging.getLogger(__name__))
+logger = get_logger(__name__)
 
 CLOSE_TIMEOUT_MS = 1_000
 

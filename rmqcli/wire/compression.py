@@ -12,7 +12,11 @@ import zlib
 from typing import Final
 
 from rmqcli.errors import DecodeError
-from rmqcli.wire.message_sys_flag import COMPRESSED, CompressionType, compression_type
+from rmqcli.wire.message.system_flag import (
+    COMPRESSED,
+    CompressionType,
+    compression_type,
+)
 
 #: Largest inflated body, in bytes: four times Java's default maxMessageSize.
 INFLATED_MAX: Final = 16 * 1024 * 1024

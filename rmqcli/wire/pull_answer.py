@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.header import from_ext_fields
-from rmqcli.wire.headers_pull import PullMessageResponseHeader
+from rmqcli.wire.headers.pull import PullMessageResponseHeader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

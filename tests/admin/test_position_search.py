@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.admin.position_search import (
+from rmqcli.admin.positions import (
     AskBrokerClock,
     AskCommitted,
     AskMaxOffset,

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.position_asker import broker_clock
-from rmqcli.admin.position_search import BrokerClock, ResolvedPosition
 from rmqcli.admin.positions import (
+    BrokerClock,
+    ResolvedPosition,
     ResolvedRange,
+    broker_clock,
     format_positions,
     format_ranges,
     resolve,
     resolve_each,
     resolve_ranges,
 )
-from rmqcli.api.calls_config import update_and_create_subscription_group
-from rmqcli.api.calls_offset import get_max_offset, update_consumer_offset
-from rmqcli.api.calls_pull import pull_message
-from rmqcli.api.calls_send import send_batch_message, send_message
+from rmqcli.api.calls.config import update_and_create_subscription_group
+from rmqcli.api.calls.offset import get_max_offset, update_consumer_offset
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.send import send_batch_message, send_message
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
@@ -37,10 +38,10 @@ from rmqcli.position import (
     Now,
     PlusN,
 )
-from rmqcli.wire.batch import BatchItem, encode_batch
-from rmqcli.wire.bodies_config import SubscriptionGroupConfig
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
-from rmqcli.wire.message import StoredMessage, decode_messages
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests.conftest import start_cluster
 
 HOUR_MS = 3_600_000
@@ -184,8 +185,8 @@ def test_where_a_group_stands(cluster, client):
 @pytest.mark.java
 def test_nothing_is_left_behind(cluster, client):
     """No group and no offset of ours appears on the broker."""
-    from rmqcli.api.calls_config import get_all_subscription_group_config
-    from rmqcli.api.calls_offset import get_all_consumer_offset
+    from rmqcli.api.calls.config import get_all_subscription_group_config
+    from rmqcli.api.calls.offset import get_all_consumer_offset
 
     address = cluster.broker_address()
     before = set(client.invoke(address, get_all_subscription_group_config()))

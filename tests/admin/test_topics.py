@@ -7,8 +7,8 @@ import pytest
 from rmqcli.admin.groups import group_kind
 from rmqcli.admin.topics import message_type, perm_text, topic_kind
 from rmqcli.model import BrokerData
-from rmqcli.wire.bodies_config import TopicConfig
-from rmqcli.wire.bodies_route import ClusterInfo
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.bodies.route import ClusterInfo
 
 INFO = ClusterInfo(
     {"broker-a": BrokerData(cluster="C", broker_name="broker-a", addresses={})},

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqcli.api import (
-    calls_config,
-    calls_consumer,
-    calls_namesrv,
-    calls_offset,
-    calls_pull,
-    calls_stats,
-    calls_store,
-)
+from rmqcli.api.calls import config as calls_config
+from rmqcli.api.calls import consumer as calls_consumer
+from rmqcli.api.calls import namesrv as calls_namesrv
+from rmqcli.api.calls import offset as calls_offset
+from rmqcli.api.calls import pull as calls_pull
+from rmqcli.api.calls import stats as calls_stats
+from rmqcli.api.calls import store as calls_store
 from rmqcli.model import MessageQueue
 from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
@@ -170,7 +168,7 @@ def test_holding_pull_sets_the_suspend_flag_and_never_commits():
 
 
 def test_topic_attributes_are_written_as_changes():
-    from rmqcli.wire.bodies_config import TopicConfig
+    from rmqcli.wire.bodies.config import TopicConfig
 
     config = TopicConfig(topic_name="T", attributes={"message.type": "FIFO"})
 

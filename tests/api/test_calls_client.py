@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.api.calls_client import (
+from rmqcli.api.calls.client import (
     consumer_send_msg_back,
     lock_batch_mq,
     unlock_batch_mq,
     unregister_client,
 )
-from rmqcli.api.calls_group_pull import pull_for_group
+from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies_heartbeat import parse_lock_request
+from rmqcli.wire.bodies.heartbeat import parse_lock_request
 from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
-from rmqcli.wire.headers_client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from tests.golden_vectors import from_base64, load
 
 CONVERSATION = load("conversation")

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from rmqcli.api.calls_consumer import query_topics_by_consumer
-from rmqcli.api.calls_namesrv import get_all_topic_list
-from rmqcli.api.calls_offset import get_max_offset, query_consumer_offset
+from rmqcli.api.calls.consumer import query_topics_by_consumer
+from rmqcli.api.calls.namesrv import get_all_topic_list
+from rmqcli.api.calls.offset import get_max_offset, query_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.errors import (
@@ -23,7 +23,7 @@ from rmqcli.errors import (
     UnsupportedError,
 )
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies_route import parse_topic_route
+from rmqcli.wire.bodies.route import parse_topic_route
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, free_port, silent
 

@@ -23,10 +23,10 @@ import time
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from rmqcli.wire.batch import BatchItem, encode_batch
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import Frame, FrameBuffer
-from rmqcli.wire.message import DecodeFailure, decode_messages
+from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.decode import DecodeFailure, decode_messages
 
 TOPIC = "bench"
 BODY = b"x" * 128
@@ -200,7 +200,7 @@ def report_rate(name, broker, client, requests, *, messages):
 
 
 def bench_start(_args, options):
-    from rmqcli.broker.cluster import EmbeddedCluster
+    from rmqcli.broker.cluster.cluster import EmbeddedCluster
 
     ready = []
     for _ in range(5):

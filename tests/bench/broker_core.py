@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.now import Now
+from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
-from rmqcli.wire.batch import BatchItem, encode_batch
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.header import to_ext_fields
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
-from rmqcli.wire.properties import encode_properties
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.properties import encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from rmqcli.wire.message import StoredMessage, decode_messages
-from rmqcli.wire.message_encode import MessageFields, encode_message
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ def _decode_each(
 def _decode_columns(
     bodies: list[bytes], bodies_per_batch: int, with_properties: bool
 ) -> int:
-    from rmqcli.wire.columnar import decode_columns
+    from rmqcli.wire.message.columns import decode_columns
 
     count = 0
     for start in range(0, len(bodies), bodies_per_batch):

@@ -25,14 +25,14 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.position import Earliest, Latest
 from rmqcli.queue_selector import parse_queue_selector
-from rmqcli.spark.broker import BrokerCluster
-from rmqcli.spark.disk import Disk
-from rmqcli.spark.export import Export, ExportOptions
-from rmqcli.spark.job import run_parts
-from rmqcli.spark.plan import ExportRequest
+from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.export import Export, ExportOptions
+from rmqcli.spark.export.job import run_parts
+from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.session import SessionOptions, spark_context
-from tests.spark.inline import SilentReport
-from tests.spark.processes import in_session
+from tests.spark.export.inline import SilentReport
+from tests.spark.export.processes import in_session
 
 
 class Stopwatch:

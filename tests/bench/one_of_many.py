@@ -24,12 +24,12 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from rmqcli import Consumer
-from rmqcli.api.calls_send import send_message
+from rmqcli.api.calls.send import send_message
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from tests.bench.consume_members import cluster_of
 from tests.kit.embedded import EMBEDDED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message.decode import decode_messages
 from tests.broker.behaviour_stage import ANY
 
 if TYPE_CHECKING:

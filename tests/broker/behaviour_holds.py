@@ -9,7 +9,7 @@ import select
 import time
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message.decode import decode_messages
 from tests.broker.behaviour_stage import pull
 from tests.broker.wire_client import WireClient
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer, Send
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.now import Now
+from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import to_ext_fields
-from rmqcli.wire.message import decode_messages
-from rmqcli.wire.message_record import StoredMessage
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

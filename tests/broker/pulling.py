@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.broker.effects import Peer
-from rmqcli.wire.bodies_config import TopicConfig
+from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers_pull import PullMessageRequestHeader
-from rmqcli.wire.message import decode_messages
-from rmqcli.wire.message_record import StoredMessage
+from rmqcli.wire.headers.pull import PullMessageRequestHeader
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
 from tests.broker.driving import CLIENT, Driver
 from tests.broker.sending import send_header
 

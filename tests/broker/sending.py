@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.manners import manners_like
+from rmqcli.broker.profiles import manners_like
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
-from rmqcli.wire.properties import encode_properties
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.message.properties import encode_properties
 
 if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand

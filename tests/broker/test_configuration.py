@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.wire.bodies_config import parse_properties_text
+from rmqcli.wire.bodies.config import parse_properties_text
 from rmqcli.wire.codes import RequestCode
 from tests.broker.driving import EPOCH_MS, Driver, need
 from tests.broker.pulling import driver_with_topic, offsets, pull, put

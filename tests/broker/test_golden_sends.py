@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqcli.broker.manners import manners_like
+from rmqcli.broker.profiles import manners_like
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.now import Now
-from rmqcli.wire.bodies_config import TopicConfig
+from rmqcli.clock import Now
+from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
@@ -21,7 +21,7 @@ from tests.broker.driving import Driver
 from tests.golden_vectors import from_base64, load
 
 if TYPE_CHECKING:
-    from rmqcli.wire.message_record import StoredMessage
+    from rmqcli.wire.message.record import StoredMessage
 
 VERSIONS = pytest.mark.parametrize(
     "version", sorted({case["rocketmq"] for case in load("conversation")})

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.cluster_broker import EmbeddedBroker
-from rmqcli.broker.cluster_store import storage_in
+from rmqcli.broker.cluster.broker import EmbeddedBroker
+from rmqcli.broker.cluster.store import storage_in
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.server import Server
+from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.wire.bodies_config import (
+from rmqcli.wire.bodies.config import (
     SubscriptionGroupConfig,
     TopicConfig,
     encode_subscription_group,
 )
-from rmqcli.wire.bodies_heartbeat import (
+from rmqcli.wire.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     encode_heartbeat,
 )
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.headers_config import CreateTopicRequestHeader
+from rmqcli.wire.headers.config import CreateTopicRequestHeader
 from tests.broker.driving import Driver, need
 from tests.broker.sending import send_header
 from tests.broker.wire_client import WireClient

@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.wire.bodies_config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.codes import RequestCode
 from tests.broker.driving import CLIENT
 from tests.broker.pulling import (

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from rmqcli.cli.commands import CommandEntry
-from rmqcli.cli.confirm import confirm, confirm_by_name
-from rmqcli.cli.interrupts import deferred
 from rmqcli.cli.options import (
     Common,
     Queues,
@@ -18,7 +16,9 @@ from rmqcli.cli.options import (
     position_option,
     size_option,
 )
-from rmqcli.cli.output import Column, write_rows
+from rmqcli.cli.ui.confirm import confirm, confirm_by_name
+from rmqcli.cli.ui.interrupts import deferred
+from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import (
     BrokerError,
     ConnectError,

@@ -15,7 +15,7 @@ import pytest
 from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
-from rmqcli.wire.bodies_config import parse_properties_text
+from rmqcli.wire.bodies.config import parse_properties_text
 from tests.broker.wire_client import WireClient
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port

@@ -15,7 +15,7 @@ import pytest
 from rmqcli.cli.main import run
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.admin.reset_member import FakeMember
+from tests.admin.reset.member import FakeMember
 from tests.consumer.collecting import committed
 
 ROOT = Path(__file__).parents[2]

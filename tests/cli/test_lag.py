@@ -7,17 +7,22 @@ import os
 
 import pytest
 
-from rmqcli.admin.lag import BrokerFailure, GroupReading, QueueReading, compute_lag
-from rmqcli.admin.lag_gather import LagReading
-from rmqcli.admin.lag_members import Members
-from rmqcli.cli.lag import sort_groups
-from rmqcli.cli.lag_columns import QUEUE_COLUMNS
-from rmqcli.cli.lag_rows import LagView
-from rmqcli.cli.lag_watch import fit_screen, sparkline, watch_lag
+from rmqcli.admin.lag.gather import LagReading
+from rmqcli.admin.lag.members import Members
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    QueueReading,
+    compute_lag,
+)
+from rmqcli.cli.lag.columns import QUEUE_COLUMNS
+from rmqcli.cli.lag.command import sort_groups
+from rmqcli.cli.lag.rows import LagView
+from rmqcli.cli.lag.watch import fit_screen, sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.errors import ConnectError
-from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
+from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 
 NOW_MS = 1_767_322_800_000
 LONG = "a-topic-with-a-name-that-other-tools-cut-off-somewhere-in-the-middle"

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.api.calls_offset import update_consumer_offset
+from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster import EmbeddedCluster
-from rmqcli.broker.seeding import Seed
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 from rmqcli.transport.remoting import RemotingClient

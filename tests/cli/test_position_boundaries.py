@@ -10,16 +10,16 @@ import json
 
 import pytest
 
-from rmqcli.api.calls_config import update_and_create_subscription_group
-from rmqcli.api.calls_offset import query_consumer_offset, update_consumer_offset
+from rmqcli.api.calls.config import update_and_create_subscription_group
+from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
-from rmqcli.wire.bodies_config import SubscriptionGroupConfig
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 from tests.kit.java_program import fill, java_producer
 
 BASE_MS = 1_700_000_000_000

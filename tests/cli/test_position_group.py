@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rmqcli.api.calls_offset import update_consumer_offset
+from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 

@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from rmqcli.api.calls_pull import pull_message
+from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
-from rmqcli.wire.message import StoredMessage, decode_messages
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests.transport.peer import free_port
 
 BIG_BYTES = 4 * 1024 * 1024 - 8192

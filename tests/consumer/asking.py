@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.engine.ports import PullAsk
-from rmqcli.wire.bodies_heartbeat import ConsumerData, HeartbeatData
+from rmqcli.engine.interfaces import PullAsk
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import SubscriptionData
 from tests.kit.waiting import PATIENCE_S
 

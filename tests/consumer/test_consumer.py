@@ -414,7 +414,7 @@ def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
 
 
 def test_running_info_is_what_a_broker_is_told(rmq_cluster, rmq_topic):
-    from rmqcli.api.calls_consumer import get_consumer_running_info
+    from rmqcli.api.calls.consumer import get_consumer_running_info
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
 
@@ -434,7 +434,7 @@ def test_running_info_is_what_a_broker_is_told(rmq_cluster, rmq_topic):
 
 
 def test_a_thread_dump_for_a_broker_has_no_source_text(rmq_cluster, rmq_topic):
-    from rmqcli.api.calls_consumer import get_consumer_running_info
+    from rmqcli.api.calls.consumer import get_consumer_running_info
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
 

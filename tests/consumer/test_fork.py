@@ -283,7 +283,7 @@ def test_a_child_uses_its_parent_s_client_with_connections_of_its_own(
     rmq_cluster, rmq_topic
 ):
     """And the parent's requests under way are answered to the parent alone."""
-    from rmqcli.api.calls_namesrv import get_route_info_by_topic
+    from rmqcli.api.calls.namesrv import get_route_info_by_topic
 
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:
         client.route(rmq_topic)

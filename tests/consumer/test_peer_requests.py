@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmqcli.api.calls_offset import invoke_broker_to_reset_offset
+from rmqcli.api.calls.offset import invoke_broker_to_reset_offset
 from rmqcli.consumer.peer_requests import PeerRequests
-from rmqcli.wire.bodies_offset import encode_reset_offset
+from rmqcli.wire.bodies.offset import encode_reset_offset
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from tests.consumer.asking import Asking

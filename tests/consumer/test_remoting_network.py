@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqcli.consumer.routes import reading_address
-from rmqcli.engine.ports import RetryMessage, SendBack
+from rmqcli.engine.interfaces import RetryMessage, SendBack
 from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
 from rmqcli.model import BrokerData, MessageQueue
 from rmqcli.testing import faults

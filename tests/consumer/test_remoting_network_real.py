@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rmqcli.engine.ports import RetryMessage, SendBack
+from rmqcli.engine.interfaces import RetryMessage, SendBack
 from rmqcli.errors import BrokerError, NotFoundError
 from rmqcli.model import MessageQueue
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import SubscriptionData
 from tests.consumer.asking import Asking, heartbeat_of, pull_of

@@ -7,21 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.engine.allocate import (
+    AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
     AllocateMessageQueueAveragelyByCircle,
     AllocateMessageQueueByConfig,
-    sort_client_ids,
-    sort_queues,
-    strategy_named,
-)
-from rmqcli.engine.allocate_hash import (
+    AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
     md5_hash,
     queue_key,
-)
-from rmqcli.engine.allocate_room import (
-    AllocateMachineRoomNearby,
-    AllocateMessageQueueByMachineRoom,
+    sort_client_ids,
+    sort_queues,
+    strategy_named,
 )
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.engine.local_offsets import (
+from rmqcli.consumer.local_offsets import (
     LocalOffsetFile,
     format_local_offsets,
     local_offset_path,

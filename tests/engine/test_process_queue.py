@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
-from rmqcli.now import Now
 from tests import golden_vectors
 
 TRACES = golden_vectors.load("process-queue")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
-from rmqcli.now import Now
 
 # How long an example takes says more of the machine than of the queue.
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqcli.engine.config import ConsumerConfig
-from rmqcli.engine.ports import PullAsk
+from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_message import PullRequest
 from rmqcli.wire.pull_answer import PullStatus

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from rmqcli.engine.subscription_check import differences
+from rmqcli.engine.checks import differences
 from rmqcli.errors import DeniedError
-from rmqcli.wire.bodies_consumer import Connection, ConsumerConnection
+from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.subscription import SubscriptionData
 from tests.engine.world import ME, OTHER, refusal, started
 

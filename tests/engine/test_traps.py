@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from rmqcli.consumer.client_id import make_client_id
 from rmqcli.engine.allocate import sort_client_ids
-from rmqcli.engine.identity import make_client_id
 from tests.engine.world import (
     ME,
     OTHER,

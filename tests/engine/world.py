@@ -21,7 +21,7 @@ from rmqcli.engine.rebalance import TAKE_OVER_MS
 from rmqcli.errors import BrokerError, DeadlineError
 from rmqcli.model import MessageQueue
 from rmqcli.testing import ManualClock
-from rmqcli.wire.message_encode import MessageFields, encode_message
+from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
 from rmqcli.wire.subscription import parse_subscription
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.engine.message import Message
-    from rmqcli.wire.bodies_consumer import ConsumerConnection
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
 
 GROUP, TOPIC, RETRY = "g", "orders", "%RETRY%g"
 ME, OTHER = "10.0.0.1@1", "10.0.0.2@1"

@@ -11,7 +11,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
-from rmqcli.broker.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
 from rmqcli.broker.settings import BrokerSettings
 from tests.kit import configuration, raw
 from tests.kit.artefacts import class_path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rmqcli.broker.cluster_broker import EmbeddedBroker
+    from rmqcli.broker.cluster.broker import EmbeddedBroker
 
 #: What `--rmq-versions` calls it, and the version of its Java clients.
 EMBEDDED = "embedded"

@@ -13,8 +13,8 @@ from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RefusedError
-from rmqcli.spark.broker import BrokerSource
 from rmqcli.spark.encryption import check_encrypted, submitted_settings
+from rmqcli.spark.export.cluster import BrokerSource
 from rmqcli.spark.session import SessionOptions, _environment
 from rmqcli.wire.acl import Credentials
 

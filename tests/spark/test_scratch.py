@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqcli.spark.scratch import PREFIX, remove_abandoned, scratch_folder
-from tests.spark.processes import PROJECT
+from tests.spark.export.processes import PROJECT
 
 OWNER = """
 import sys

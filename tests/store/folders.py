@@ -7,8 +7,8 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from rmqcli.store.settings import StoreSettings
-from rmqcli.wire.message import StoredMessage, decode_messages
-from rmqcli.wire.message_encode import MessageFields
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.wire.message.encode import MessageFields
 from tests import golden_vectors
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.memory import MemoryStore
 from rmqcli.store.message_store import StoreFullError
-from rmqcli.wire.message_encode import MessageFields
-from rmqcli.wire.properties import encode_properties
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.properties import encode_properties
 from tests.store.folders import START_MS, TINY, message, stored
 
 PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12

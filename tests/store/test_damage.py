@@ -9,7 +9,7 @@ import pytest
 
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.fixed_files import FixedFiles, OpenFiles
-from rmqcli.store.index_file import IndexFile
+from rmqcli.store.index import IndexFile
 from rmqcli.store.log_scan import ScannedRecord, names_of, scan
 from rmqcli.store.read_only import ReadOnlyStore
 from tests import golden_vectors

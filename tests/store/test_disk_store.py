@@ -12,7 +12,7 @@ from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.store.settings import StoreSettings
-from rmqcli.wire.message_encode import MessageFields
+from rmqcli.wire.message.encode import MessageFields
 from tests.store.folders import START_MS, TINY, message, stored
 from tests.store.writing import fill, kill, numbers_in
 

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from rmqcli.store.fixed_files import OpenFiles
-from rmqcli.store.index_file import GrowingIndexFile, IndexFile, create, file_bytes
-from rmqcli.store.key_hash import index_hash, index_hashes
-from rmqcli.store.key_index import KeyIndex
+from rmqcli.store.index import (
+    GrowingIndexFile,
+    IndexFile,
+    KeyIndex,
+    create,
+    file_bytes,
+    index_hash,
+    index_hashes,
+)
 from rmqcli.store.message_store import StoreError
 from tests.store.folders import START_MS
 

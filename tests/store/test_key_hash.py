@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.store.key_hash import index_hash, index_hashes
+from rmqcli.store.index import index_hash, index_hashes
 
 TEXT = st.text(max_size=70) | st.text("abz01-~\x7f", max_size=70)
 

@@ -10,12 +10,12 @@ import pytest
 from rmqcli.store.disk_store import DiskStore
 from rmqcli.store.read_only import ReadOnlyStore
 from rmqcli.wire.ids import tags_code
-from rmqcli.wire.message_encode import MessageFields
+from rmqcli.wire.message.encode import MessageFields
 from tests.kit import raw
 from tests.store.folders import number_of, stored
 
 if TYPE_CHECKING:
-    from rmqcli.wire.message import StoredMessage
+    from rmqcli.wire.message.decode import StoredMessage
 
 SEND_MESSAGE, PULL_MESSAGE, QUERY_MESSAGE = 10, 11, 12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.transport.deadlines import COMPACT_FROM, Deadlines
+from rmqcli.transport.loop import COMPACT_FROM, Deadlines
 
 
 class Owner:

@@ -9,7 +9,7 @@ import pytest
 
 from rmqcli.errors import ConnectError
 from rmqcli.transport import lookups
-from rmqcli.transport.local_address import local_ip
+from rmqcli.transport.lookups import local_ip
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
@@ -143,7 +143,7 @@ def test_a_client_is_closed_while_it_looks_up(names):
 
 
 def test_our_own_address_is_not_waited_for(names, monkeypatch):
-    monkeypatch.setattr("rmqcli.transport.local_address.LOOK_UP_MS", 50)
+    monkeypatch.setattr("rmqcli.transport.lookups.LOOK_UP_MS", 50)
     assert local_ip("slow.test:9876") is None
     names.gate.set()
     assert local_ip("quick.test:9876") == "127.0.0.1"

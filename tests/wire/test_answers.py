@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies_config import (
+from rmqcli.wire.bodies.config import (
     parse_all_subscription_group,
     parse_all_topic_config,
     parse_kv_table,
     parse_properties_text,
 )
-from rmqcli.wire.bodies_consumer import (
+from rmqcli.wire.bodies.consumer import (
     parse_consumer_connection,
     parse_consumer_list,
     parse_consumer_running_info,
 )
-from rmqcli.wire.bodies_offset import parse_group_list
-from rmqcli.wire.bodies_route import (
+from rmqcli.wire.bodies.offset import parse_group_list
+from rmqcli.wire.bodies.route import (
     parse_cluster_info,
     parse_topic_list,
     parse_topic_route,
 )
-from rmqcli.wire.bodies_stats import (
+from rmqcli.wire.bodies.stats import (
     parse_consume_stats,
     parse_consume_time_spans,
     parse_topic_stats,
@@ -33,12 +33,12 @@ from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import RemotingCommand, decode_command
 from rmqcli.wire.frame import FrameBuffer
 from rmqcli.wire.header import from_ext_fields
-from rmqcli.wire.headers_offset import (
+from rmqcli.wire.headers.offset import (
     GetMaxOffsetResponseHeader,
     GetMinOffsetResponseHeader,
     QueryConsumerOffsetResponseHeader,
 )
-from rmqcli.wire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqcli.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from tests.golden_vectors import from_base64, load
 
 VERSIONS = ["4.6.0", "5.5.0"]

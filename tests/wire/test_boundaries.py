@@ -8,16 +8,16 @@ import pytest
 
 from rmqcli.errors import BodyError, DecodeError, FrameError, HeaderError
 from rmqcli.wire import fastjson
-from rmqcli.wire.batch import BatchItem, decode_batch, encode_batch, split_batch
-from rmqcli.wire.bodies_consumer import Connection, encode_producer_connection
-from rmqcli.wire.bodies_read import get_float, get_int, get_queue_nums, need_int, to_int
+from rmqcli.wire.bodies.consumer import Connection, encode_producer_connection
+from rmqcli.wire.bodies.read import get_float, get_int, get_queue_nums, need_int, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType, encode_frame
 from rmqcli.wire.header import Header, from_ext_fields, header_class
 from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message import DecodeFailure, StoredMessage, decode_messages
-from rmqcli.wire.message_encode import MessageFields, encode_message
-from rmqcli.wire.message_layout import (
+from rmqcli.wire.message.batch import BatchItem, decode_batch, encode_batch, split_batch
+from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
+from rmqcli.wire.message.layout import (
     RecordHead,
     find_layout,
     is_credible,

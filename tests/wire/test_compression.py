@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.errors import DecodeError
-from rmqcli.wire import message_sys_flag as flags
 from rmqcli.wire.compression import INFLATED_MAX, deflate_zlib, inflate
-from rmqcli.wire.message_sys_flag import CompressionType
+from rmqcli.wire.message import system_flag as flags
+from rmqcli.wire.message.system_flag import CompressionType
 from tests.golden_vectors import load
 
 ZLIB, LZ4, ZSTD = (

@@ -19,12 +19,12 @@ from rmqcli.wire.header import (
     header_class,
     to_ext_fields,
 )
-from rmqcli.wire.headers_offset import (
+from rmqcli.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
-from rmqcli.wire.headers_pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rmqcli.wire.headers_send import SendMessageRequestHeaderV2
+from rmqcli.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from tests.golden_vectors import from_base64, load
 
 #: Fields that 5.x adds for namespaces, static and lite topics: not used here.

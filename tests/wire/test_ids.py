@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from rmqcli.api import calls_group_pull, calls_pull
-from rmqcli.broker.pull_check import (
+from rmqcli.api.calls import pull as calls_group_pull
+from rmqcli.api.calls import pull as calls_pull
+from rmqcli.broker.requests.pull_check import (
     FLAG_CLASS_FILTER,
     FLAG_COMMIT_OFFSET,
     FLAG_SUBSCRIPTION,
     FLAG_SUSPEND,
 )
-from rmqcli.broker.topic_table import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue

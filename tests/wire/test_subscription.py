@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqcli.errors import UsageError
-from rmqcli.wire.bodies_subscription import encode_check_client
+from rmqcli.wire.bodies.subscription import encode_check_client
 from rmqcli.wire.subscription import parse_subscription, tag_matches
 from tests.golden_vectors import load
 

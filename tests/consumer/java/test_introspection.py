@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus
-from rmqcli.wire.bodies_offset import parse_consumer_status
+from rmqcli.wire.bodies.offset import parse_consumer_status
 from tests.consumer.collecting import Seen, consumer
 from tests.consumer.java.groups import is_committed, lag, send
 from tests.kit.java_program import fill, mqadmin

@@ -1,0 +1,1 @@
+"""How far each group is behind, and why: gathered, assembled and explained."""

@@ -1,0 +1,337 @@
+"""What one broker is asked for a lag reading, and what it told.
+
+Puts what the brokers told together, group by group. Pure.
+
+What a broker that failed would have told becomes rows without numbers: its queues of
+the group's topics by their routes, or one row for all of them when no route is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    QueueReading,
+    light_value,
+)
+from rmqcli.errors import RmqError
+from rmqcli.model import retry_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.admin.lag.process_queues import ClientQueues
+    from rmqcli.model import TopicRoute
+    from rmqcli.wire.bodies.consumer import ConsumerConnection, ConsumerRunningInfo
+    from rmqcli.wire.bodies.stats import QueueTimeSpan
+
+
+GroupTopic = tuple[str, str]
+
+#: Up to so many groups by name are asked for one by one.
+GROUPS_ONE_BY_ONE_MAX = 32
+
+
+@light_value
+class LagWish:
+    """What is asked for, the same for every broker. `groups` empty: all."""
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    process_queues: bool = False
+    #: why members are not asked for; None: they are
+    members_unknown: str | None = None
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether groups are asked for by name rather than from the whole table."""
+        return 0 < len(self.groups) <= GROUPS_ONE_BY_ONE_MAX
+
+    @property
+    def wants_owners(self) -> bool:
+        """Whether it is cheap enough to ask clients for what they hold, unasked."""
+        return len(self.groups) == 1
+
+
+@light_value
+class BrokerPart:
+    """What one broker told, filled step by step; `failure` when it stopped telling."""
+
+    broker_name: str
+    address: str | None
+    failure: RmqError | None = None
+    #: the only name server that names it; None: the one that was asked first does
+    only_namesrv: str | None = None
+    #: groups this broker has settings, offsets or members of
+    known_groups: set[str] = field(default_factory=set)
+    #: queue id -> offset; a queue that is not in it was never committed
+    committed: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
+    inflight: dict[GroupTopic, dict[int, int]] = field(default_factory=dict)
+    #: (min, max) by topic and queue id; a topic that is not here is None
+    ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)
+    spans: dict[GroupTopic, dict[int, QueueTimeSpan]] = field(default_factory=dict)
+    connections: dict[str, ConsumerConnection] = field(default_factory=dict)
+    #: how many messages each group gave up on; a group that is not in it: not told
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    group_failures: dict[str, RmqError] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@light_value
+class SharedAnswers:
+    """What needs to be asked only once, whichever broker is asked."""
+
+    #: by group and client id; every broker knows all members and asks any of them
+    clients: dict[tuple[str, str], ConsumerRunningInfo | RmqError | None] = field(
+        default_factory=dict
+    )
+    #: groups that some broker knows
+    known_groups: set[str] = field(default_factory=set)
+
+
+#: Of queues that a 5.x proxy or a static topic maps to brokers.
+_LOGICAL_BROKER_PREFIX = "__syslo__"  # MixAll.LOGICAL_QUEUE_MOCK_BROKER_PREFIX
+
+
+class Assembler:
+    """Makes a GroupReading of any group that occurs in `parts`.
+
+    `routes` are those of what the failed brokers may have, None for topics that do
+    not exist; `now_ms` is epoch ms. `lost`: by group, the queues that it had on brokers
+    that have left the route.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[BrokerPart],
+        wish: LagWish,
+        shared: SharedAnswers,
+        *,
+        routes: Mapping[str, TopicRoute | None],
+        now_ms: int,
+        lost: Mapping[str, Sequence[QueueReading]] | None = None,
+    ) -> None:
+        self._parts = parts
+        self._wish = wish
+        self._clients = shared.clients
+        self._routes = routes
+        self._now_ms = now_ms
+        self._lost = lost or {}
+        #: per part: group -> its topics there
+        self._topics: list[dict[str, list[str]]] = []
+        for part in parts:
+            topics: dict[str, list[str]] = {}
+            for group, topic in part.committed:
+                topics.setdefault(group, []).append(topic)
+            self._topics.append(topics)
+
+    def assemble(self, group: str) -> GroupReading:
+        """Everything read about `group`."""
+        reading = GroupReading(
+            group=group,
+            at_ms=self._now_ms,
+            members_unknown=self._wish.members_unknown,
+        )
+        self._add_members(reading)
+        reading.dead_letters = self._dead_letters(group)
+        for part, topics in zip(self._parts, self._topics, strict=True):
+            own = topics.get(group, [])
+            if part.failure is not None:
+                self._add_failed(reading, part)
+                continue
+            refusal = part.group_failures.get(group)
+            if refusal is not None:
+                reading.failures.append(_failure(part, refusal))
+            for topic in own:
+                _add_topic(reading, part, topic, refusal)
+            if refusal is not None and not own:
+                reading.queues.append(_all_queues(part, refusal))
+            if group in part.notes:
+                reading.notes.append(f"{part.broker_name}: {part.notes[group]}")
+        reading.queues += self._lost.get(group, ())
+        if self._lost.get(group):
+            reading.dead_letters = None
+        self._add_held(reading)
+        self._add_notes(reading)
+        return reading
+
+    def _add_held(self, reading: GroupReading) -> None:
+        """Queues that members hold on brokers that no name server names any more."""
+        known = {(q.topic, q.broker_name, q.queue_id) for q in reading.queues}
+        names = {part.broker_name for part in self._parts}
+        for client_id, client in sorted((reading.clients or {}).items()):
+            for queue in client.held_queues():
+                key = (queue.topic, queue.broker_name, queue.queue_id)
+                if (
+                    queue.broker_name in names
+                    or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)
+                    or key in known
+                    or (self._wish.topics and queue.topic not in self._wish.topics)
+                ):
+                    continue
+                known.add(key)
+                reading.queues.append(
+                    QueueReading(
+                        topic=queue.topic,
+                        broker_name=queue.broker_name,
+                        queue_id=queue.queue_id,
+                        failure=f"{queue.broker_name} has left the route; {client_id}"
+                        " still holds the queue",
+                    )
+                )
+
+    def _dead_letters(self, group: str) -> int | None:
+        """How many messages it gave up on; None when a broker did not tell."""
+        told = [part.dead_letters.get(group) for part in self._parts]
+        known = [count for count in told if count is not None]
+        return sum(known) if len(known) == len(told) else None
+
+    def _add_members(self, reading: GroupReading) -> None:
+        seen = [
+            part.connections[reading.group]
+            for part in self._parts
+            if reading.group in part.connections
+        ]
+        if not any(connection.connections for connection in seen):
+            return
+        from rmqcli.admin.lag.members import Members
+
+        members = Members()
+        for connection in seen:
+            members.add(connection)
+        reading.members = members
+        answers = self._clients
+        asked = {
+            client_id: answers[reading.group, client_id]
+            for client_id in members.connections
+            if (reading.group, client_id) in answers
+        }
+        if asked:
+            reading.clients = {
+                client_id: _client_queues(client_id, answer, now_ms=self._now_ms)
+                for client_id, answer in asked.items()
+            }
+
+    def _add_failed(self, reading: GroupReading, part: BrokerPart) -> None:
+        group = reading.group
+        topics = {t for each in self._topics for t in each.get(group, ())}
+        candidates = topics.union(self._wish.topics)
+        if not self._wish.topics:
+            candidates.add(retry_topic(group))
+        if part.failure is None:
+            return
+        rows = []
+        for topic in sorted(candidates):
+            route = self._routes.get(topic)
+            if route is None:
+                continue
+            committed = part.committed.get((group, topic), {})
+            rows += [
+                QueueReading(
+                    topic=topic,
+                    broker_name=part.broker_name,
+                    queue_id=queue.queue_id,
+                    committed=committed.get(queue.queue_id),
+                    failure=part.failure.message,
+                )
+                for queue in route.read_queues()
+                if queue.broker_name == part.broker_name
+            ]
+        if not rows and topics and candidates <= self._routes.keys():
+            # A broker that the group's members use has its retry topic: this one
+            # has not, and none of its topics.
+            return
+        reading.queues += rows or [_all_queues(part, part.failure)]
+        reading.failures.append(_failure(part, part.failure))
+
+    def _add_notes(self, reading: GroupReading) -> None:
+        if reading.members is not None:
+            reading.notes += reading.members.mismatches(reading.clients)
+        if reading.clients is None:
+            return
+        holders: dict[object, list[str]] = {}
+        for client_id, client in sorted(reading.clients.items()):
+            if client.failure is not None:
+                reading.notes.append(f"{client_id} did not answer: {client.failure}")
+            for queue in client.held_queues():
+                holders.setdefault(queue, []).append(client_id)
+        if _is_broadcast(reading):
+            return
+        reading.notes += [
+            f"{queue} is held by {' and '.join(names)}"
+            for queue, names in holders.items()
+            if len(names) > 1
+        ]
+
+
+def broker_failure(part: BrokerPart) -> BrokerFailure:
+    """Why a part has failed; only for one that has."""
+    if part.failure is None:
+        raise ValueError(f"{part.broker_name} has not failed")
+    return _failure(part, part.failure)
+
+
+def _add_topic(
+    reading: GroupReading, part: BrokerPart, topic: str, refusal: RmqError | None
+) -> None:
+    pair = (reading.group, topic)
+    committed = part.committed[pair]
+    ends = part.ends.get(topic)
+    if ends is None:
+        if committed:
+            reading.notes.append(
+                f"{part.broker_name} has no topic {topic} any more, but"
+                f" {len(committed)} offsets of the group in it"
+            )
+        return
+    inflight = part.inflight.get(pair, {})
+    spans = part.spans.get(pair, {})
+    failure = None if refusal is None else refusal.message
+    for queue_id in ends.keys() | committed.keys():
+        low, high = ends.get(queue_id, (None, None))
+        reading.queues.append(
+            QueueReading(
+                topic=topic,
+                broker_name=part.broker_name,
+                queue_id=queue_id,
+                committed=committed.get(queue_id),
+                min_offset=low,
+                max_offset=high,
+                inflight=inflight.get(queue_id),
+                time_span=spans.get(queue_id),
+                failure=failure,
+            )
+        )
+
+
+def _client_queues(client_id: str, answer: object, *, now_ms: int) -> ClientQueues:
+    from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
+
+    if answer is None:
+        return ClientQueues(client_id=client_id, failure="its broker was lost")
+    if isinstance(answer, RmqError):
+        return ClientQueues(client_id=client_id, failure=answer.message)
+    return read_running_info(client_id, answer, now_ms=now_ms)  # type: ignore[arg-type]
+
+
+def _is_broadcast(reading: GroupReading) -> bool:
+    members = reading.members
+    return members is not None and members.message_model == "BROADCASTING"
+
+
+def _all_queues(part: BrokerPart, error: RmqError) -> QueueReading:
+    return QueueReading(
+        topic=None,
+        broker_name=part.broker_name,
+        queue_id=None,
+        failure=error.message,
+    )
+
+
+def _failure(part: BrokerPart, error: RmqError) -> BrokerFailure:
+    return BrokerFailure(
+        broker_name=part.broker_name, address=part.address, message=error.message
+    )

@@ -1,0 +1,404 @@
+"""One broker's part of a lag reading, as a script of requests.
+
+Steps, each pipelined, so that committed offsets are known before max offsets are asked:
+
+1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
+   the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; the members
+2. GET_CONSUME_STATS says 0 where nothing was committed: ask which it is
+3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), what members hold; also of
+   the retry and dead letter topics, which nobody needs to have committed or subscribed
+   to for messages to be there
+4. how old the next message is (QUERY_CONSUME_TIME_SPAN) where something waits, and
+   the ends of queues that a broker leaves out of its answer
+
+Source: AdminBrokerProcessor, ConsumerManageProcessor in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag.scripts import Ask
+from rmqcli.api.calls.consumer import (
+    get_consumer_connection_list,
+    get_consumer_running_info,
+)
+from rmqcli.api.calls.stats import (
+    get_consume_stats,
+    get_topic_stats_info,
+    query_consume_time_span,
+)
+from rmqcli.errors import NotFoundError, RmqError, TransportError
+from rmqcli.model import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    MessageQueue,
+    dlq_topic,
+    retry_topic,
+)
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.admin.lag.assemble import BrokerPart, GroupTopic, LagWish, SharedAnswers
+    from rmqcli.admin.lag.scripts import Script
+    from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
+
+#: More doubtful zeros than this, and the broker's whole table is the smaller answer.
+_ZEROS_ONE_BY_ONE_MAX = 64
+#: Owners are an extra: a client that does not answer must not slow down the rest.
+OWNER_TIMEOUT_MS = 1_000
+#: Of larger groups owners are only asked with --process-queues.
+OWNERS_ASKED_MAX = 16
+
+
+def read_broker(
+    part: BrokerPart,
+    wish: LagWish,
+    shared: SharedAnswers,
+    *,
+    version: Callable[[], int],
+) -> Script:
+    """Fill `part`. `version` tells the broker's version once it has answered."""
+    try:
+        if wish.is_one_by_one:
+            yield from _read_groups(part, wish, version)
+        else:
+            yield from _read_all_groups(part, wish)
+        yield from _read_ends(part, wish)
+        yield from _read_waiting(part, wish, version)
+        yield from _read_rest(part, wish, shared)
+        yield from _read_known_groups(part, wish, shared)
+    except RmqError as error:
+        part.failure = error
+
+
+def _read_known_groups(
+    part: BrokerPart, wish: LagWish, shared: SharedAnswers
+) -> Script:
+    """A group may have neither offsets nor members and exist all the same."""
+    shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
+    if shared.known_groups.issuperset(wish.groups):
+        return
+    from rmqcli.admin.lag.group_names import get_group_names
+
+    outcomes = yield [Ask(get_group_names())]
+    names = outcomes[0]
+    if isinstance(names, RmqError):
+        raise names
+    part.known_groups.update(set(names).intersection(wish.groups))
+    shared.known_groups.update(part.known_groups)
+
+
+def _read_groups(part: BrokerPart, wish: LagWish, version: Callable[[], int]) -> Script:
+    asked: list[tuple[str, str | None]] = [
+        (group, topic) for group in wish.groups for topic in wish.topics or (None,)
+    ]
+    asks = [Ask(get_consume_stats(group, topic)) for group, topic in asked]
+    asked_members = () if wish.members_unknown else wish.groups
+    asks += [Ask(get_consumer_connection_list(group)) for group in asked_members]
+    outcomes = yield asks
+    zeros: list[tuple[str, MessageQueue]] = []
+    for (group, _), outcome in zip(asked, outcomes, strict=False):
+        if _is_failure(part, group, outcome):
+            continue
+        zeros += _take_stats(part, group, outcome)
+    for group, outcome in zip(asked_members, outcomes[len(asked) :], strict=True):
+        if not _is_failure(part, group, outcome) and outcome is not None:
+            part.connections[group] = outcome
+    if zeros:
+        yield from _resolve_zeros(part, zeros, version())
+    part.known_groups.update(group for (group, _), t in part.committed.items() if t)
+
+
+def _take_stats(
+    part: BrokerPart, group: str, stats: ConsumeStats
+) -> list[tuple[str, MessageQueue]]:
+    """Take in consume stats; return the queues whose 0 may mean nothing at all."""
+    zeros = []
+    for queue, item in stats.offsets.items():
+        pair = (group, queue.topic)
+        committed = part.committed.setdefault(pair, {})
+        if item.consumer_offset == 0:
+            zeros.append((group, queue))
+        else:
+            committed[queue.queue_id] = item.consumer_offset
+        if item.pull_offset is not None:
+            ahead = max(0, item.pull_offset - item.consumer_offset)
+            part.inflight.setdefault(pair, {})[queue.queue_id] = ahead
+    return zeros
+
+
+def _resolve_zeros(
+    part: BrokerPart, zeros: list[tuple[str, MessageQueue]], version: int
+) -> Script:
+    # Loaded only here: a group in the middle of its work has no zeros.
+    from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
+
+    if version >= V5_0_0 and len(zeros) <= _ZEROS_ONE_BY_ONE_MAX:
+        outcomes = yield [
+            Ask(query_consumer_offset(group, queue.topic, queue.queue_id))
+            for group, queue in zeros
+        ]
+        for (group, queue), outcome in zip(zeros, outcomes, strict=True):
+            if not _is_failure(part, group, outcome) and outcome is not None:
+                part.committed[group, queue.topic][queue.queue_id] = outcome
+        return
+    # Before 5.0 the query says 0 too, for a queue that is empty or in memory.
+    outcomes = yield [Ask(get_all_consumer_offset())]
+    table = outcomes[0]
+    for group, queue in zeros:
+        if _is_failure(part, group, table):
+            continue
+        offset = table.get((group, queue.topic), {}).get(queue.queue_id)
+        if offset is not None:
+            part.committed[group, queue.topic][queue.queue_id] = offset
+
+
+def _read_all_groups(part: BrokerPart, wish: LagWish) -> Script:
+    from rmqcli.admin.lag.group_names import get_group_names, is_system_group
+    from rmqcli.api.calls.offset import get_all_consumer_offset
+
+    outcomes = yield [Ask(get_all_consumer_offset()), Ask(get_group_names())]
+    for outcome in outcomes:
+        if isinstance(outcome, RmqError):
+            raise outcome
+    table, names = outcomes
+    wanted = set(wish.groups)
+    topics = set(wish.topics)
+    for (group, topic), offsets in table.items():
+        if (not wanted or group in wanted) and (not topics or topic in topics):
+            part.committed[group, topic] = dict(offsets)
+            part.known_groups.add(group)
+    part.known_groups.update(
+        name
+        for name in names
+        if (name in wanted if wanted else not is_system_group(name))
+    )
+    if wish.members_unknown:
+        return
+    groups = sorted(part.known_groups)
+    outcomes = yield [Ask(get_consumer_connection_list(group)) for group in groups]
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if not _is_failure(part, group, outcome) and outcome is not None:
+            part.connections[group] = outcome
+    _drop_unsubscribed(part)
+    yield from _read_inflight(part)
+
+
+def _drop_unsubscribed(part: BrokerPart) -> None:
+    """As consume stats do: of a group that is online, what it subscribes to counts."""
+    for group, topic in list(part.committed):
+        seen = part.connections.get(group)
+        if seen is not None and seen.subscriptions and topic not in seen.subscriptions:
+            del part.committed[group, topic]
+
+
+def _read_inflight(part: BrokerPart) -> Script:
+    """Only groups that are online have pulled anything that is not committed."""
+    groups = sorted(part.connections)
+    if not groups:
+        return
+    outcomes = yield [Ask(get_consume_stats(group)) for group in groups]
+    for group, outcome in zip(groups, outcomes, strict=True):
+        if _is_failure(part, group, outcome):
+            continue
+        for queue, item in outcome.offsets.items():
+            if item.pull_offset is not None:
+                ahead = max(0, item.pull_offset - item.consumer_offset)
+                inflight = part.inflight.setdefault((group, queue.topic), {})
+                inflight[queue.queue_id] = ahead
+
+
+def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
+    for group, seen in part.connections.items():
+        for topic in seen.subscriptions:
+            if not wish.topics or topic in wish.topics:
+                part.committed.setdefault((group, topic), {})
+    topics = sorted({topic for _, topic in part.committed}.union(wish.topics))
+    if not topics:
+        return
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        if isinstance(outcome, NotFoundError):
+            part.ends[topic] = None
+        elif isinstance(outcome, RmqError):
+            raise outcome
+        else:
+            part.ends[topic] = {
+                queue.queue_id: (item.min_offset, item.max_offset)
+                for queue, item in outcome.items()
+            }
+
+
+def _read_waiting(
+    part: BrokerPart, wish: LagWish, version: Callable[[], int]
+) -> Script:
+    """What waits for another try, and how many messages the groups gave up on.
+
+    Consume stats leave a retry topic out when the group never committed in it, or has
+    members that do not subscribe to it.
+    """
+    groups = wish.groups or sorted(part.known_groups.union(part.connections))
+    retries = {
+        group: retry_topic(group)
+        for group in groups
+        if not wish.topics and (group, retry_topic(group)) not in part.committed
+    }
+    topics = [*retries.values(), *map(dlq_topic, groups)]
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    zeros: list[tuple[str, MessageQueue]] = []
+    for group, outcome in zip(retries, outcomes, strict=False):
+        ends = _ends_of(part, group, outcome)
+        if ends and any(low < high for low, high in ends.values()):
+            topic = retries[group]
+            part.committed[group, topic] = {}
+            part.ends[topic] = ends
+            zeros += [
+                (group, MessageQueue(topic, part.broker_name, queue_id))
+                for queue_id in ends
+            ]
+    for group, outcome in zip(groups, outcomes[len(retries) :], strict=True):
+        ends = _ends_of(part, group, outcome)
+        if ends is not None:
+            part.dead_letters[group] = sum(high - low for low, high in ends.values())
+    if zeros:
+        yield from _resolve_zeros(part, zeros, version())
+        # Maximums after the offsets, as everywhere.
+        yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
+
+
+def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Script:
+    """Topics that groups read at other brokers: they will read them here too.
+
+    A broker at which a group never committed tells nothing of it while nobody is
+    online: one that was added, or lost its offsets.
+    """
+    pairs = list(wanted)
+    topics = sorted({topic for _, topic in pairs} - part.ends.keys())
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        if isinstance(outcome, NotFoundError):
+            part.ends[topic] = None
+        elif isinstance(outcome, RmqError):
+            part.failure = outcome
+            return
+        else:
+            part.ends[topic] = {
+                q.queue_id: (item.min_offset, item.max_offset)
+                for q, item in outcome.items()
+            }
+    for pair in pairs:
+        if part.ends[pair[1]] is not None:
+            part.committed[pair] = {}
+
+
+def _ends_of(
+    part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
+) -> dict[int, tuple[int, int]] | None:
+    """The ends of a topic's queues, empty when there is none; None when not told."""
+    if isinstance(outcome, NotFoundError):
+        return {}
+    if isinstance(outcome, TransportError):
+        raise outcome
+    if isinstance(outcome, RmqError):
+        _add_note(part, group, outcome.message)
+        return None
+    return {
+        q.queue_id: (item.min_offset, item.max_offset) for q, item in outcome.items()
+    }
+
+
+def _read_ends_again(part: BrokerPart, topics: list[str]) -> Script:
+    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        if isinstance(outcome, RmqError):
+            raise outcome
+        part.ends[topic] = {
+            q.queue_id: (item.min_offset, item.max_offset)
+            for q, item in outcome.items()
+        }
+
+
+def _add_note(part: BrokerPart, group: str, note: str) -> None:
+    before = part.notes.get(group)
+    part.notes[group] = note if before is None else f"{before}; {note}"
+
+
+def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Script:
+    pairs = [pair for pair in part.committed if _has_lag(part, pair)]
+    extra = list(_queues_left_out(part))
+    asks = [Ask(query_consume_time_span(topic, group)) for group, topic in pairs]
+    for topic, queue_id in extra:
+        from rmqcli.api.calls.offset import get_max_offset, get_min_offset
+
+        asks.append(Ask(get_min_offset(topic, queue_id)))
+        asks.append(Ask(get_max_offset(topic, queue_id)))
+    members = list(_clients_to_ask(part, wish, shared))
+    timeout_ms = None if wish.process_queues else OWNER_TIMEOUT_MS
+    asks += [Ask(get_consumer_running_info(g, c), timeout_ms) for g, c in members]
+    if not asks:
+        return
+    answers = yield asks
+    for pair, outcome in zip(pairs, answers, strict=False):
+        if isinstance(outcome, RmqError):
+            _add_note(part, pair[0], f"age is unknown: {outcome.message}")
+        else:
+            part.spans[pair] = {span.queue.queue_id: span for span in outcome}
+    rest = iter(answers[len(pairs) :])
+    for topic, queue_id in extra:
+        low, high = next(rest), next(rest)
+        ends = part.ends[topic]
+        if isinstance(low, int) and isinstance(high, int) and ends is not None:
+            ends[queue_id] = (low, high)
+    for member in members:
+        shared.clients[member] = next(rest)
+
+
+def _has_lag(part: BrokerPart, pair: GroupTopic) -> bool:
+    """Whether a message waits, so that its age is worth a request."""
+    ends = part.ends.get(pair[1])
+    if not ends:
+        return False
+    committed = part.committed[pair]
+    is_retry = pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)
+    return any(
+        # Where a group begins that never committed is known of a retry topic only.
+        committed.get(queue_id, low if is_retry else high) < high
+        for queue_id, (low, high) in ends.items()
+    )
+
+
+def _queues_left_out(part: BrokerPart) -> Iterable[tuple[str, int]]:
+    """Queues with a committed offset beyond the write queues that brokers list."""
+    found: set[tuple[str, int]] = set()
+    for (_, topic), offsets in part.committed.items():
+        ends = part.ends.get(topic)
+        if ends is not None:
+            found.update((topic, queue_id) for queue_id in offsets.keys() - ends.keys())
+    return sorted(found)
+
+
+def _clients_to_ask(
+    part: BrokerPart, wish: LagWish, shared: SharedAnswers
+) -> Iterable[tuple[str, str]]:
+    if not (wish.process_queues or wish.wants_owners):
+        return
+    for group, seen in part.connections.items():
+        if not wish.process_queues and len(seen.connections) > OWNERS_ASKED_MAX:
+            continue
+        for connection in seen.connections:
+            member = (group, connection.client_id)
+            if member not in shared.clients:
+                shared.clients[member] = None  # taken; the answer follows
+                yield member
+
+
+def _is_failure(part: BrokerPart, group: str, outcome: object) -> bool:
+    """Note an error that concerns one group; raise one that concerns the broker."""
+    if isinstance(outcome, TransportError):
+        raise outcome
+    if isinstance(outcome, RmqError):
+        part.group_failures.setdefault(group, outcome)
+        return True
+    return False

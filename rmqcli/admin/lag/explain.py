@@ -1,0 +1,163 @@
+"""Why a group is behind, in sentences. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag.model import BROADCASTING, LagState
+from rmqcli.admin.lag.process_queues import EXPIRED_LOCK, FLOW_CONTROL, STUCK_HEAD
+from rmqcli.model import dlq_topic
+from rmqcli.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqcli.admin.lag.model import GroupLag, QueueLag
+    from rmqcli.admin.lag.trend import Trend
+
+#: One queue holds at least this share of the lag: a sum would hide it.
+_SKEW_SHARE = 0.5
+_SHOWN_QUEUES = 5
+
+
+def explain(lag: GroupLag, trend: Trend | None = None) -> list[str]:
+    """Say what the numbers mean, the most important first."""
+    sentences = [_headline(lag)]
+    sentences += _tries(lag)
+    sentences += _states(lag)
+    sentences += _members(lag)
+    sentences += _skew(lag)
+    sentences += _held(lag)
+    sentences += _filters(lag)
+    if trend is not None:
+        sentences.append(_trend(trend))
+    return sentences
+
+
+def _headline(lag: GroupLag) -> str:
+    if lag.total_lag is None:
+        known = f" ({lag.known_lag} messages at least)" if lag.known_lag else ""
+        return f"How far {lag.group} is behind is unknown{known}: {lag.reason}."
+    if lag.total_lag == 0:
+        return f"{lag.group} has read everything."
+    age = ""
+    if lag.age_ms is not None:
+        age = f"; the oldest has waited {format_duration(lag.age_ms)}"
+    return f"{lag.group} has {lag.total_lag} messages to read{age}."
+
+
+def _tries(lag: GroupLag) -> Iterator[str]:
+    retries = sum(topic.known_lag for topic in lag.topics if topic.is_retry)
+    if retries:
+        yield f"{retries} of them failed before and wait to be tried again."
+    if lag.reading.dead_letters:
+        count = lag.reading.dead_letters
+        yield f"It gave up on {count} messages: rmq tail {dlq_topic(lag.group)}"
+
+
+def _states(lag: GroupLag) -> Iterator[str]:
+    by_state: dict[LagState, list[QueueLag]] = {}
+    for queue in lag.queues:
+        by_state.setdefault(queue.state, []).append(queue)
+    if queues := by_state.get(LagState.EXPIRED):
+        lost = sum(queue.expired or 0 for queue in queues)
+        yield (
+            f"{lost} messages were deleted before it read them ({_names(queues)}):"
+            " the broker keeps messages for less time than the group was away."
+        )
+    if queues := by_state.get(LagState.AHEAD):
+        yield (
+            f"It committed offsets beyond the end of {_names(queues)}: the topic was"
+            " made anew, or an offset was set by hand. It gets nothing there until"
+            " the queue has grown that far or its members correct it."
+        )
+    waiting = [q for q in by_state.get(LagState.NO_COMMIT, ()) if q.lag is None]
+    if waiting:
+        total = sum((q.max_offset or 0) - (q.min_offset or 0) for q in waiting)
+        where = "where its members choose (consumeFromWhere)"
+        members = lag.reading.members
+        if members is not None and members.consume_from_where:
+            where = f"as its members say: {members.consume_from_where}"
+        yield (
+            f"It never committed an offset in {_names(waiting)}, which hold {total}"
+            f" messages. It will start {where}."
+        )
+    if by_state.get(LagState.BROADCAST):
+        yield "It broadcasts: each member keeps its own offsets, brokers have none."
+
+
+def _members(lag: GroupLag) -> Iterator[str]:
+    members = lag.reading.members
+    if members is None:
+        if lag.reading.members_unknown is not None:
+            yield f"Its {lag.reading.members_unknown}."
+        elif lag.total_lag != 0 and not lag.reading.failures:
+            yield "Nobody is online: nothing will be read until a member starts."
+        return
+    count = len(members.connections)
+    readable = sum(q.queue_id is not None and q.topic is not None for q in lag.queues)
+    yield f"{count} {'member is' if count == 1 else 'members are'} online."
+    if count > readable > 0 and members.message_model != BROADCASTING:
+        yield f"Only {readable} of them can work: there are no more queues."
+    for note in members.mismatches(lag.reading.clients):
+        yield f"Subscriptions differ, so messages get lost: {note}."
+
+
+def _skew(lag: GroupLag) -> Iterator[str]:
+    if not lag.known_lag or len(lag.queues) < 2:
+        return
+    top = max(lag.queues, key=lambda queue: queue.lag or 0)
+    share = (top.lag or 0) / lag.known_lag
+    if share >= _SKEW_SHARE and len([q for q in lag.queues if q.max_offset]) > 1:
+        owner = f", held by {top.client_id}" if top.client_id else ""
+        yield f"{share:.0%} of it is in {_name(top)}{owner}."
+
+
+def _held(lag: GroupLag) -> Iterator[str]:
+    held = [h for c in (lag.reading.clients or {}).values() for h in c.queues]
+    for flag, text in (
+        (FLOW_CONTROL, "is not pulled any more: its consumer caches too much of it"),
+        (STUCK_HEAD, "has a message at its head that is not getting done"),
+        (EXPIRED_LOCK, "waits for the broker's lock"),
+    ):
+        for item in [h for h in held if flag in h.flags][:_SHOWN_QUEUES]:
+            head = item.cached_min_offset
+            at = f", at offset {head}" if head is not None else ""
+            yield (
+                f"{item.queue} {text} ({item.cached_count} messages cached, span"
+                f" {item.span}{at}; {item.client_id})."
+            )
+
+
+def _filters(lag: GroupLag) -> Iterator[str]:
+    for topic in lag.topics:
+        if topic.lag and topic.expression not in (None, "", "*"):
+            yield (
+                f"It reads only {topic.expression} of {topic.topic}: messages with"
+                " other tags count as lag until a pull has gone past them."
+            )
+
+
+def _trend(trend: Trend) -> str:
+    if trend.rate_in is None or trend.rate_out is None:
+        return f"{trend.verdict}: the rates are not known."
+    rates = f"{trend.rate_in:g} messages/s come in, {trend.rate_out:g}/s are done"
+    if trend.drain_ms is None:
+        return f"{trend.verdict}: {rates}; at this rate it never catches up."
+    if trend.drain_ms == 0:
+        return f"{trend.verdict}: {rates}."
+    drain = format_duration(trend.drain_ms)
+    return f"{trend.verdict}: {rates}; it will have caught up in {drain}."
+
+
+def _names(queues: Iterable[QueueLag]) -> str:
+    names = [_name(queue) for queue in queues]
+    shown = ", ".join(names[:_SHOWN_QUEUES])
+    more = len(names) - _SHOWN_QUEUES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _name(queue: QueueLag) -> str:
+    if queue.topic is None or queue.queue_id is None:
+        return f"all queues of {queue.broker_name}"
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"

@@ -1,0 +1,369 @@
+"""Reads what `compute_lag` needs from every broker, pipelined, under one deadline.
+
+A broker that does not answer costs its own rows and nothing else: they become UNKNOWN,
+its queues taken from the name server's routes. One that has left the route of the name
+server that answers first is looked for at the others; one that none of them names has
+the queues of the last look (`lag_memory`), and those that members still hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag.assemble import (
+    Assembler,
+    BrokerPart,
+    SharedAnswers,
+    broker_failure,
+)
+from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
+from rmqcli.admin.lag.model import BrokerFailure, light_value
+from rmqcli.admin.lag.scripts import run_scripts
+from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.clock import Deadline
+from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmqcli.admin.lag.assemble import GroupTopic, LagWish
+    from rmqcli.admin.lag.memory import LagMemory
+    from rmqcli.admin.lag.model import GroupReading, QueueReading
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import BrokerData, TopicRoute
+    from rmqcli.wire.bodies.route import ClusterInfo
+
+#: What brokers may take of the time; the rest is for asking the name server about
+#: those that did not answer.
+_BROKER_SHARE = 0.9
+#: The first name server to answer is enough; others are waited for no longer than this.
+_NAMESRV_TIMEOUT_MS = 1_000
+
+
+@light_value
+class LagReading:
+    """Everything read at one moment. `missing`: named groups that no broker knows."""
+
+    at_ms: int
+    groups: list[GroupReading]
+    missing: list[str]
+    failures: list[BrokerFailure]
+
+
+class LagGatherer:
+    """Reads the groups of a wish, as often as wanted. Not safe across threads."""
+
+    def __init__(
+        self, client: Client, wish: LagWish, memory: LagMemory | None = None
+    ) -> None:
+        self._client = client
+        self._wish = wish
+        self._memory = memory
+
+    def read(self) -> LagReading:
+        """Ask every master once.
+
+        Raises TransportError when no name server answers or knows a broker, DeniedError
+        when every broker refuses, NotFoundError when no broker has a topic of the wish.
+        """
+        client, wish = self._client, self._wish
+        deadline = Deadline(
+            client.clock, max(1, int(client.config.timeout_ms * _BROKER_SHARE))
+        )
+        at_ms = client.clock.epoch_ms()
+        views = self._ask_namesrvs()
+        parts = self._parts()
+        shared = SharedAnswers()
+        self._run(parts, shared, deadline)
+        extra = self._parts_of_others(parts, views)
+        self._run(extra, shared, deadline)
+        parts = sorted(parts + extra, key=lambda part: part.broker_name)
+        scripts = [
+            (p, read_topics_of_others(p, wanted)) for p, wanted in _absent(parts)
+        ]
+        run_scripts(
+            client, [(p.address or "", script) for p, script in scripts], deadline
+        )
+        _raise_if_all_denied(parts)
+        lost = self._lost(parts, at_ms)
+        unknown = [
+            g for g in wish.groups if not _is_known(g, parts) and not lost.get(g)
+        ]
+        failed = [part for part in parts if part.failure is not None]
+        missing = [] if failed else unknown
+        self._check_topics(parts)
+        groups = self._groups(parts, missing, lost)
+        routes = self._routes(groups, parts, failed)
+        groups = groups or sorted(_groups_of_retry_topics(routes))
+        assembler = Assembler(
+            parts, wish, shared, routes=routes, now_ms=at_ms, lost=lost
+        )
+        readings = [assembler.assemble(group) for group in groups]
+        self._remember(parts, readings, at_ms)
+        gone = {q.broker_name for group in groups for q in lost.get(group, ())}
+        return LagReading(
+            at_ms=at_ms,
+            groups=readings,
+            missing=missing,
+            failures=[broker_failure(part) for part in failed]
+            + [self._departure(name) for name in sorted(gone)],
+        )
+
+    def _run(
+        self, parts: list[BrokerPart], shared: SharedAnswers, deadline: Deadline
+    ) -> None:
+        client = self._client
+        scripts = [
+            (
+                address,
+                read_broker(
+                    part, self._wish, shared, version=_version(client, address)
+                ),
+            )
+            for part in parts
+            if (address := part.address) is not None and part.failure is None
+        ]
+        run_scripts(client, scripts, deadline)
+
+    def _ask_namesrvs(self) -> dict[str, Pending[ClusterInfo]]:
+        """Ask every name server which brokers it knows, where there are several."""
+        addresses = self._client.config.namesrv
+        views = {}
+        for address in dict.fromkeys(addresses) if len(addresses) > 1 else ():
+            try:
+                views[address] = self._client.submit(
+                    address, get_broker_cluster_info(), timeout_ms=_NAMESRV_TIMEOUT_MS
+                )
+            except RmqError:  # the one that answers is enough
+                continue
+        return views
+
+    def _parts_of_others(
+        self, parts: list[BrokerPart], views: Mapping[str, Pending[ClusterInfo]]
+    ) -> list[BrokerPart]:
+        """Brokers that only other name servers than the first name."""
+        found: dict[str, BrokerPart] = {}
+        known = {part.broker_name for part in parts}
+        infos = self._client.gather(views.values())
+        for namesrv, info in zip(views, infos, strict=True):
+            if isinstance(info, RmqError):
+                continue
+            for name, broker in sorted(info.brokers.items()):
+                if name in known:
+                    continue
+                known.add(name)
+                found[name] = part = _part(name, broker)
+                part.only_namesrv = namesrv
+        return list(found.values())
+
+    def _lost(
+        self, parts: list[BrokerPart], now_ms: int
+    ) -> dict[str, list[QueueReading]]:
+        """By group, what it had on brokers that no name server names any more."""
+        memory, wish = self._memory, self._wish
+        if memory is None:
+            return {}
+        departed = memory.departed({p.broker_name: p.address for p in parts})
+        lost = {
+            group: [
+                queue
+                for queue in memory.lost_queues(group, departed, now_ms=now_ms)
+                if not wish.topics or queue.topic in wish.topics
+            ]
+            for group in memory.groups_on(departed)
+            if not wish.groups or group in wish.groups
+        }
+        return {group: queues for group, queues in lost.items() if queues}
+
+    def _departure(self, name: str) -> BrokerFailure:
+        assert self._memory is not None  # noqa: S101  # it told of the broker
+        seen = self._memory.brokers[name]
+        return BrokerFailure(
+            broker_name=name,
+            address=seen.address,
+            message=f"it has left the route; a name server named it last at"
+            f" {format_rfc3339(seen.seen_ms)}, and groups had queues there"
+            " (gone for good: --forget)",
+        )
+
+    def _remember(
+        self, parts: list[BrokerPart], readings: list[GroupReading], now_ms: int
+    ) -> None:
+        memory, wish = self._memory, self._wish
+        if memory is None:
+            return
+        memory.remember_brokers(
+            {part.broker_name: part.address for part in parts}, now_ms=now_ms
+        )
+        told = [part for part in parts if part.failure is None]
+        for reading in readings:
+            for part in told:
+                if reading.group not in part.group_failures:
+                    memory.remember(
+                        reading.group,
+                        part.broker_name,
+                        reading.queues,
+                        topics=wish.topics,
+                    )
+        if not wish.groups and not wish.topics:
+            memory.keep_groups(
+                {reading.group for reading in readings},
+                {part.broker_name for part in told},
+            )
+        memory.save(now_ms=now_ms)
+
+    def _parts(self) -> list[BrokerPart]:
+        info = self._client.cluster_info(refresh=True)
+        if not info.brokers:
+            namesrv = self._client.config.namesrv[0]
+            raise ConnectError(
+                f"the name server {namesrv} knows no broker",
+                address=namesrv,
+                hint="is a broker running, and registered with this name server?",
+            )
+        return [_part(name, broker) for name, broker in sorted(info.brokers.items())]
+
+    def _check_topics(self, parts: list[BrokerPart]) -> None:
+        for topic in self._wish.topics:
+            if all(p.failure is None and p.ends.get(topic) is None for p in parts):
+                raise NotFoundError(
+                    f"no broker has a topic {topic}",
+                    code=int(ResponseCode.TOPIC_NOT_EXIST),
+                    name=ResponseCode.TOPIC_NOT_EXIST.name,
+                    hint="list topics with: rmq topics",
+                )
+
+    def _groups(
+        self,
+        parts: list[BrokerPart],
+        missing: list[str],
+        lost: Mapping[str, list[QueueReading]],
+    ) -> list[str]:
+        if self._wish.groups:
+            named = dict.fromkeys(self._wish.groups)
+            return [group for group in named if group not in missing]
+        if self._wish.topics:
+            return sorted(
+                {group for p in parts for group, _ in p.committed}.union(lost)
+            )
+        return sorted({g for part in parts for g in part.known_groups}.union(lost))
+
+    def _routes(
+        self, groups: list[str], parts: list[BrokerPart], failed: list[BrokerPart]
+    ) -> Mapping[str, TopicRoute | None]:
+        """The routes of what a failed broker may have queues of.
+
+        None: there is no such topic. A topic that is not in it: nobody told.
+        """
+        if not failed:
+            return {}
+        topics = {topic for part in parts for _, topic in part.committed}
+        topics.update(map(retry_topic, groups), self._wish.topics)
+        if not groups:
+            from rmqcli.api.calls.namesrv import get_all_topic_list
+
+            names = self._client.namesrv(get_all_topic_list())
+            topics.update(n for n in names if n.startswith(RETRY_GROUP_TOPIC_PREFIX))
+        routes = self._client.routes(sorted(topics))
+        found = {
+            topic: None if isinstance(route, RmqError) else route
+            for topic, route in routes.items()
+            if not isinstance(route, RmqError) or isinstance(route, NotFoundError)
+        }
+        for namesrv in {p.only_namesrv for p in failed if p.only_namesrv}:
+            self._add_routes(found, sorted(topics), namesrv)
+        return found
+
+    def _add_routes(
+        self, found: dict[str, TopicRoute | None], topics: list[str], namesrv: str
+    ) -> None:
+        """Add the queues that only this name server knows.
+
+        A topic of which it does not tell is left out: nobody knows the whole of it.
+        """
+        client = self._client
+        routes = client.gather(
+            [client.submit(namesrv, get_route_info_by_topic(t)) for t in topics]
+        )
+        for topic, route in zip(topics, routes, strict=True):
+            before = found.get(topic)
+            if isinstance(route, NotFoundError):
+                continue
+            if isinstance(route, RmqError):
+                found.pop(topic, None)
+            elif before is None:
+                found[topic] = route
+            else:
+                names = {data.broker_name for data in before.queues}
+                found[topic] = dataclasses.replace(
+                    before,
+                    queues=before.queues
+                    + tuple(q for q in route.queues if q.broker_name not in names),
+                )
+
+
+def _part(name: str, broker: BrokerData) -> BrokerPart:
+    part = BrokerPart(broker_name=name, address=broker.master_address)
+    if broker.master_address is None:
+        # A slave's offsets are as old as its last copy: not the truth.
+        part.failure = ConnectError(
+            f"{name} has no master now, only slaves", address=name
+        )
+    return part
+
+
+def _absent(
+    parts: list[BrokerPart],
+) -> Iterable[tuple[BrokerPart, list[GroupTopic]]]:
+    """What groups committed at some brokers, and not at others: by each of those."""
+    everywhere = {
+        pair
+        for part in parts
+        for pair in part.committed
+        if not pair[1].startswith(RETRY_GROUP_TOPIC_PREFIX)  # asked for at each
+    }
+    for part in parts:
+        wanted = sorted(
+            pair
+            for pair in everywhere - part.committed.keys()
+            if pair[0] not in part.group_failures
+        )
+        if wanted and part.failure is None:
+            yield part, wanted
+
+
+def _version(client: Client, address: str) -> Callable[[], int]:
+    return lambda: client.broker_version(address)
+
+
+def _is_known(group: str, parts: Iterable[BrokerPart]) -> bool:
+    return any(
+        group in part.known_groups
+        or group in part.connections
+        or group in part.group_failures
+        for part in parts
+    )
+
+
+def _raise_if_all_denied(parts: list[BrokerPart]) -> None:
+    for part in parts:
+        errors = [part.failure, *part.group_failures.values()]
+        if not any(isinstance(error, DeniedError) for error in errors):
+            return
+    for error in (parts[0].failure, *parts[0].group_failures.values()):
+        if isinstance(error, DeniedError):
+            raise error
+
+
+def _groups_of_retry_topics(routes: Mapping[str, TopicRoute | None]) -> Iterable[str]:
+    """Groups by their retry topics: all that is left when no broker answers."""
+    return (
+        topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+        for topic in routes
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+    )

@@ -1,0 +1,98 @@
+"""Who is in a group, merged from what several brokers see. Pure.
+
+Members send heartbeats to every broker they use. A broker keeps one subscription table
+for a whole group, the one of whoever spoke last: brokers that disagree, or a member
+that differs from them, mean that members subscribe differently. Such a group loses
+messages.
+
+Source: ConsumerConnection in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.lag.process_queues import ClientQueues
+    from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+    from rmqcli.wire.subscription import SubscriptionData
+
+_NAMED_MAX = 3
+
+
+@dataclass(slots=True)
+class Members:
+    """The members of a group that are online, by client id."""
+
+    connections: dict[str, Connection] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    message_model: str | None = None
+    consume_type: str | None = None
+    consume_from_where: str | None = None
+    #: topic -> the expressions that brokers know for it
+    _expressions: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, seen: ConsumerConnection) -> None:
+        """Take in what one broker sees."""
+        for connection in seen.connections:
+            self.connections.setdefault(connection.client_id, connection)
+        self.message_model = seen.message_model or self.message_model
+        self.consume_type = seen.consume_type or self.consume_type
+        self.consume_from_where = seen.consume_from_where or self.consume_from_where
+        for topic, subscription in seen.subscriptions.items():
+            self.subscriptions.setdefault(topic, subscription)
+            self._expressions.setdefault(topic, set()).add(_expression(subscription))
+
+    def mismatches(self, clients: Mapping[str, ClientQueues] | None) -> list[str]:
+        """What members or brokers disagree about, one sentence each."""
+        found = []
+        for topic, expressions in sorted(self._expressions.items()):
+            if len(expressions) > 1:
+                shown = " and ".join(sorted(expressions))
+                found.append(f"brokers know different filters for {topic}: {shown}")
+        return found + _differences(clients or {})
+
+
+def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
+    """Topics to which members subscribe differently, and who has what."""
+    tables = {
+        client_id: _table(client.subscriptions)
+        for client_id, client in sorted(clients.items())
+        if client.failure is None
+    }
+    found = []
+    for topic in sorted({topic for table in tables.values() for topic in table}):
+        having: dict[str, list[str]] = {}
+        for client_id, table in tables.items():
+            having.setdefault(table.get(topic, "no subscription"), []).append(client_id)
+        if len(having) > 1:
+            # The few first: they are the ones to look at.
+            parts = sorted(having.items(), key=lambda item: (len(item[1]), item[1]))
+            shown = "; ".join(f"{_names(ids)} {text}" for text, ids in parts)
+            found.append(f"members differ on {topic}: {shown}")
+    return found
+
+
+def _names(client_ids: list[str]) -> str:
+    """Who has: three names, and how many more."""
+    more = len(client_ids) - _NAMED_MAX
+    names = ", ".join(client_ids[:_NAMED_MAX])
+    if more > 0:
+        return f"{names} and {more} more have"
+    return f"{names} {'has' if len(client_ids) == 1 else 'have'}"
+
+
+def _table(subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
+    return {item.topic: _expression(item) for item in subscriptions}
+
+
+def _expression(subscription: SubscriptionData) -> str:
+    """The filter; tags in one order, for their order means nothing."""
+    kind = subscription.expression_type
+    text = subscription.sub_string or "*"
+    if kind not in (None, "TAG"):
+        return f"{kind} {text}"
+    return " || ".join(sorted({part.strip() for part in text.split("||")}))

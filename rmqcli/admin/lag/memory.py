@@ -1,0 +1,292 @@
+"""Which queues groups had on which broker when `rmq lag` looked last.
+
+A broker that dies leaves the routes, and no name server tells that it was ever there:
+what is left looks like all there is. So each look leaves a note for the next one, a
+JSON file for each set of name servers in `$XDG_STATE_HOME/rmqcli/lag` (else
+`~/.local/state/...`), readable by its owner only:
+
+    {"version": 1, "namesrv": ["HOST:PORT"],
+     "brokers": {"broker-a": {"address": "HOST:PORT", "seen_ms": 1767322800000}},
+     "groups": {"GROUP": {"broker-a": {"TOPIC": [QUEUES, LAG or null]}}}}
+
+A broker is forgotten a week after it was seen last. Notes of which no broker is still
+there, by its name and address, are of another cluster and not used. What cannot be read
+or written is done without: nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.admin.lag.model import QueueReading
+from rmqcli.log import get_logger
+from rmqcli.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+logger = get_logger(__name__)
+
+_VERSION: Final = 1
+_KEPT_MS: Final = 7 * 24 * 3600 * 1000
+_BYTES_MAX: Final = 1 << 20
+_FILES_MAX: Final = 32
+#: A broker that says that it has more of one topic is not believed.
+_QUEUES_MAX: Final = 65_536
+#: While the queues stay the same, `--watch` writes no more often.
+_SAVE_INTERVAL_MS: Final = 10_000
+
+#: Topic -> how many queues, and how many messages waited in them (None: unknown).
+Topics = dict[str, tuple[int, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBroker:
+    """A broker, and when a name server named it last."""
+
+    address: str | None
+    seen_ms: int
+
+
+def memory_directory(environ: Mapping[str, str]) -> Path:
+    """Where the notes are. A relative XDG_STATE_HOME is ignored, as its rules say."""
+    state = environ.get("XDG_STATE_HOME", "")
+    root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return root / "rmqcli" / "lag"
+
+
+class LagMemory:
+    """The notes about one cluster, read when this is made. Not safe across threads."""
+
+    def __init__(self, directory: Path, namesrv: Sequence[str], *, now_ms: int) -> None:
+        self._directory = directory
+        self._namesrv = sorted(set(namesrv))
+        self.brokers: dict[str, SeenBroker] = {}
+        #: group -> broker name -> topics
+        self._groups: dict[str, dict[str, Topics]] = {}
+        self._saved_ms: int | None = None
+        self._load(now_ms)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        text = ";".join(self._namesrv)
+        kept = "".join(c if c.isascii() and c.isalnum() else "_" for c in text[:60])
+        return self._directory / f"{kept}-{zlib.crc32(text.encode()):08x}.json"
+
+    def forget(self) -> None:
+        """Forget all of the cluster."""
+        self.brokers, self._groups = {}, {}
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.debug("%s cannot be removed: %s", self.path, error)
+
+    def departed(self, brokers: Mapping[str, str | None]) -> dict[str, SeenBroker]:
+        """Which brokers of the notes are not among `brokers` (name to address).
+
+        Empty when the notes are of another cluster: they are forgotten then.
+        """
+        if not any(
+            address is not None and self.brokers[name].address == address
+            for name, address in brokers.items()
+            if name in self.brokers
+        ):
+            self.brokers, self._groups = {}, {}
+        return {n: seen for n, seen in self.brokers.items() if n not in brokers}
+
+    def groups_on(self, brokers: Collection[str]) -> list[str]:
+        """The groups that had queues on any of these brokers, sorted."""
+        return sorted(
+            group
+            for group, on in self._groups.items()
+            if any(on.get(name) for name in brokers)
+        )
+
+    def lost_queues(
+        self, group: str, departed: Mapping[str, SeenBroker], *, now_ms: int
+    ) -> list[QueueReading]:
+        """The queues that `group` had on brokers that have left, without numbers."""
+        return [
+            QueueReading(
+                topic=topic,
+                broker_name=name,
+                queue_id=queue_id,
+                failure=_left(name, seen, lag, now_ms=now_ms),
+            )
+            for name, seen in departed.items()
+            for topic, (queues, lag) in self._groups.get(group, {})
+            .get(name, {})
+            .items()
+            for queue_id in range(queues)
+        ]
+
+    def remember_brokers(
+        self, brokers: Mapping[str, str | None], *, now_ms: int
+    ) -> None:
+        """Note which brokers name servers name now."""
+        for name, address in brokers.items():
+            self.brokers[name] = SeenBroker(address, now_ms)
+
+    def remember(
+        self,
+        group: str,
+        broker_name: str,
+        queues: Iterable[QueueReading],
+        *,
+        topics: Collection[str] = (),
+    ) -> None:
+        """Note what a group has on a broker that told all; of `topics` only, or all."""
+        found: dict[str, list[int]] = {}
+        unknown: set[str] = set()
+        for item in queues:
+            if item.broker_name != broker_name or item.topic is None:
+                continue
+            counted = found.setdefault(item.topic, [0, 0])
+            counted[0] = max(counted[0], (item.queue_id or 0) + 1)
+            lag = item.known_lag()
+            if lag is None:
+                unknown.add(item.topic)
+            else:
+                counted[1] += lag
+        on = self._groups.pop(group, {})
+        before = on.get(broker_name, {})
+        kept = {t: n for t, n in before.items() if topics and t not in topics}
+        on[broker_name] = kept | {
+            topic: (queues, None if topic in unknown else lag)
+            for topic, (queues, lag) in found.items()
+            if queues <= _QUEUES_MAX
+        }
+        self._groups[group] = on  # at the end: what was seen last is kept longest
+
+    def keep_groups(self, groups: Collection[str], brokers: Collection[str]) -> None:
+        """Of these brokers, forget all groups but these."""
+        for group, on in list(self._groups.items()):
+            if group not in groups:
+                for name in brokers:
+                    on.pop(name, None)
+            if not on:
+                del self._groups[group]
+
+    def save(self, *, now_ms: int) -> None:
+        """Write it down, unless that was done a moment ago."""
+        if self._saved_ms is not None and now_ms - self._saved_ms < _SAVE_INTERVAL_MS:
+            return
+        self._saved_ms = now_ms
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_room()
+            self._write(self._encoded())
+        except OSError as error:
+            logger.debug("%s cannot be written: %s", self.path, error)
+
+    def _encoded(self) -> bytes:
+        groups = dict(self._groups)
+        while True:
+            data = json.dumps(
+                {
+                    "version": _VERSION,
+                    "namesrv": self._namesrv,
+                    "brokers": {
+                        name: {"address": seen.address, "seen_ms": seen.seen_ms}
+                        for name, seen in self.brokers.items()
+                    },
+                    "groups": groups,
+                },
+                separators=(",", ":"),
+            ).encode()
+            if len(data) <= _BYTES_MAX or not groups:
+                return data
+            for group in list(groups)[: len(groups) // 2 + 1]:
+                del groups[group]
+
+    def _write(self, data: bytes) -> None:
+        temporary = self._directory / f".{secrets.token_hex(8)}.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(data)
+            temporary.replace(self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _make_room(self) -> None:
+        """Remove the oldest files where there are too many."""
+        others = [p for p in self._directory.glob("*.json") if p != self.path]
+        others.sort(key=lambda path: path.lstat().st_mtime)
+        for path in others[: max(0, len(others) - _FILES_MAX + 1)]:
+            path.unlink(missing_ok=True)
+
+    def _load(self, now_ms: int) -> None:
+        try:
+            value = json.loads(_read(self.path))
+            if value["version"] != _VERSION or value["namesrv"] != self._namesrv:
+                return
+            brokers = {
+                str(name): SeenBroker(_text(each["address"]), _count(each["seen_ms"]))
+                for name, each in value["brokers"].items()
+            }
+            groups = {
+                str(group): {
+                    str(name): {str(t): _pair(n) for t, n in topics.items()}
+                    for name, topics in on.items()
+                }
+                for group, on in value["groups"].items()
+            }
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            logger.debug("%s cannot be used: %r", self.path, error)
+            return
+        except RecursionError:
+            return
+        self.brokers = {
+            n: seen for n, seen in brokers.items() if now_ms - seen.seen_ms <= _KEPT_MS
+        }
+        self._groups = {
+            group: {n: topics for n, topics in on.items() if n in self.brokers}
+            for group, on in groups.items()
+        }
+
+
+def _read(path: Path) -> bytes:
+    """A file of ours, whole. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise OSError(f"{path} is not a file of this user")
+        return file.read(_BYTES_MAX + 1)
+
+
+def _text(value: Any) -> str | None:  # noqa: ANN401  # JSON
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _count(value: Any) -> int:  # noqa: ANN401  # JSON
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _pair(value: Any) -> tuple[int, int | None]:  # noqa: ANN401  # JSON
+    queues, lag = value
+    if _count(queues) > _QUEUES_MAX:
+        raise ValueError(f"{queues} queues")
+    return queues, None if lag is None else _count(lag)
+
+
+def _left(name: str, seen: SeenBroker, lag: int | None, *, now_ms: int) -> str:
+    ago = format_duration(max(0, now_ms - seen.seen_ms))
+    held = "" if lag is None else f", with {lag} messages to read in its queues"
+    return f"{name} has left the route; it was seen {ago} ago{held}"

@@ -1,0 +1,454 @@
+"""How the values of lag are made classes: fast, because `rmq lag` starts for them.
+
+How far a group is behind: from what was read to numbers that do not lie. Pure.
+
+    lag = max - clamp(committed, min, max)
+
+The caller reads committed offsets before max offsets: the other way round a busy group
+looks ahead of its queue. What is not known is None and says why, never 0 or -1.
+
+What is known of a queue, and of a topic by its worst queue (`LagState`):
+
+| state | meaning | lag |
+|---|---|---|
+| OK | min <= committed <= max | known |
+| NO_COMMIT | nothing was ever committed: where it will start is the member's choice | None; 0 if empty; all of a retry topic |
+| EXPIRED | messages were deleted before they were read | of what is left |
+| AHEAD | committed beyond the last message | 0 |
+| BROADCAST | members keep their offsets themselves | None |
+| UNKNOWN | the broker did not tell | None |
+
+How a group is doing (`GroupState`), one word for tables, `--watch` and JSON. The first
+look tells some; those with a star need a second one (`trend`). Of several that hold,
+the last in the table counts:
+
+| state | meaning |
+|---|---|
+| OK | nothing waits; * or all that waited at the first look was consumed by the second |
+| BEHIND | messages wait, and members are active, or that is not known |
+| GROWING * | more wait than before, and not all that waited then was consumed |
+| NO_COMMIT | it never committed where messages are, so what waits is not known |
+| BROADCAST | its members keep their offsets themselves |
+| STOPPED | messages wait, no member is active; * and nothing was committed |
+| STALLED * | messages wait in a queue of which nothing was committed, though members are at work |
+| REWOUND * | a committed offset went back |
+| AHEAD | it committed beyond the end of a queue |
+| EXPIRED | messages were deleted before it read them |
+| UNKNOWN | a broker did not tell, or has left the route |
+
+Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
+"""  # noqa: E501  # a table
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rmqcli.admin.lag.members import Members
+    from rmqcli.admin.lag.process_queues import ClientQueues
+    from rmqcli.wire.bodies.stats import QueueTimeSpan
+
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+def light_value(cls: type[ValueT]) -> type[ValueT]:
+    """Make `cls` a dataclass with slots and keyword arguments, compared by identity.
+
+    Without generated `__eq__` and `__repr__` a class takes a quarter of the time to
+    make, and a dozen of them are made before the first request can go out.
+    """
+    return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+
+
+BROADCASTING = "BROADCASTING"  # MessageModel.BROADCASTING
+
+NEVER_COMMITTED = "no offset was ever committed: it starts where its members choose"
+FROM_THE_START = "no offset was ever committed: members begin at its first message"
+OWN_OFFSETS = "a broadcast group: members keep their offsets themselves"
+
+#: A delay of over 30 years is the broker's clock less the -1 that it takes for the
+#: store time of a message that is not there.
+_DELAY_IS_CLOCK_MS = 10**12
+
+
+#: Topic, broker name and queue id.
+QueueKey = tuple[str | None, str, int | None]
+
+
+class LagState(StrEnum):
+    """What a queue's or topic's numbers mean; the worst last."""
+
+    OK = "OK"
+    NO_COMMIT = "NO_COMMIT"
+    BROADCAST = "BROADCAST"
+    AHEAD = "AHEAD"
+    EXPIRED = "EXPIRED"
+    UNKNOWN = "UNKNOWN"
+
+
+class GroupState(StrEnum):
+    """How a group is doing; the worst last."""
+
+    OK = "OK"
+    BEHIND = "BEHIND"
+    GROWING = "GROWING"
+    NO_COMMIT = "NO_COMMIT"
+    BROADCAST = "BROADCAST"
+    STOPPED = "STOPPED"
+    STALLED = "STALLED"
+    REWOUND = "REWOUND"
+    AHEAD = "AHEAD"
+    EXPIRED = "EXPIRED"
+    UNKNOWN = "UNKNOWN"
+
+
+_RANK = {state: rank for rank, state in enumerate(LagState)}
+_GROUP_RANK = {state: rank for rank, state in enumerate(GroupState)}
+
+
+def rank_of(state: LagState | GroupState) -> int:
+    """How bad a state is, among those of its kind: 0 is fine."""
+    return _RANK[state] if isinstance(state, LagState) else _GROUP_RANK[state]
+
+
+def worst_state(states: Iterable[GroupState]) -> GroupState:
+    """The worst of some; OK without any."""
+    return max(states, key=rank_of, default=GroupState.OK)
+
+
+@light_value
+class QueueReading:
+    """What was read of one queue for one group; treat as immutable.
+
+    `committed` None with `failure` None: never committed. `failure` says why the rest
+    is not known. `queue_id` None stands for all queues of a broker that did not tell
+    which it has. Not frozen: a cluster has a hundred thousand.
+    """
+
+    topic: str | None
+    broker_name: str
+    queue_id: int | None
+    committed: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    inflight: int | None = None
+    time_span: QueueTimeSpan | None = None
+    failure: str | None = None
+
+    def known_lag(self) -> int | None:
+        """Max less committed, inside the queue; None when one of them is unknown."""
+        low, high = self.min_offset, self.max_offset
+        if self.failure is not None or low is None or high is None:
+            return None
+        if self.committed is None:
+            # Wherever a member starts in an empty queue, nothing waits for it; a retry
+            # topic's messages all do.
+            return max(0, high - low) if high <= low or _is_retry(self.topic) else None
+        return high - min(max(self.committed, low), high)
+
+
+@light_value
+class BrokerFailure:
+    """A broker that did not tell what was asked, and why."""
+
+    broker_name: str
+    address: str | None
+    message: str
+
+
+@light_value
+class GroupReading:
+    """Everything read about one group."""
+
+    group: str
+    at_ms: int = 0
+    queues: list[QueueReading] = field(default_factory=list)
+    failures: list[BrokerFailure] = field(default_factory=list)
+    #: None when nobody was asked or nobody is online
+    members: Members | None = None
+    #: why nobody was asked; None when `members` None means that nobody is online
+    members_unknown: str | None = None
+    #: client id -> what it holds; None when clients were not asked
+    clients: Mapping[str, ClientQueues] | None = None
+    notes: list[str] = field(default_factory=list)
+    #: messages in its dead letter topic; None when a broker did not tell
+    dead_letters: int | None = None
+
+
+@light_value
+class QueueLag:
+    """One queue's lag. `expired` counts messages deleted unread."""
+
+    topic: str | None
+    broker_name: str
+    queue_id: int | None
+    committed: int | None
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+    inflight: int | None
+    expired: int | None
+    age_ms: int | None
+    state: LagState
+    reason: str | None = None
+    client_id: str | None = None
+
+    @property
+    def key(self) -> QueueKey:
+        """What tells a group's queues apart."""
+        return self.topic, self.broker_name, self.queue_id
+
+
+@light_value
+class TopicLag:
+    """A topic's queues summed up; `known_lag` leaves out the unknown ones.
+
+    `expression` is the members' filter: messages it drops count as lag until a member
+    has moved past them.
+    """
+
+    topic: str | None
+    lag: int | None
+    known_lag: int
+    age_ms: int | None
+    state: LagState
+    queue_nums: int
+    is_retry: bool
+    expression: str | None = None
+
+
+@light_value
+class GroupLag:
+    """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
+
+    `state` is what one look tells, until `lag_trend.judge` has compared two.
+    """
+
+    group: str
+    state: GroupState
+    total_lag: int | None
+    known_lag: int
+    reason: str | None
+    age_ms: int | None
+    topics: tuple[TopicLag, ...]
+    queues: tuple[QueueLag, ...]
+    reading: GroupReading
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a broker did not tell what was asked."""
+        return bool(self.reading.failures) or any(
+            queue.state is LagState.UNKNOWN for queue in self.queues
+        )
+
+
+def compute_lag(reading: GroupReading) -> GroupLag:
+    """Turn a reading into lag, per queue, topic and group. Queues come out sorted."""
+    members = reading.members
+    is_broadcast = members is not None and members.message_model == BROADCASTING
+    owners = _owners(reading.clients)
+    queues = [
+        _queue_lag(item, is_broadcast=is_broadcast, owners=owners)
+        for item in sorted(reading.queues, key=_queue_order)
+    ]
+    by_topic: dict[str | None, list[QueueLag]] = {}
+    for queue in queues:
+        by_topic.setdefault(queue.topic, []).append(queue)
+    topics = tuple(
+        _topic_lag(topic, items, reading) for topic, items in by_topic.items()
+    )
+    total, reason = _total(queues, reading)
+    return GroupLag(
+        group=reading.group,
+        state=_group_state(queues, reading, is_broadcast=is_broadcast),
+        total_lag=total,
+        known_lag=_known(queues),
+        reason=reason,
+        age_ms=_oldest(queues),
+        topics=topics,
+        queues=tuple(queues),
+        reading=reading,
+    )
+
+
+def _group_state(
+    queues: list[QueueLag], reading: GroupReading, *, is_broadcast: bool
+) -> GroupState:
+    if reading.failures:
+        return GroupState.UNKNOWN
+    if not queues:
+        return GroupState.BROADCAST if is_broadcast else GroupState.NO_COMMIT
+    worst = _worst(queues)
+    if worst is LagState.NO_COMMIT and _sum(queues):
+        worst = LagState.OK  # messages that are to be tried again: known all the same
+    states = [GroupState(worst)]
+    if _known(queues):
+        is_stopped = reading.members is None and reading.members_unknown is None
+        states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
+    return worst_state(states)
+
+
+def _queue_order(item: QueueReading) -> tuple[str, str, int]:
+    queue_id = -1 if item.queue_id is None else item.queue_id
+    return item.topic or "", item.broker_name, queue_id
+
+
+def _queue_lag(
+    item: QueueReading,
+    *,
+    is_broadcast: bool,
+    owners: Mapping[tuple[str, str, int], list[str]],
+) -> QueueLag:
+    state, reason = _state(item, is_broadcast=is_broadcast)
+    lag = _lag(item, state)
+    owner = None
+    if item.topic is not None and item.queue_id is not None:
+        owner = owners.get((item.topic, item.broker_name, item.queue_id))
+    expired = None
+    if item.committed is not None and item.min_offset is not None:
+        expired = max(0, item.min_offset - item.committed)
+    return QueueLag(
+        topic=item.topic,
+        broker_name=item.broker_name,
+        queue_id=item.queue_id,
+        committed=None if state is LagState.BROADCAST else item.committed,
+        min_offset=item.min_offset,
+        max_offset=item.max_offset,
+        lag=lag,
+        inflight=item.inflight,
+        expired=expired,
+        age_ms=_age_ms(item, lag),
+        state=state,
+        reason=reason,
+        client_id=None if owner is None else ",".join(owner),
+    )
+
+
+def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | None]:
+    if item.failure is not None:
+        return LagState.UNKNOWN, item.failure
+    if item.min_offset is None or item.max_offset is None:
+        return LagState.UNKNOWN, "the broker did not tell the queue's ends"
+    if is_broadcast:
+        return LagState.BROADCAST, OWN_OFFSETS
+    if item.committed is None:
+        reason = FROM_THE_START if _is_retry(item.topic) else NEVER_COMMITTED
+        return LagState.NO_COMMIT, reason
+    if item.committed < item.min_offset:
+        lost = item.min_offset - item.committed
+        return LagState.EXPIRED, f"{lost} messages were deleted before they were read"
+    if item.committed > item.max_offset:
+        beyond = item.committed - item.max_offset
+        return LagState.AHEAD, f"committed {beyond} beyond the end of the queue"
+    return LagState.OK, None
+
+
+def _lag(item: QueueReading, state: LagState) -> int | None:
+    if state is LagState.BROADCAST:
+        return None
+    return item.known_lag()
+
+
+def _is_retry(topic: str | None) -> bool:
+    return topic is not None and topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+
+
+def _age_ms(item: QueueReading, lag: int | None) -> int | None:
+    """The oldest unread message's age by the broker's clock; 0 when all is read."""
+    if not lag:
+        return lag
+    span = item.time_span
+    if span is None:
+        return None
+    if span.delay_time < _DELAY_IS_CLOCK_MS:
+        return max(0, span.delay_time)
+    if span.min_time_stamp <= 0:
+        return None
+    # The next message is gone, so the oldest left is the oldest unread.
+    return max(0, span.delay_time - 1 - span.min_time_stamp)
+
+
+def _topic_lag(
+    topic: str | None, queues: list[QueueLag], reading: GroupReading
+) -> TopicLag:
+    subscription = None
+    if reading.members is not None and topic is not None:
+        subscription = reading.members.subscriptions.get(topic)
+    return TopicLag(
+        topic=topic,
+        lag=_sum(queues),
+        known_lag=_known(queues),
+        age_ms=_oldest(queues),
+        state=_worst(queues),
+        queue_nums=sum(queue.queue_id is not None for queue in queues),
+        is_retry=_is_retry(topic),
+        expression=None if subscription is None else subscription.sub_string,
+    )
+
+
+def _total(
+    queues: list[QueueLag], reading: GroupReading
+) -> tuple[int | None, str | None]:
+    if reading.failures:
+        names = ", ".join(sorted({f.broker_name for f in reading.failures}))
+        return None, f"no answer from {names}: {reading.failures[0].message}"
+    if not queues:
+        return None, "no committed offset, and no member subscribes to a topic"
+    unknown = [queue for queue in queues if queue.lag is None]
+    if unknown:
+        first = unknown[0].reason or "unknown"
+        return None, f"unknown in {len(unknown)} of {len(queues)} queues: {first}"
+    return _sum(queues), None
+
+
+def _sum(queues: Iterable[QueueLag]) -> int | None:
+    total = 0
+    for queue in queues:
+        if queue.lag is None:
+            return None
+        total += queue.lag
+    return total
+
+
+def _known(queues: Iterable[QueueLag]) -> int:
+    return sum(queue.lag for queue in queues if queue.lag is not None)
+
+
+def _oldest(queues: Sequence[QueueLag]) -> int | None:
+    """The greatest age known where something waits; None when not one is."""
+    asked = [queue for queue in queues if queue.lag] or queues
+    return max((q.age_ms for q in asked if q.age_ms is not None), default=None)
+
+
+def _worst(queues: Sequence[QueueLag]) -> LagState:
+    worst = LagState.OK
+    for queue in queues:
+        state = queue.state
+        if state is LagState.NO_COMMIT and queue.lag is not None:
+            continue  # an empty queue tells nothing about the group
+        if _RANK[state] > _RANK[worst]:
+            worst = state
+    if all(q.state is LagState.NO_COMMIT for q in queues):
+        return LagState.NO_COMMIT
+    return worst
+
+
+def _owners(
+    clients: Mapping[str, ClientQueues] | None,
+) -> dict[tuple[str, str, int], list[str]]:
+    """Who holds each queue; more than one while queues change hands."""
+    owners: dict[tuple[str, str, int], list[str]] = {}
+    for client_id, client in sorted((clients or {}).items()):
+        for queue in client.held_queues():
+            key = (queue.topic, queue.broker_name, queue.queue_id)
+            owners.setdefault(key, []).append(client_id)
+    return owners

@@ -1,0 +1,206 @@
+"""What consumers hold of their queues, and what is wrong with it. Pure.
+
+A push consumer stops pulling a queue while it caches too many messages, too many MiB,
+or (concurrently) too wide a span of offsets; the last means that one message at the
+head is not done while later ones are. The limits are the client's own where it tells
+them.
+
+Source: ProcessQueue, ProcessQueueInfo, DefaultMQPushConsumerImpl#pullMessage in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+    from rmqcli.wire.subscription import SubscriptionData
+
+MAX_SPAN_DEFAULT = 2000  # DefaultMQPushConsumer.consumeConcurrentlyMaxSpan
+COUNT_LIMIT_DEFAULT = 1000  # DefaultMQPushConsumer.pullThresholdForQueue
+SIZE_LIMIT_MIB_DEFAULT = 100  # DefaultMQPushConsumer.pullThresholdSizeForQueue
+LOCK_MAX_LIVE_MS = 30_000  # ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME
+
+#: Messages are there and none was done for so long: several times what a healthy
+#: consumer takes, a quarter of what Java takes for a timeout.
+STUCK_AFTER_MS = 60_000
+#: Not pulled for so long: Java calls a queue expired after it and drops it.
+PULL_MAX_IDLE_MS = 120_000  # ProcessQueue.PULL_MAX_IDLE_TIME
+
+FLOW_CONTROL = "FLOW_CONTROL"
+STUCK_HEAD = "STUCK_HEAD"
+EXPIRED_LOCK = "EXPIRED_LOCK"
+DROPPED = "DROPPED"
+PULL_STOPPED = "PULL_STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """When a consumer stops pulling one queue."""
+
+    count: int = COUNT_LIMIT_DEFAULT
+    size_mib: int = SIZE_LIMIT_MIB_DEFAULT
+    span: int = MAX_SPAN_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldQueue:
+    """One queue in one consumer's hands. Offsets are None while nothing is cached.
+
+    `span` is last cached offset less first. `taken_*` is what an orderly consumer
+    works on now. Times are epoch ms by the consumer's clock, None for never.
+    """
+
+    queue: MessageQueue
+    client_id: str
+    commit_offset: int
+    cached_count: int
+    cached_size_mib: int
+    cached_min_offset: int | None
+    cached_max_offset: int | None
+    span: int
+    span_limit: int
+    taken_count: int
+    taken_min_offset: int | None
+    taken_max_offset: int | None
+    locked: bool
+    last_lock_ms: int | None
+    dropped: bool
+    last_pull_ms: int | None
+    last_consume_ms: int | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQueues:
+    """What one consumer said of itself, or why it did not (`failure`)."""
+
+    client_id: str
+    failure: str | None = None
+    is_orderly: bool = False
+    queues: tuple[HeldQueue, ...] = ()
+    subscriptions: tuple[SubscriptionData, ...] = ()
+
+    def held_queues(self) -> list[MessageQueue]:
+        """The queues it works on: those it was told to let go are not among them."""
+        return [held.queue for held in self.queues if not held.dropped]
+
+
+def read_running_info(
+    client_id: str, info: ConsumerRunningInfo, *, now_ms: int
+) -> ClientQueues:
+    """Judge what a consumer holds. `now_ms` should be near the consumer's clock."""
+    is_orderly = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
+    is_broadcast = info.properties.get("messageModel") == "BROADCASTING"
+    limits = _limits(info.properties)
+    return ClientQueues(
+        client_id=client_id,
+        is_orderly=is_orderly,
+        subscriptions=info.subscriptions,
+        queues=tuple(
+            _held_queue(
+                queue,
+                item,
+                client_id=client_id,
+                limits=limits,
+                # Who broadcasts shares its queues with nobody and needs no lock.
+                is_orderly=is_orderly and not is_broadcast,
+                now_ms=now_ms,
+            )
+            for queue, item in sorted(info.process_queues.items())
+        ),
+    )
+
+
+def _limits(properties: Mapping[str, str]) -> QueueLimits:
+    return QueueLimits(
+        count=_number(properties, "pullThresholdForQueue", COUNT_LIMIT_DEFAULT),
+        size_mib=_number(
+            properties, "pullThresholdSizeForQueue", SIZE_LIMIT_MIB_DEFAULT
+        ),
+        span=_number(properties, "consumeConcurrentlyMaxSpan", MAX_SPAN_DEFAULT),
+    )
+
+
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name, "")
+    # A client may write anything here; a limit of 0 or of 20 digits is none.
+    if text.isascii() and text.isdigit() and len(text) < 12:
+        return int(text) or default
+    return default
+
+
+def _held_queue(
+    queue: MessageQueue,
+    item: ProcessQueueInfo,
+    *,
+    client_id: str,
+    limits: QueueLimits,
+    is_orderly: bool,
+    now_ms: int,
+) -> HeldQueue:
+    has_cached = item.cached_msg_count > 0
+    has_taken = item.transaction_msg_count > 0
+    return HeldQueue(
+        queue=queue,
+        client_id=client_id,
+        commit_offset=item.commit_offset,
+        cached_count=item.cached_msg_count,
+        cached_size_mib=item.cached_msg_size_in_mib,
+        cached_min_offset=item.cached_msg_min_offset if has_cached else None,
+        cached_max_offset=item.cached_msg_max_offset if has_cached else None,
+        span=_span(item),
+        span_limit=limits.span,
+        taken_count=item.transaction_msg_count,
+        taken_min_offset=item.transaction_msg_min_offset if has_taken else None,
+        taken_max_offset=item.transaction_msg_max_offset if has_taken else None,
+        locked=item.locked,
+        last_lock_ms=item.last_lock_timestamp or None,
+        dropped=item.droped,
+        last_pull_ms=item.last_pull_timestamp or None,
+        last_consume_ms=item.last_consume_timestamp or None,
+        flags=queue_flags(item, limits=limits, is_orderly=is_orderly, now_ms=now_ms),
+    )
+
+
+def queue_flags(
+    item: ProcessQueueInfo, *, limits: QueueLimits, is_orderly: bool, now_ms: int
+) -> tuple[str, ...]:
+    """What is wrong with a held queue, empty when nothing is.
+
+    FLOW_CONTROL: over a limit, so it is not pulled. STUCK_HEAD: messages are there
+    and none was done for a minute, or the first holds back a span over the limit.
+    EXPIRED_LOCK: orderly without a lock of the last 30 s, so it waits. DROPPED: it
+    was told to let the queue go. PULL_STOPPED: not pulled for two minutes.
+    """
+    flags = []
+    is_span_over = not is_orderly and _span(item) > limits.span
+    if (
+        item.cached_msg_count > limits.count
+        or item.cached_msg_size_in_mib > limits.size_mib
+        or is_span_over
+    ):
+        flags.append(FLOW_CONTROL)
+    is_idle = now_ms - item.last_consume_timestamp > STUCK_AFTER_MS
+    has_work = item.cached_msg_count > 0 or item.transaction_msg_count > 0
+    if is_span_over or (has_work and is_idle):
+        flags.append(STUCK_HEAD)
+    lock_age_ms = now_ms - item.last_lock_timestamp
+    if is_orderly and (not item.locked or lock_age_ms > LOCK_MAX_LIVE_MS):
+        flags.append(EXPIRED_LOCK)
+    if item.droped:
+        flags.append(DROPPED)
+    elif now_ms - item.last_pull_timestamp > PULL_MAX_IDLE_MS:
+        flags.append(PULL_STOPPED)
+    return tuple(flags)
+
+
+def _span(item: ProcessQueueInfo) -> int:
+    if item.cached_msg_count <= 0:
+        return 0
+    return max(0, item.cached_msg_max_offset - item.cached_msg_min_offset)

@@ -1,0 +1,261 @@
+"""Where a group's lag is going: two looks at it and the time between them. Pure.
+
+Members commit every 5 s by default: what lies between two looks that are closer
+together than two such intervals says nothing about a healthy group. So `TREND_MIN_MS`
+is the least time after which a queue is called STALLED or GROWING; `Looks` keeps as
+many looks as `--watch` needs to compare over that time.
+
+| a queue's verdict | between two looks |
+|---|---|
+| OK | all that waited at the first is consumed, or nothing waits at the second |
+| BEHIND | some of it waits still |
+| GROWING | the same, and lag grew by more than the floor |
+| STOPPED | messages wait, nothing was committed in any queue, no active member |
+| STALLED | nothing was committed in this queue, though members are active |
+| REWOUND | the committed offset went back |
+| UNKNOWN | one of the two lags is |
+
+A group's verdict is the worst of its queues', and of what its numbers mean (`lag`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.lag.model import GroupState, LagState, worst_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.lag.model import GroupLag, QueueKey, QueueLag
+
+COMMIT_INTERVAL_MS = 5_000  # ClientConfig.persistConsumerOffsetInterval
+TREND_MIN_MS = 2 * COMMIT_INTERVAL_MS
+
+#: Lag that grows by no more than this between two looks is the ebb and flow of a
+#: healthy group.
+GROWTH_FLOOR = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """Messages per second in and out; `drain_ms` is None when it will not drain."""
+
+    rate_in: float | None
+    rate_out: float | None
+    drain_ms: int | None
+    verdict: GroupState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTrend:
+    """The trend of a group and of each of its queues."""
+
+    group: Trend
+    queues: dict[QueueKey, Trend]
+
+
+class Looks:
+    """The looks at some groups, back to one that is old enough to compare with."""
+
+    def __init__(self, *, least_ms: int = TREND_MIN_MS) -> None:
+        self._least_ms = least_ms
+        #: (epoch ms, group -> lag), oldest first
+        self._looks: deque[tuple[int, dict[str, GroupLag]]] = deque()
+
+    def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
+        """Add a look; the trends since the newest look that is old enough, by group.
+
+        A group that was not in that look, or whose first look is too young, has none.
+        """
+        now = {lag.group: lag for lag in lags}
+        looks = self._looks
+        while len(looks) > 1 and at_ms - looks[1][0] >= self._least_ms:
+            looks.popleft()
+        trends = {}
+        if looks and at_ms - looks[0][0] >= self._least_ms:
+            then_ms, before = looks[0]
+            trends = {
+                group: compare(before[group], lag, elapsed_ms=at_ms - then_ms)
+                for group, lag in now.items()
+                if group in before
+            }
+        looks.append((at_ms, now))
+        return trends
+
+
+def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
+    """The group's lag with the state that two looks tell."""
+    if trend is None:
+        return lag
+    return dataclasses.replace(lag, state=trend.group.verdict)
+
+
+def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend:
+    """The trend of a group whose lag was read twice, `elapsed_ms` apart."""
+    elapsed_ms = max(1, elapsed_ms)
+    earlier = {queue.key: queue for queue in before.queues}
+    moves = {q.key: _moved(earlier.get(q.key), q) for q in after.queues}
+    is_at_work = _is_at_work(after, moves.values())
+    trends = {
+        queue.key: _queue_trend(
+            earlier.get(queue.key),
+            queue,
+            moved=moves[queue.key],
+            elapsed_ms=elapsed_ms,
+            is_at_work=is_at_work,
+        )
+        for queue in after.queues
+    }
+    known = [moved for moved in moves.values() if moved is not None]
+    came, done = sum(each[0] for each in known), sum(each[1] for each in known)
+    is_known = len(known) == len(moves) > 0
+    drain_ms = _drain_ms(after.total_lag, came, done, elapsed_ms)
+    return GroupTrend(
+        group=Trend(
+            rate_in=_rate(came, elapsed_ms) if is_known else None,
+            rate_out=_rate(done, elapsed_ms) if is_known else None,
+            drain_ms=drain_ms if is_known else None,
+            verdict=_group_verdict(
+                earlier, after, trends, elapsed_ms=elapsed_ms, is_at_work=is_at_work
+            ),
+        ),
+        queues=trends,
+    )
+
+
+def _is_at_work(
+    after: GroupLag, moves: Iterable[tuple[int, int] | None]
+) -> bool | None:
+    """Whether somebody consumes; None when only members that nobody asked for might."""
+    if after.reading.members is not None:
+        return True
+    # A proxy's members are not known to brokers, and their commits are seen.
+    if any(moved is not None and moved[1] > 0 for moved in moves):
+        return True
+    return False if after.reading.members_unknown is None else None
+
+
+def _group_verdict(
+    earlier: Mapping[QueueKey, QueueLag],
+    after: GroupLag,
+    trends: Mapping[QueueKey, Trend],
+    *,
+    elapsed_ms: int,
+    is_at_work: bool | None,
+) -> GroupState:
+    """What the numbers mean, and what became of them; the worst of both."""
+    states: list[GroupState] = []
+    if after.state not in _OF_ONE_LOOK:
+        states.append(after.state)
+    grown = 0
+    for queue in after.queues:
+        verdict = trends[queue.key].verdict
+        if verdict is not GroupState.UNKNOWN:
+            states.append(verdict)
+        elif queue.lag:
+            is_stopped = is_at_work is False
+            states.append(GroupState.STOPPED if is_stopped else GroupState.BEHIND)
+        if verdict is GroupState.BEHIND:
+            grown += (queue.lag or 0) - (earlier[queue.key].lag or 0)
+    if grown > GROWTH_FLOOR and elapsed_ms >= TREND_MIN_MS:
+        states.append(GroupState.GROWING)
+    return worst_state(states)
+
+
+#: What a second look knows better.
+_OF_ONE_LOOK = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
+
+
+def _queue_trend(
+    before: QueueLag | None,
+    after: QueueLag,
+    *,
+    moved: tuple[int, int] | None,
+    elapsed_ms: int,
+    is_at_work: bool | None,
+) -> Trend:
+    if before is None or moved is None:
+        return Trend(
+            rate_in=None, rate_out=None, drain_ms=None, verdict=GroupState.UNKNOWN
+        )
+    came, done = moved
+    return Trend(
+        rate_in=_rate(came, elapsed_ms),
+        rate_out=_rate(done, elapsed_ms),
+        drain_ms=_drain_ms(after.lag, came, done, elapsed_ms),
+        verdict=_verdict(
+            before.lag,
+            after.lag,
+            moved=moved,
+            elapsed_ms=elapsed_ms,
+            is_at_work=is_at_work,
+        ),
+    )
+
+
+def _verdict(
+    lag_before: int | None,
+    lag_after: int | None,
+    *,
+    moved: tuple[int, int],
+    elapsed_ms: int,
+    is_at_work: bool | None,
+) -> GroupState:
+    came, done = moved
+    if done < 0:
+        return GroupState.REWOUND
+    if lag_before is None or lag_after is None:
+        return GroupState.UNKNOWN
+    if lag_after == 0:
+        return GroupState.OK
+    if is_at_work is False:
+        return GroupState.STOPPED
+    is_long = elapsed_ms >= TREND_MIN_MS
+    if done == 0 and lag_before > 0 and is_long and is_at_work:
+        return GroupState.STALLED
+    grown = lag_after - lag_before
+    # What came since the last commit may well wait still.
+    ebb = came * COMMIT_INTERVAL_MS // elapsed_ms
+    if done >= lag_before and not (is_long and grown > max(GROWTH_FLOOR, ebb)):
+        return GroupState.OK
+    if is_long and grown > GROWTH_FLOOR:
+        return GroupState.GROWING
+    return GroupState.BEHIND
+
+
+def _moved(before: QueueLag | None, after: QueueLag) -> tuple[int, int] | None:
+    """How far max and committed went; None when that is not known."""
+    if (
+        before is None
+        or before.max_offset is None
+        or after.max_offset is None
+        or not {before.state, after.state}.isdisjoint(_NOT_TOLD)
+        or after.max_offset < before.max_offset  # the topic was made anew
+    ):
+        return None
+    came = after.max_offset - before.max_offset
+    if before.committed is None and after.committed is None:
+        return came, 0
+    if before.committed is None or after.committed is None:
+        return None
+    return came, after.committed - before.committed
+
+
+_NOT_TOLD = (LagState.UNKNOWN, LagState.BROADCAST)
+
+
+def _drain_ms(lag: int | None, came: int, done: int, elapsed_ms: int) -> int | None:
+    if lag is None:
+        return None
+    if lag == 0:
+        return 0
+    net = done - came
+    return lag * elapsed_ms // net if net > 0 else None
+
+
+def _rate(count: int, elapsed_ms: int) -> float:
+    return round(count * 1000 / elapsed_ms, 1)

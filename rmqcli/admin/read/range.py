@@ -1,0 +1,294 @@
+"""Reads ranges of many queues at once, with several pulls of each queue in flight.
+
+What to ask and what an answer means is `reading_queue`'s; here are the sockets, the
+addresses, and the limits: asks and bytes in flight, time without progress. Nothing is
+asked while the consumer does not iterate, so it can be as slow as it likes.
+
+Pulls as TOOLS_CONSUMER, commits nothing. Not safe for threads.
+
+Source: DefaultMQPullConsumerImpl, PullAPIWrapper#recalculatePullFromWhichNode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqcli.admin.read.address import AddressBook
+from rmqcli.admin.read.queue import QueueReading
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.errors import PartialError, RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rmqcli.admin.read.body import Span
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.wire.pull_answer import PullAnswer
+
+#: Answers in a row that get nowhere before a queue is given up.
+_NO_PROGRESS_MAX = 12
+_BACKOFF_FIRST_MS = 20
+_BACKOFF_LAST_MS = 2_000
+#: Longest wait for sockets in one turn.
+_TURN_MS = 1_000
+
+
+class Chunk(NamedTuple):
+    """The records of offsets `start <= o < end` of one queue, as a broker stores them.
+
+    `missing` are the half-open spans that the broker does not have.
+    """
+
+    queue: MessageQueue
+    start: int
+    end: int
+    body: bytes
+    missing: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read. `expression` other than `*` lets the broker leave messages out.
+
+    A queue without any progress for `retry_for_ms` is given up. With `raise_abandoned`
+    that ends the reading, else it is noted in `RangeReader.abandoned`. `on_trouble` is
+    told when a queue begins to fail. Reading ends early, with nothing given up, once
+    `left_ms` returns 0.
+    """
+
+    expression: str = "*"
+    expression_type: str = "TAG"
+    asks_max: int = 64
+    in_flight_bytes_max: int = 16 << 20
+    retry_for_ms: int = 30_000
+    raise_abandoned: bool = True
+    on_trouble: Callable[[MessageQueue, RmqError], None] | None = None
+    left_ms: Callable[[], int] | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the broker may leave messages out."""
+        return self.expression != "*" or self.expression_type != "TAG"
+
+
+@dataclass(slots=True, eq=False)
+class _QueueState:
+    reading: QueueReading
+    #: asks that may be out or waiting to be given out; grows with good answers
+    depth: int = 2
+    is_paused: bool = False
+    not_before_ms: int = 0
+    failing_since_ms: int | None = None
+    failures: int = 0
+    error: RmqError | None = field(default=None)
+
+
+class RangeReader:
+    """Iterate it once: chunks, in order and without gap or overlap within each queue.
+
+    Raises the error of a queue that is given up, unless told to go on without it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        ranges: Sequence[OffsetRange],
+        options: ReadOptions | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options or ReadOptions()
+        filtered = self._options.is_filtered
+        self._states = {
+            wanted.queue: _QueueState(QueueReading(wanted, filtered=filtered))
+            for wanted in ranges
+        }
+        if len(self._states) != len(ranges):
+            raise ValueError("a queue is given twice")
+        self._open = {q: s for q, s in self._states.items() if not s.reading.is_done}
+        self._addresses = AddressBook(client)
+        self._asks_out = 0
+        #: size of a large answer, lately
+        self._answer_bytes = 8 << 10
+        #: queues that were given up, and why
+        self.abandoned: dict[MessageQueue, RmqError] = {}
+
+    def position(self, queue: MessageQueue) -> int:
+        """The first offset of `queue` that was not given out."""
+        return self._states[queue].reading.emit_at
+
+    def pause(self, queue: MessageQueue) -> None:
+        """Ask no more of `queue`; what is out still comes.
+
+        Once every queue that is left is paused, and nothing is out, all go on: nobody
+        could resume one while the reader waits.
+        """
+        self._states[queue].is_paused = True
+
+    def resume(self, queue: MessageQueue) -> None:
+        """Go on with `queue`."""
+        self._states[queue].is_paused = False
+
+    def __iter__(self) -> Iterator[Chunk]:
+        try:
+            yield from self._chunks()
+        finally:
+            self._open.clear()  # what is still out concerns nobody
+
+    def _chunks(self) -> Iterator[Chunk]:
+        while self._open and self._left_ms() > 0:
+            for queue, state in list(self._open.items()):
+                for part in state.reading.take():
+                    yield Chunk(queue, *part)
+                if state.reading.is_done:
+                    del self._open[queue]
+                elif state.error is not None:
+                    self._abandon(queue, state.error)
+            if not self._open or self._ask_more():
+                continue
+            if not self._resume_if_all_are_paused():
+                self._client.poll(self._wait_ms())
+
+    def _resume_if_all_are_paused(self) -> bool:
+        if self._asks_out or not all(s.is_paused for s in self._open.values()):
+            return False
+        for queue in self._open:
+            self.resume(queue)
+        return True
+
+    def _left_ms(self) -> int:
+        left_ms = self._options.left_ms
+        return _TURN_MS if left_ms is None else left_ms()
+
+    def _abandon(self, queue: MessageQueue, error: RmqError) -> None:
+        del self._open[queue]
+        self.abandoned[queue] = error
+        if self._options.raise_abandoned:
+            raise error
+
+    def _ask_more(self) -> bool:
+        """Fill the windows; return whether something can be given out without I/O."""
+        now_ms = self._client.clock.monotonic_ms()
+        depth_max = self._depth_max()
+        has_part = False
+        for queue, state in self._open.items():
+            reading = state.reading
+            if not state.is_paused and now_ms >= state.not_before_ms:
+                depth = min(state.depth, depth_max)
+                while (
+                    reading.window < depth or reading.is_held_up
+                ) and self._asks_out < self._asks_max():
+                    if not self._ask(queue, state):
+                        break
+            has_part = has_part or reading.has_part or state.error is not None
+        return has_part
+
+    def _asks_max(self) -> int:
+        options = self._options
+        by_bytes = options.in_flight_bytes_max // self._answer_bytes
+        return max(1, min(options.asks_max, by_bytes))
+
+    def _depth_max(self) -> int:
+        running = sum(not state.is_paused for state in self._open.values())
+        return max(1, self._asks_max() // max(1, running))
+
+    def _ask(self, queue: MessageQueue, state: _QueueState) -> bool:
+        """Send one ask; False when there is none to send now."""
+        address = self._addresses.address(queue)
+        if isinstance(address, RmqError):
+            self._failed(queue, state, address)
+            return False
+        span = state.reading.next_ask()
+        if span is None:
+            return False
+        start, end = span
+        options = self._options
+        call = pull_message(
+            queue,
+            start,
+            max_msg_nums=min(32, end - start),
+            expression=options.expression,
+            expression_type=options.expression_type,
+        )
+
+        def on_done(pending: Pending[PullAnswer]) -> None:
+            self._asks_out -= 1
+            if queue in self._open:
+                self._on_done(queue, state, start, pending)
+
+        try:
+            self._client.submit(address, call, on_done=on_done)
+        except RmqError as error:
+            state.reading.failed(start)
+            self._failed(queue, state, error)
+            return False
+        self._asks_out += 1
+        return True
+
+    def _on_done(
+        self,
+        queue: MessageQueue,
+        state: _QueueState,
+        start: int,
+        pending: Pending[PullAnswer],
+    ) -> None:
+        try:
+            answer = pending.result()
+        except RmqError as error:
+            state.reading.failed(start)
+            self._addresses.failed(queue, pending.address)
+            self._failed(queue, state, error)
+            return
+        size = len(answer.body)
+        self._answer_bytes = max(size, self._answer_bytes - (self._answer_bytes >> 6))
+        if state.reading.answered(start, answer):
+            state.failures = 0
+            state.failing_since_ms = None
+            state.depth += 1
+            self._addresses.suggested(queue, answer.suggest_which_broker_id)
+            return
+        self._failed(queue, state, _nowhere(queue, start, answer, pending.address))
+
+    def _failed(self, queue: MessageQueue, state: _QueueState, error: RmqError) -> None:
+        """Wait before the next ask, or give the queue up."""
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms < state.not_before_ms:
+            return  # asked together with one that failed already
+        if state.failing_since_ms is None:
+            state.failing_since_ms = now_ms
+            if self._options.on_trouble is not None:
+                self._options.on_trouble(queue, error)
+        state.failures += 1
+        state.depth = 2
+        is_over = now_ms - state.failing_since_ms >= self._options.retry_for_ms
+        gets_nowhere = isinstance(error, PartialError)
+        if gets_nowhere:
+            is_over = is_over or state.failures > _NO_PROGRESS_MAX
+        if is_over or not (error.retriable or gets_nowhere):
+            state.error = error
+        backoff_ms = _BACKOFF_FIRST_MS << min(state.failures - 1, 10)
+        state.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
+
+    def _wait_ms(self) -> int:
+        if not self._open:
+            return 0
+        now_ms = self._client.clock.monotonic_ms()
+        due = [
+            state.not_before_ms - now_ms
+            for state in self._open.values()
+            if not state.is_paused and state.not_before_ms > now_ms
+        ]
+        return max(0, min([*due, self._left_ms(), _TURN_MS]))
+
+
+def _nowhere(
+    queue: MessageQueue, start: int, answer: PullAnswer, address: str
+) -> PartialError:
+    return PartialError(
+        f"{queue}: {address} answers {answer.status.value} for offset {start} and"
+        f" says: next {answer.next_begin_offset}, min {answer.min_offset},"
+        f" max {answer.max_offset}",
+        hint="the broker may have lost messages, or be a slave that is behind",
+    )

@@ -1,0 +1,1 @@
+"""Changing a group's offsets: plan, apply, verify, undo."""

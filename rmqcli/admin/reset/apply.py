@@ -1,0 +1,360 @@
+"""Carries a plan out and reads back what came of it: `ResetRun`.
+
+An interrupt may come at any moment: a queue is marked before its request is sent, so
+`outcomes` always tells the truth about what may have changed. The plan decides how; the
+results are judged by `reset_result`.
+
+The last look before a plan is carried out: is it still what somebody agreed to?
+
+Between plan and execution a person thinks, and others commit. What counts as drift is
+decided here; a moved offset is refused unless a live consumer explains it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqcli.admin.positions import resolve
+from rmqcli.admin.reset.method import Mechanism
+from rmqcli.admin.reset.plan import route_key
+from rmqcli.admin.reset.result import Outcome, Result, judge, judge_unchanged
+from rmqcli.admin.reset.target import Restore, ToPosition
+from rmqcli.api.calls.offset import (
+    invoke_broker_to_reset_offset,
+    query_consumer_offset,
+    update_consumer_offset,
+)
+from rmqcli.clock import Deadline
+from rmqcli.errors import ConnectError, RefusedError, RmqError, TransportError
+from rmqcli.position import AtGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.admin.reset.plan import QueuePlan, ResetPlan
+    from rmqcli.admin.reset.target import Target
+    from rmqcli.api.call import Call
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import MessageQueue
+
+
+T = TypeVar("T")
+
+#: Consumers persist their offsets every 5 s; a little more proves that one has.
+PERSIST_WAIT_MS = 7_000
+#: A client that is told to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
+#: then commits; it may be busy before that.
+PUSH_WAIT_MS = 20_000
+_LOOK_INTERVAL_MS = 100
+#: A client that obeyed a push commits the target and may be past it in its next pull:
+#: that moment must not be missed, or the reset looks as if nothing had happened.
+_PUSH_LOOK_INTERVAL_MS = 10
+
+#: A broker that resets by itself ignores time and force when it is given an offset. One
+#: that was set to reset through clients ignores the offset instead; by this time and
+#: without force it then leaves every queue where it is.
+_HARMLESS_TIMESTAMP_MS = 253_402_300_799_999  # the year 9999
+
+#: What a broker with a pending reset answers to a commit, with code 0.
+_PENDING_RESET_REMARK = "previously reset"  # ConsumerManageProcessor
+
+
+class ResetRun:
+    """One execution of a plan. Used by one thread, once."""
+
+    def __init__(self, client: Client, plan: ResetPlan) -> None:
+        self._client = client
+        self._plan = plan
+        #: queues whose request was sent or is being sent
+        self._attempted: set[MessageQueue] = set()
+        #: queues whose broker took the request and tells its members to move
+        self._told: set[MessageQueue] = set()
+        #: queue -> why its request had no success
+        self._errors: dict[MessageQueue, RmqError] = {}
+        #: queue -> why it could not be read back when that was last tried
+        self._read_errors: dict[MessageQueue, RmqError] = {}
+        #: queue -> where it really was sent, when a push came out differently
+        self._targets: dict[MessageQueue, int] = {}
+        #: queue -> every different offset read back, oldest first
+        self._seen: dict[MessageQueue, list[int | None]] = {}
+
+    @property
+    def errors(self) -> tuple[RmqError, ...]:
+        """What went wrong, queue by queue."""
+        return tuple((self._read_errors | self._errors).values())
+
+    def execute(self) -> None:
+        """Send everything, and read back once; until live members have obeyed.
+
+        Members are waited for where the broker resets by itself, too: a commit that one
+        of them had sent before it was told undoes the reset, until the member stops,
+        takes the new offset over and commits it.
+        """
+        self._commit()
+        self._reset_by_server(
+            [q for q in self._plan.changes if self._uses(q, Mechanism.SERVER_RESET)]
+        )
+        self._push()
+        self.read_back()
+        deadline = Deadline(self._client.clock, PUSH_WAIT_MS)
+        while not deadline.is_over():
+            waiting = [q for q in self._plan.changes if self._is_awaited(q)]
+            if not waiting:
+                break
+            self._pause(_PUSH_LOOK_INTERVAL_MS)
+            self.read_back(waiting)
+
+    def _is_awaited(self, plan: QueuePlan) -> bool:
+        """Whether members were told to move here and have not been seen to."""
+        return plan.queue in self._told and not self._outcome(plan).is_good
+
+    def watch(self) -> None:
+        """Read back again and again until consumers must have persisted theirs."""
+        deadline = Deadline(self._client.clock, PERSIST_WAIT_MS)
+        while not deadline.is_over():
+            self._pause()
+            self.read_back()
+
+    def read_back(
+        self,
+        queues: Iterable[QueuePlan] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Note what is committed now, in all queues of the plan that have a target."""
+        asked = [
+            each
+            for each in (self._plan.queues if queues is None else queues)
+            if each.target is not None
+        ]
+        pendings = [
+            self._client.submit(
+                self._plan.route_of(each.queue).address,
+                query_consumer_offset(
+                    self._plan.group, each.queue.topic, each.queue.queue_id
+                ),
+                timeout_ms=timeout_ms,
+            )
+            for each in asked
+        ]
+        answers = self._client.gather(pendings)
+        for each, offset in zip(asked, answers, strict=True):
+            if isinstance(offset, RmqError):
+                self._read_errors[each.queue] = offset
+                continue
+            self._read_errors.pop(each.queue, None)
+            seen = self._seen.setdefault(each.queue, [])
+            if not seen or seen[-1] != offset:
+                seen.append(offset)
+
+    def outcomes(self) -> dict[MessageQueue, Outcome]:
+        """What became of every queue of the plan, as far as it is known now."""
+        return {each.queue: self._outcome(each) for each in self._plan.queues}
+
+    def _outcome(self, plan: QueuePlan) -> Outcome:
+        seen = self._seen.get(plan.queue, [])
+        if plan.target is None:
+            return _not_attempted("there is nowhere to go")
+        if not plan.is_change:
+            return judge_unchanged(target=plan.target, seen=seen)
+        error = self._errors.get(plan.queue)
+        if plan.queue not in self._attempted:
+            return _not_attempted("" if error is None else error.message)
+        route = self._plan.route_of(plan.queue)
+        target = self._target_of(plan)
+        outcome = judge(
+            committed=plan.committed,
+            target=target,
+            seen=seen,
+            mechanism=route.mechanism,
+            is_live=route.is_live,
+        )
+        if error is None and not seen and plan.queue in self._read_errors:
+            reason = self._read_errors[plan.queue].message
+            return replace(outcome, note=f"{outcome.note}: {reason}")
+        if outcome.is_good or error is None:
+            return outcome
+        if isinstance(error, TransportError) and not isinstance(error, ConnectError):
+            # It may have been obeyed, or may still be.
+            return Outcome(
+                result=Result.UNKNOWN,
+                is_good=False,
+                read_back=outcome.read_back,
+                note=error.message,
+            )
+        return _not_attempted(error.message, read_back=outcome.read_back)
+
+    def _commit(self) -> None:
+        changes = [q for q in self._plan.changes if self._uses(q, Mechanism.COMMIT)]
+        remarks = self._send(
+            changes,
+            lambda each: update_consumer_offset(
+                self._plan.group,
+                each.queue.topic,
+                each.queue.queue_id,
+                commit_offset=_target(each),
+            ),
+        )
+        # An earlier reset waits there for a client: only another one can replace it.
+        self._reset_by_server(
+            [
+                each
+                for each in changes
+                if _PENDING_RESET_REMARK in remarks.get(each.queue, "")
+            ]
+        )
+
+    def _reset_by_server(self, changes: Iterable[QueuePlan]) -> None:
+        taken = self._send(
+            changes,
+            lambda each: invoke_broker_to_reset_offset(
+                self._plan.group,
+                each.queue.topic,
+                timestamp_ms=_HARMLESS_TIMESTAMP_MS,
+                is_force=False,
+                queue_id=each.queue.queue_id,
+                offset=_target(each),
+            ),
+        )
+        self._told.update(taken)
+
+    def _push(self) -> None:
+        """One push per topic and broker."""
+        for key, route in self._plan.routes.items():
+            changes = [q for q in self._plan.changes if route_key(q.queue) == key]
+            if not changes or route.push is None:
+                continue
+            self._attempted.update(each.queue for each in changes)
+            call = invoke_broker_to_reset_offset(
+                self._plan.group,
+                key[0],
+                timestamp_ms=route.push.timestamp_ms,
+                is_force=route.push.is_force,
+            )
+            try:
+                told = self._client.invoke(route.address, call)
+            except RmqError as error:
+                self._errors.update((each.queue, error) for each in changes)
+                continue
+            for each in changes:
+                self._targets[each.queue] = told.get(each.queue, _target(each))
+                self._told.add(each.queue)
+
+    def _send(
+        self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]
+    ) -> dict[MessageQueue, T]:
+        """Send what `make` makes for each queue; the good answers.
+
+        One goes first for each broker and topic, then all others at once: a broker that
+        hears of a group and topic for the first time makes their map in whichever
+        thread comes, and of several at once may forget all but one (7 of 80 resets with
+        4.6.0, 1 of 80 with 5.5.0). Where the first gets no answer the others stay.
+        """
+        waiting = list(changes)
+        firsts = {route_key(each.queue): each for each in reversed(waiting)}
+        answers = self._send_at_once(firsts.values(), make)
+        others = []
+        for each in waiting:
+            first = firsts[route_key(each.queue)]
+            error = self._errors.get(first.queue)
+            if each is not first and isinstance(error, TransportError):
+                self._errors[each.queue] = error
+            elif each is not first:
+                others.append(each)
+        return answers | self._send_at_once(others, make)
+
+    def _send_at_once(
+        self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]
+    ) -> dict[MessageQueue, T]:
+        pendings: dict[MessageQueue, Pending[T]] = {}
+        for each in changes:
+            # Before it is sent: an interrupt may come in between.
+            self._attempted.add(each.queue)
+            address = self._plan.route_of(each.queue).address
+            pendings[each.queue] = self._client.submit(address, make(each))
+        outcomes = self._client.gather(pendings.values())
+        answers: dict[MessageQueue, T] = {}
+        for queue, answer in zip(pendings, outcomes, strict=True):
+            if isinstance(answer, RmqError):
+                self._errors[queue] = answer
+            else:
+                answers[queue] = answer
+        return answers
+
+    def _uses(self, plan: QueuePlan, mechanism: Mechanism) -> bool:
+        return self._plan.route_of(plan.queue).mechanism is mechanism
+
+    def _target_of(self, plan: QueuePlan) -> int:
+        return self._targets.get(plan.queue, _target(plan))
+
+    def _pause(self, interval_ms: int = _LOOK_INTERVAL_MS) -> None:
+        self._client.clock.wait_ms(threading.Event(), interval_ms)
+
+
+def _target(plan: QueuePlan) -> int:
+    if plan.target is None:
+        raise ValueError(f"{plan.queue} has no target")
+    return plan.target
+
+
+def _not_attempted(note: str, *, read_back: int | None = None) -> Outcome:
+    return Outcome(
+        result=Result.NOT_ATTEMPTED, is_good=False, read_back=read_back, note=note
+    )
+
+
+def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
+    """Read the committed offsets of `plan.changes` again; `plan` with them.
+
+    An offset that moved is a warning of its queue, and goes into the backup, when
+    members read there and `target` was not counted from it. Raises RefusedError when it
+    moved otherwise, or past its target, so that what was to be skipped would be
+    replayed; and a broker's error when it cannot be asked.
+    """
+    changes = {each.queue: each for each in plan.changes}
+    moved = {}
+    refused = []
+    found = resolve(client, changes, AtGroup(plan.group))
+    for queue, each in changes.items():
+        committed = None if found[queue].offset is None else found[queue].wanted
+        if committed == each.committed:
+            continue
+        moved[queue] = _moved(each, committed)
+        is_absolute = isinstance(target, ToPosition | Restore)
+        is_expected = plan.route_of(queue).is_live and is_absolute
+        if not is_expected or _turns(each, moved[queue]):
+            refused.append(
+                f"{queue}: {each.committed} was planned from, now {committed}"
+            )
+    if refused:
+        others = len(refused) - 1
+        noun = "queue" if others == 1 else "queues"
+        more = f" and {others} more {noun}" if others else ""
+        raise RefusedError(
+            f"offsets moved since the plan was made: {refused[0]}{more}; nothing was"
+            " changed",
+            hint="run it again",
+        )
+    queues = tuple(moved.get(each.queue, each) for each in plan.queues)
+    return replace(plan, queues=queues)
+
+
+def _moved(plan: QueuePlan, committed: int | None) -> QueuePlan:
+    warning = f"moved from {plan.committed} to {committed} after the plan was made"
+    return replace(
+        plan,
+        committed=committed,
+        warnings=(*plan.warnings, warning),
+        first_store_ms=None,  # of other messages than those that are moved over now
+        last_store_ms=None,
+    )
+
+
+def _turns(before: QueuePlan, now: QueuePlan) -> bool:
+    """Whether what was a skip has become a replay, or the other way round."""
+    if before.delta is None or now.delta is None:
+        return False
+    return before.delta * now.delta < 0

@@ -1,0 +1,287 @@
+"""Backups of committed offsets: one is saved before every reset, `--undo` reads it.
+
+A backup is a JSON file of its own, readable by its owner only, in
+`$XDG_STATE_HOME/rmqcli/reset-offset` (else `~/.local/state/...`). It appears whole or
+not at all, is on the disk before any offset changes, and is never overwritten.
+
+A backup belongs to one cluster (`cluster_identity` has the rule). A file of an earlier
+version does not say which: it is taken for the cluster's own when the two share a name
+server. Earlier versions read the files of this one and pass over what they do not know.
+
+Backups are in the order in which they were saved, also after the machine's clock was
+set back: each gets a `sequence` above every other in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.reset.cluster_identity import (
+    ClusterIdentity,
+    identity_json,
+    is_same_cluster,
+    is_same_namesrv,
+    parse_identity,
+)
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.files import file_name_fault, read_regular, sync_folder, write_temporary
+from rmqcli.model import MessageQueue
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_VERSION = 1
+#: Larger than any backup; a file of another kind is not read to its end.
+_BYTES_MAX = 64 << 20
+_SAME_MS_MAX = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What a group had committed before a reset; None: nothing.
+
+    `targets` is what the reset set. `undo_of` is the id of the backup that the reset
+    restored, empty for any other reset. `cluster` is None in a file of a version that
+    did not record it. `sequence` orders backups: the time in ms at which it was saved,
+    or one above the highest in the folder when the clock is behind that.
+    """
+
+    backup_id: str
+    created_ms: int
+    sequence: int
+    namesrv: tuple[str, ...]
+    cluster: ClusterIdentity | None
+    group: str
+    topic: str
+    committed: dict[MessageQueue, int | None]
+    targets: dict[MessageQueue, int]
+    undo_of: str = ""
+
+
+def backup_directory(environ: Mapping[str, str]) -> Path:
+    """The folder that holds the backups. A relative XDG_STATE_HOME is ignored, as the
+    XDG specification has it."""
+    state = environ.get("XDG_STATE_HOME", "")
+    root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return root / "rmqcli" / "reset-offset"
+
+
+def backup_id_of(created_ms: int) -> str:
+    """The id of a backup of that time, such as `20260102-030405-678` (UTC)."""
+    moment = _EPOCH + timedelta(milliseconds=created_ms)
+    return f"{moment:%Y%m%d-%H%M%S}-{created_ms % 1000:03}"
+
+
+def save_backup(
+    directory: Path,
+    *,
+    created_ms: int,
+    namesrv: Sequence[str],
+    group: str,
+    topic: str,
+    committed: Mapping[MessageQueue, int | None],
+    targets: Mapping[MessageQueue, int],
+    cluster: ClusterIdentity | None = None,
+    undo_of: str = "",
+) -> str:
+    """Write a backup to the disk and return its id.
+
+    Raises RmqError when that fails: then nothing may be changed.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newest = max((each.sequence for each in list_backups(directory)), default=0)
+        for at_ms in range(created_ms, created_ms + _SAME_MS_MAX):
+            backup = Backup(
+                backup_id=backup_id_of(at_ms),
+                created_ms=at_ms,
+                sequence=max(at_ms, newest + 1),
+                namesrv=tuple(namesrv),
+                cluster=cluster,
+                group=group,
+                topic=topic,
+                committed=dict(committed),
+                targets=dict(targets),
+                undo_of=undo_of,
+            )
+            if _write_new(directory, backup):
+                return backup.backup_id
+    except OSError as error:
+        raise RmqError(
+            f"no backup could be saved in {directory}: {error.strerror or error}",
+            hint="nothing was changed; set XDG_STATE_HOME to a folder you can write to",
+        ) from error
+    raise RmqError(f"no backup could be saved: {directory} is full of the same time")
+
+
+def load_backup(directory: Path, backup_id: str) -> Backup:
+    """Read one backup. Raises NotFoundError, or ConfigError for one that is damaged."""
+    name = f"{backup_id}.json"
+    if not backup_id or backup_id.startswith(".") or file_name_fault(name) is not None:
+        raise UsageError(f"{backup_id!r} is not the id of a backup")
+    path = directory / name
+    try:
+        data = read_regular(path, _BYTES_MAX)
+    except FileNotFoundError:
+        raise _no_backup(f"there is no backup {backup_id} in {directory}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return _from_json(backup_id, json.loads(data))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(f"{path} is not a backup: {error!r}") from error
+
+
+def list_backups(
+    directory: Path, *, group: str | None = None, topic: str | None = None
+) -> list[Backup]:
+    """The backups of a group and topic, or of all, in the order in which they were
+    saved; damaged and unreadable ones are left out."""
+    found = []
+    for path in sorted(directory.glob("*.json")) if directory.is_dir() else ():
+        try:
+            backup = load_backup(directory, path.stem)
+        except (ConfigError, NotFoundError):
+            continue
+        if group in (None, backup.group) and topic in (None, backup.topic):
+            found.append(backup)
+    return sorted(found, key=lambda each: (each.sequence, each.backup_id))
+
+
+def is_of_cluster(
+    backup: Backup, cluster: ClusterIdentity, *, namesrv: Sequence[str]
+) -> bool:
+    """Whether `backup` was made on `cluster`, which is reached through `namesrv`."""
+    if backup.cluster is None:
+        return is_same_namesrv(backup.namesrv, namesrv)
+    return is_same_cluster(backup.cluster, cluster)
+
+
+def latest_backup(
+    directory: Path,
+    *,
+    group: str,
+    topic: str,
+    cluster: ClusterIdentity,
+    namesrv: Sequence[str],
+) -> Backup:
+    """What `--undo` without an id restores: the newest backup of this cluster that is
+    not itself of an undo, so that a second `--undo` changes nothing.
+
+    Raises NotFoundError, or RefusedError when all its backups are of other clusters.
+    """
+    found = [
+        each
+        for each in list_backups(directory, group=group, topic=topic)
+        if not each.undo_of
+    ]
+    for backup in reversed(found):
+        if is_of_cluster(backup, cluster, namesrv=namesrv):
+            return backup
+    if found:
+        raise RefusedError(
+            f"there is no backup of group {group} and topic {topic} of this cluster,"
+            f" {cluster}; the latest, {found[-1].backup_id}, is of"
+            f" {origin_of(found[-1])}",
+            hint=f"to restore it here: --undo {found[-1].backup_id} --other-cluster",
+        )
+    raise _no_backup(f"there is no backup of group {group} and topic {topic}")
+
+
+def origin_of(backup: Backup) -> str:
+    """Where `backup` was made, for people."""
+    if backup.cluster is not None:
+        return str(backup.cluster)
+    return f"a cluster with the name servers {';'.join(backup.namesrv)}"
+
+
+def _write_new(directory: Path, backup: Backup) -> bool:
+    """Whether the file is new: another process may have taken the same millisecond."""
+    path = directory / f"{backup.backup_id}.json"
+    data = json.dumps(_to_json(backup), indent=1) + "\n"
+    temporary = write_temporary(directory, data.encode(), mode=0o600)
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    sync_folder(directory)
+    return True
+
+
+def _to_json(backup: Backup) -> dict[str, object]:
+    return {
+        "version": _VERSION,
+        "created_ms": backup.created_ms,
+        "sequence": backup.sequence,
+        "namesrv": list(backup.namesrv),
+        "cluster": None if backup.cluster is None else identity_json(backup.cluster),
+        "group": backup.group,
+        "topic": backup.topic,
+        "undo_of": backup.undo_of or None,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker_name": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "committed": committed,
+                "target": backup.targets.get(queue),
+            }
+            for queue, committed in backup.committed.items()
+        ],
+    }
+
+
+def _from_json(backup_id: str, data: dict[str, object]) -> Backup:
+    if data["version"] != _VERSION:
+        raise ValueError(f"version {data['version']!r} is not {_VERSION}")
+    committed: dict[MessageQueue, int | None] = {}
+    targets: dict[MessageQueue, int] = {}
+    rows, namesrv, created_ms = data["queues"], data["namesrv"], data["created_ms"]
+    if not (isinstance(rows, list) and isinstance(namesrv, list)):
+        raise TypeError("queues and namesrv are lists")
+    sequence = data.get("sequence", created_ms)
+    if not (isinstance(created_ms, int) and isinstance(sequence, int)):
+        raise TypeError("created_ms and sequence are numbers")
+    for row in rows:
+        queue = MessageQueue(
+            str(row["topic"]), str(row["broker_name"]), int(row["queue_id"])
+        )
+        committed[queue] = None if row["committed"] is None else int(row["committed"])
+        if row["target"] is not None:
+            targets[queue] = int(row["target"])
+    return Backup(
+        backup_id=backup_id,
+        created_ms=created_ms,
+        sequence=sequence,
+        namesrv=tuple(map(str, namesrv)),
+        cluster=parse_identity(data.get("cluster")),
+        group=str(data["group"]),
+        topic=str(data["topic"]),
+        committed=committed,
+        targets=targets,
+        undo_of=str(data["undo_of"] or ""),
+    )
+
+
+def _no_backup(message: str) -> NotFoundError:
+    return NotFoundError(
+        message,
+        code=int(ResponseCode.QUERY_NOT_FOUND),
+        name=ResponseCode.QUERY_NOT_FOUND.name,
+        hint="see: rmq reset-offset --list-backups",
+    )

@@ -1,0 +1,259 @@
+"""Who is online, and how each broker's offsets can be set: asks, then decides.
+
+The decisions are `reset_mechanism`'s; here is what has to be asked for them.
+
+Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.reset.gather import read_messages
+from rmqcli.admin.reset.method import (
+    TIMESTAMP_MAX_OFFSET,
+    BrokerRoute,
+    PushQueue,
+    PushRequest,
+    choose_route,
+    find_push,
+)
+from rmqcli.admin.reset.plan import route_key
+from rmqcli.admin.reset.target import ToPosition
+from rmqcli.api.calls.config import (
+    get_all_subscription_group_config,
+    get_broker_config,
+)
+from rmqcli.api.calls.consumer import get_consumer_connection_list
+from rmqcli.api.calls.offset import search_offset_by_timestamp
+from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.position import AtTime
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.version import V5_1_0, V5_2_0, version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.admin.reset.plan import QueueFacts, RouteKey
+    from rmqcli.admin.reset.target import ResetWish
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
+
+#: Timestamps that are tried on an old broker: a few will do, or none does.
+_TIMESTAMPS_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The group as each broker sees it, by broker name; None: nobody is online.
+
+    `errors` are the brokers that could not be asked, and why.
+    """
+
+    seen: Mapping[str, ConsumerConnection | None]
+    errors: Mapping[str, RmqError]
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether the members say that they consume in broadcast mode."""
+        return any(
+            each is not None and each.message_model == "BROADCASTING"
+            for each in self.seen.values()
+        )
+
+    def client_ids(self, topic: str) -> tuple[str, ...]:
+        """The members that are online and read `topic`, sorted."""
+        return tuple(
+            sorted(
+                {
+                    client.client_id
+                    for name, each in self.seen.items()
+                    if each is not None and self.is_live(name, topic)
+                    for client in each.connections
+                }
+            )
+        )
+
+    def is_live(self, broker_name: str, topic: str) -> bool:
+        """Whether somebody reads `topic` there. Clients that assign queues to
+        themselves announce no topic and count as reading it."""
+        each = self.seen.get(broker_name)
+        return each is not None and (
+            not each.subscriptions or topic in each.subscriptions
+        )
+
+    def takes_push(self, broker_name: str) -> bool:
+        """Whether the members obey a pushed reset: only push consumers do."""
+        each = self.seen.get(broker_name)
+        return each is not None and each.consume_type == "CONSUME_PASSIVELY"
+
+
+def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
+    """Ask every broker of the topic for the group.
+
+    Raises NotFoundError when none of them knows it, and the first error when none could
+    be asked, or the others do not know the group.
+    """
+    names = sorted({data.broker_name for data in route.queues if data.is_readable})
+    addresses: dict[str, str] = {}
+    errors: dict[str, RmqError] = {}
+    for name in names:
+        try:
+            addresses[name] = client.master_of(route, name)
+        except RmqError as error:
+            errors[name] = error
+    configs = [
+        client.submit(address, get_all_subscription_group_config())
+        for address in addresses.values()
+    ]
+    connections = [
+        client.submit(address, get_consumer_connection_list(group))
+        for address in addresses.values()
+    ]
+    is_known = False
+    seen: dict[str, ConsumerConnection | None] = {}
+    told = client.gather(configs)
+    answers = client.gather(connections)
+    for name, config, connection in zip(addresses, told, answers, strict=True):
+        if isinstance(config, RmqError):
+            errors[name] = config
+        elif isinstance(connection, RmqError):
+            errors[name] = connection
+        else:
+            is_known = is_known or group in config or connection is not None
+            seen[name] = connection
+    if not is_known:
+        raise next(iter(errors.values()), _no_group(group, names))
+    return Membership(seen, errors)
+
+
+def _no_group(group: str, names: Sequence[str]) -> NotFoundError:
+    return NotFoundError(
+        f"group {group} does not exist on {', '.join(names)}",
+        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+        hint="list groups with: rmq groups",
+    )
+
+
+def find_routes(
+    client: Client,
+    wish: ResetWish,
+    members: Membership,
+    *,
+    every: Mapping[MessageQueue, QueueFacts],
+    aimed: Sequence[QueueFacts],
+) -> dict[RouteKey, BrokerRoute]:
+    """How to set the offsets of one topic on each of its brokers.
+
+    `every` holds all queues of the topic, `aimed` those that are to go somewhere.
+    """
+    routes = {}
+    for key in dict.fromkeys(route_key(each.queue) for each in aimed):
+        topic, name = key
+        address = client.master_of(client.route(topic), name)
+        is_live = members.is_live(name, topic)
+        version = client.broker_version(address)
+        is_server_side = is_live and _is_server_side(client, address, version)
+        push = None
+        if is_live and not is_server_side and members.takes_push(name):
+            mine = [each for each in aimed if route_key(each.queue) == key]
+            push = _find_push(client, wish, every=every, aimed=mine, address=address)
+        routes[key] = choose_route(
+            address=address,
+            version=version_name(version),
+            is_live=is_live,
+            is_server_side=is_server_side,
+            push=push,
+            wants_proof=wish.wants_proof,
+        )
+    return routes
+
+
+def _is_server_side(client: Client, address: str, version: int) -> bool:
+    """Whether the broker resets by queue and offset. A wrong yes would be a reset to
+    timestamp 0, so the broker's own setting is asked for."""
+    if version < V5_1_0:
+        return False
+    try:
+        config = client.invoke(address, get_broker_config())
+    except RmqError:
+        return version >= V5_2_0  # the default; the read-back shows what came of it
+    default = "true" if version >= V5_2_0 else "false"
+    return config.get("useServerSideResetOffset", default) == "true"
+
+
+def _find_push(
+    client: Client,
+    wish: ResetWish,
+    *,
+    every: Mapping[MessageQueue, QueueFacts],
+    aimed: Sequence[QueueFacts],
+    address: str,
+) -> PushRequest | None:
+    topic, name = route_key(aimed[0].queue)
+    written = {
+        data.write_queue_nums
+        for data in client.route(topic).queues
+        if data.broker_name == name
+    }
+    ids = range(max(written, default=0))
+    wanted = {each.queue: each for each in aimed}
+    if any(queue.queue_id not in ids for queue in wanted):
+        return None  # the broker pushes its write queues only
+    queues = [
+        _push_queue(queue, facts, wanted.get(queue))
+        for queue, facts in every.items()
+        if queue.broker_name == name and queue.queue_id in ids
+    ]
+    if len(queues) != len(ids):
+        return None
+    timestamps = _timestamps(client, wish, aimed)
+    asked = {
+        (timestamp_ms, queue_id): client.submit(
+            address, search_offset_by_timestamp(topic, queue_id, timestamp_ms)
+        )
+        for timestamp_ms in timestamps
+        if timestamp_ms != TIMESTAMP_MAX_OFFSET
+        for queue_id in ids
+    }
+    searches: dict[int, dict[int, int]] = {each: {} for each in timestamps}
+    searches[TIMESTAMP_MAX_OFFSET] = {q.queue_id: q.max_offset for q in queues}
+    answers = client.gather(asked.values())
+    for (timestamp_ms, queue_id), found in zip(asked, answers, strict=True):
+        if not isinstance(found, RmqError):
+            searches[timestamp_ms][queue_id] = found
+    return find_push(queues, searches)
+
+
+def _push_queue(
+    queue: MessageQueue, facts: QueueFacts, aimed: QueueFacts | None
+) -> PushQueue:
+    target = None
+    if aimed is not None and aimed.wanted is not None:
+        target = min(max(aimed.wanted, aimed.min_offset), aimed.max_offset)
+    return PushQueue(
+        queue_id=queue.queue_id,
+        committed=facts.committed,
+        target=target,
+        max_offset=facts.max_offset if aimed is None else aimed.max_offset,
+    )
+
+
+def _timestamps(
+    client: Client, wish: ResetWish, aimed: Sequence[QueueFacts]
+) -> list[int]:
+    """What might do: the ends, the time asked for, the store times of the targets."""
+    timestamps = [TIMESTAMP_MAX_OFFSET, 0]
+    if isinstance(wish.target, ToPosition) and isinstance(wish.target.position, AtTime):
+        timestamps.append(wish.target.position.epoch_ms)
+    places = [
+        (each.queue, each.wanted)
+        for each in aimed
+        if each.wanted is not None and each.min_offset <= each.wanted < each.max_offset
+    ]
+    found = read_messages(client, places[:_TIMESTAMPS_MAX])
+    timestamps += [message.store_timestamp_ms for message in found.values()]
+    return list(dict.fromkeys(timestamps))[:_TIMESTAMPS_MAX]

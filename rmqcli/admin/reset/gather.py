@@ -1,0 +1,499 @@
+"""Reads single messages by queue and offset, for store times and edges of a plan.
+
+Pulls as TOOLS_CONSUMER without a commit: nothing is left on the broker. A message that
+cannot be read is left out: a plan is of use without it.
+
+Finds the one message that `--past-message` names.
+
+Two kinds of id look alike: the offset id says where a record lies, the unique id has to
+be looked up in each broker's index. The first is tried when its host is one of the
+topic's brokers. Neither answer is believed before topic and id were compared.
+
+Source: MQAdminImpl#queryMessage, QueryMessageProcessor.
+
+Finds out what a plan has to know, and has it made: `gather_plan`.
+
+Everything is read, nothing is changed. Committed offsets are read before the ends of
+the queues. A queue that cannot be read is part of the plan as unknown, with the reason:
+half a reset should not look like one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.position_group import check_groups
+from rmqcli.admin.positions import resolve_each
+from rmqcli.admin.reset.cluster_identity import identity_of
+from rmqcli.admin.reset.find_method import Membership, find_routes, read_members
+from rmqcli.admin.reset.plan import (
+    EdgeMessage,
+    GroupFacts,
+    QueueFacts,
+    ResetPlan,
+    check_drift,
+    make_plan,
+    restore,
+    shift,
+)
+from rmqcli.admin.reset.target import (
+    PastMessage,
+    ResetWish,
+    Restore,
+    Shift,
+    Target,
+    ToOffsets,
+    ToPosition,
+)
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.calls.store import query_message, view_message_by_id
+from rmqcli.errors import (
+    BrokerError,
+    DecodeError,
+    NotFoundError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.model import MessageQueue, retry_topic
+from rmqcli.position import Ago, AtGroup, AtTime, Earliest, Latest, Now
+from rmqcli.queue_selector import select_queues
+from rmqcli.units import DAY_MS
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmqcli.admin.reset.method import BrokerRoute
+    from rmqcli.admin.reset.plan import QueuePlan, RouteKey
+    from rmqcli.api.client import Client
+    from rmqcli.model import TopicRoute
+
+
+#: What is shown of a body beside a target.
+_PREVIEW_CHARS = 60
+
+Place = tuple["MessageQueue", int]
+
+
+def read_messages(
+    client: Client, places: Iterable[Place]
+) -> dict[Place, StoredMessage]:
+    """The messages at `places`, asked for together; missing ones are left out."""
+    asked = {}
+    for place in dict.fromkeys(places):
+        queue, queue_offset = place
+        try:
+            address = client.reader_of(queue)
+        except RmqError:
+            continue
+        asked[place] = client.submit(
+            address, pull_message(queue, queue_offset, max_msg_nums=1)
+        )
+    found = {}
+    answers = client.gather(asked.values())
+    for place, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, RmqError):
+            continue
+        for message in decode_messages(answer.body):
+            if isinstance(message, StoredMessage) and message.queue_offset == place[1]:
+                found[place] = message
+    return found
+
+
+def with_times(client: Client, plan: ResetPlan, *, with_edges: bool) -> ResetPlan:
+    """`plan` with the store times of what it moves over, and with its edges."""
+    places: list[Place] = []
+    for each in plan.queues:
+        places += _span(each) or ()
+        if with_edges and each.target is not None:
+            places += [(each.queue, each.target - 1), (each.queue, each.target)]
+    found = read_messages(client, (p for p in places if p[1] >= 0))
+    queues = []
+    for each in plan.queues:
+        changes: dict[str, object] = {}
+        span = _span(each)
+        if span is not None:
+            first, last = found.get(span[0]), found.get(span[1])
+            changes["first_store_ms"] = first and first.store_timestamp_ms
+            changes["last_store_ms"] = last and last.store_timestamp_ms
+        if with_edges and each.target is not None:
+            changes["before"] = _edge(found.get((each.queue, each.target - 1)))
+            changes["after"] = _edge(found.get((each.queue, each.target)))
+        queues.append(replace(each, **changes))  # type: ignore[arg-type]  # by name
+    return replace(plan, queues=tuple(queues))
+
+
+def _span(plan: QueuePlan) -> tuple[Place, Place] | None:
+    moved = plan.moved_range
+    if moved is None or moved[0] >= moved[1]:
+        return None
+    return (plan.queue, moved[0]), (plan.queue, moved[1] - 1)
+
+
+def _edge(message: StoredMessage | None) -> EdgeMessage | None:
+    if message is None:
+        return None
+    try:
+        body = message.body
+    except DecodeError:
+        body = message.raw_body
+    return EdgeMessage(
+        queue_offset=message.queue_offset,
+        store_timestamp_ms=message.store_timestamp_ms,
+        msg_id=message.msg_id,
+        keys=message.keys,
+        tags=message.tags,
+        body_preview=body[: 4 * _PREVIEW_CHARS].decode("utf-8", "backslashreplace")[
+            :_PREVIEW_CHARS
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """Where a message is."""
+
+    queue: MessageQueue
+    queue_offset: int
+
+
+def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
+    """The message of `topic` that has this id, of either kind.
+
+    Raises NotFoundError when there is none, UsageError when several have it: a producer
+    that sends again uses the id again.
+    """
+    found = list(dict.fromkeys(_by_offset_id(client, topic, message_id)))
+    if not found:
+        found = list(dict.fromkeys(_by_unique_id(client, topic, message_id)))
+    if not found:
+        raise NotFoundError(
+            f"no message of topic {topic} has the id {message_id}",
+            code=int(ResponseCode.NO_MESSAGE),
+            name=ResponseCode.NO_MESSAGE.name,
+            hint=(
+                "the index may not reach back that far; with the message's queue and"
+                " offset: --queue BROKER:ID --to OFFSET+1"
+            ),
+        )
+    if len(found) > 1:
+        places = ", ".join(f"{each.queue} at {each.queue_offset}" for each in found)
+        raise UsageError(
+            f"{len(found)} messages have the id {message_id}: {places}",
+            hint="name one of them by its offset_msg_id",
+        )
+    return found[0]
+
+
+def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:
+    try:
+        wanted = decode_offset_msg_id(text)
+    except UsageError:
+        # Raised again for what is no id at all; an odd port only means the other kind.
+        if len(text) not in (32, 56) or not text.isalnum():
+            raise
+        return
+    route = client.route(topic)
+    for broker in route.brokers:
+        if wanted.host not in broker.addresses.values():
+            continue
+        call = view_message_by_id(wanted.commit_log_offset, topic=topic)
+        try:
+            body = client.invoke(wanted.host, call)
+        except BrokerError:
+            continue  # nothing there: then it was a unique id
+        for message in decode_messages(body):
+            if (
+                isinstance(message, StoredMessage)
+                and message.commit_log_offset == wanted.commit_log_offset
+                and message.topic == topic
+            ):
+                yield _found(message, topic, broker.broker_name)
+
+
+def _by_unique_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:
+    route = client.route(topic)
+    names = [b.broker_name for b in route.brokers if b.master_address is not None]
+    # A producer's clock may be ahead of ours.
+    end_ms = client.clock.epoch_ms() + DAY_MS
+    pendings = [
+        client.submit(
+            client.master_of(route, name),
+            query_message(topic, text, begin_ms=0, end_ms=end_ms),
+        )
+        for name in names
+    ]
+    bodies = client.gather(pendings)
+    for name, body in zip(names, bodies, strict=True):
+        if isinstance(body, RmqError):
+            raise body
+        for message in decode_messages(body):
+            if (
+                isinstance(message, StoredMessage)
+                and message.topic == topic
+                and message.msg_id == text
+            ):
+                yield _found(message, topic, name)
+
+
+def _found(message: StoredMessage, topic: str, broker_name: str) -> FoundMessage:
+    queue = MessageQueue(topic, broker_name, message.queue_id)
+    return FoundMessage(queue, message.queue_offset)
+
+
+#: Positions that mean the same in a retry topic; for all others it goes to its end.
+_TIMELIKE = (Earliest, Latest, Now, AtTime, Ago)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topic:
+    """A topic of the reset: all its queues, those that are part of it, where they go.
+
+    A queue of `chosen` is in `every` or, when it could not be read, in `unknown`.
+    """
+
+    topic: str
+    every: dict[MessageQueue, QueueFacts]
+    unknown: dict[MessageQueue, RmqError]
+    chosen: tuple[MessageQueue, ...]
+    target: Target
+
+
+def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
+    """Make the plan for `wish`.
+
+    Raises NotFoundError for an unknown topic, group or message, RefusedError on drift
+    or when skipping a message would skip others, and what a broker's error is when no
+    queue at all could be read.
+    """
+    members = read_members(client, client.route(wish.topic), wish.group)
+    topics, retry = _read_topics(client, wish, members)
+    facts: list[QueueFacts] = []
+    unknown: dict[MessageQueue, RmqError] = {}
+    routes: dict[RouteKey, BrokerRoute] = {}
+    for topic in topics:
+        aimed, lost = _aim(client, wish.group, topic)
+        routes |= find_routes(client, wish, members, every=topic.every, aimed=aimed)
+        facts += aimed
+        unknown |= lost
+    if unknown and not facts:
+        raise next(iter(unknown.values()))
+    group = _group_facts(wish, members, retry)
+    group = replace(group, cluster=identity_of(client.route(wish.topic)))
+    plan = make_plan(group, facts, routes)
+    plan = _with_unknown(plan, unknown, members)
+    if isinstance(wish.target, ToOffsets):
+        targets = wish.target.targets
+        check_drift(
+            plan,
+            {q: (c, targets[q]) for q, c in wish.target.planned_from.items()},
+        )
+    return with_times(client, plan, with_edges=wish.with_edges)
+
+
+def _with_unknown(
+    plan: ResetPlan, unknown: dict[MessageQueue, RmqError], members: Membership
+) -> ResetPlan:
+    """`plan` with what could not be read, and a word about each broker that is why."""
+    reasons: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for queue, error in sorted(unknown.items()):
+        reasons.setdefault(queue.broker_name, error.message)
+        counts[queue.broker_name] = counts.get(queue.broker_name, 0) + 1
+    warnings = [
+        f"{counts[name]} {'queue' if counts[name] == 1 else 'queues'} of {name} could"
+        f" not be read: {reason}"
+        for name, reason in reasons.items()
+    ]
+    warnings += [
+        f"{name} could not be asked who is online there: {error.message}"
+        for name, error in members.errors.items()
+        if name not in reasons
+    ]
+    return replace(
+        plan,
+        unknown=dict(sorted(unknown.items())),
+        warnings=(*plan.warnings, *warnings),
+    )
+
+
+def _read_topics(
+    client: Client, wish: ResetWish, members: Membership
+) -> tuple[list[_Topic], _Topic | None]:
+    """The topics of the reset, and the retry topic when it is none of them."""
+    main = _read_topic(client, client.route(wish.topic), wish, members)
+    topics = [replace(main, chosen=_choose(wish, main))]
+    retry = _read_retry(client, wish, members)
+    if retry is None:
+        return topics, None
+    if wish.include_retry:
+        return [*topics, replace(retry, target=_retry_target(wish.target))], None
+    if isinstance(wish.target, Restore | ToOffsets):
+        return [*topics, replace(retry, chosen=_named(wish.target, retry))], None
+    return topics, retry
+
+
+def _group_facts(
+    wish: ResetWish, members: Membership, retry: _Topic | None
+) -> GroupFacts:
+    every = {} if retry is None else retry.every
+    return GroupFacts(
+        group=wish.group,
+        topic=wish.topic,
+        client_ids=members.client_ids(wish.topic),
+        is_broadcast=members.is_broadcast,
+        retry_pending=sum(map(_pending, every.values())),
+        retry_unknown=0 if retry is None else len(retry.unknown),
+    )
+
+
+def _read_topic(
+    client: Client, route: TopicRoute, wish: ResetWish, members: Membership
+) -> _Topic:
+    queues = route.read_queues()
+    if not queues:
+        raise UsageError(f"topic {route.topic} has no queue that can be read")
+    errors = members.errors
+    # Who did not say who is online is not waited for again.
+    unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}
+    every: dict[MessageQueue, QueueFacts] = {}
+    asked = [queue for queue in queues if queue not in unknown]
+    for queue, found in resolve_each(client, asked, AtGroup(wish.group)).items():
+        if isinstance(found, RmqError):
+            unknown[queue] = found
+            continue
+        every[queue] = QueueFacts(
+            queue=queue,
+            committed=None if found.offset is None else found.wanted,
+            min_offset=found.min_offset,
+            max_offset=found.max_offset,
+            wanted=None,
+        )
+    return _Topic(
+        topic=route.topic,
+        every=every,
+        unknown=unknown,
+        chosen=tuple(queues),
+        target=wish.target,
+    )
+
+
+def _read_retry(client: Client, wish: ResetWish, members: Membership) -> _Topic | None:
+    if wish.topic == retry_topic(wish.group):
+        return None
+    try:
+        route = client.route(retry_topic(wish.group))
+    except NotFoundError:
+        return None  # no member ever was online
+    if not route.read_queues():
+        return None  # nobody may read it, members included
+    return _read_topic(client, route, wish, members)
+
+
+def _retry_target(target: Target) -> Target:
+    """Time means the same in a retry topic; otherwise what waits there is dropped."""
+    if isinstance(target, ToPosition) and isinstance(target.position, _TIMELIKE):
+        return target
+    return ToPosition(Latest())
+
+
+def _pending(facts: QueueFacts) -> int:
+    """What a member will be given of a retry queue: without a commit all of it, because
+    members begin at the start of a retry topic wherever they begin elsewhere."""
+    start = facts.min_offset if facts.committed is None else facts.committed
+    return max(0, facts.max_offset - max(start, facts.min_offset))
+
+
+def _choose(wish: ResetWish, topic: _Topic) -> tuple[MessageQueue, ...]:
+    if isinstance(wish.target, Restore | ToOffsets):
+        return _named(wish.target, topic)
+    return tuple(select_queues(topic.chosen, wish.selectors))
+
+
+def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ...]:
+    """The queues that a file names. Raises RefusedError for one that is gone."""
+    named = target.committed if isinstance(target, Restore) else target.targets
+    mine = tuple(sorted(queue for queue in named if queue.topic == topic.topic))
+    for queue in mine:
+        if queue not in topic.chosen:
+            raise RefusedError(
+                f"{queue} is in the file, but the topic has no such queue now",
+                hint="make a new plan",
+            )
+    return mine
+
+
+def _aim(
+    client: Client, group: str, topic: _Topic
+) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
+    """The chosen queues with where they are to go, and those that nobody knows."""
+    facts = [topic.every[queue] for queue in topic.chosen if queue in topic.every]
+    unknown = {q: topic.unknown[q] for q in topic.chosen if q in topic.unknown}
+    match topic.target:
+        case ToPosition():
+            aimed, lost = _aim_at_position(client, topic.target, facts)
+            return aimed, unknown | lost
+        case Shift(count):
+            return [shift(each, count) for each in facts], unknown
+        case ToOffsets(targets):
+            aimed = [replace(each, wanted=targets[each.queue]) for each in facts]
+            return aimed, unknown
+        case Restore(committed):
+            aimed = [restore(each, committed[each.queue]) for each in facts]
+            return aimed, unknown
+        case PastMessage(message_id):
+            return [_aim_past(client, message_id, group, topic)], {}
+
+
+def _aim_at_position(
+    client: Client, target: ToPosition, facts: Iterable[QueueFacts]
+) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
+    before = {each.queue: each for each in facts}
+    check_groups(client, before, [target.position])
+    aimed, lost = [], {}
+    for queue, found in resolve_each(client, before, target.position).items():
+        if isinstance(found, RmqError):
+            lost[queue] = found
+            continue
+        aimed.append(
+            replace(
+                before[queue],
+                min_offset=found.min_offset,
+                max_offset=found.max_offset,
+                wanted=found.offset,
+                note=found.note,
+            )
+        )
+    return aimed, lost
+
+
+def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> QueueFacts:
+    """Behind the message, when the group stands at it: then nothing else is skipped."""
+    found = find_message(client, topic.topic, message_id)
+    if found.queue in topic.unknown:
+        raise topic.unknown[found.queue]
+    facts = topic.every.get(found.queue)
+    if facts is None or found.queue not in topic.chosen:
+        raise UsageError(f"message {message_id} is in {found.queue}, which is left out")
+    behind = found.queue_offset + 1
+    here = facts.committed
+    if here is not None and here >= behind:
+        note = f"group {group} is past the message already"
+        return replace(facts, wanted=here, note=note)
+    start = facts.min_offset if here is None else max(here, facts.min_offset)
+    if start != found.queue_offset:
+        stands = "has committed nothing there" if here is None else f"stands at {here}"
+        others = found.queue_offset - start
+        queue = found.queue
+        messages = "message" if others == 1 else "messages"
+        raise RefusedError(
+            f"group {group} {stands} and the message is at {found.queue_offset} of"
+            f" {queue}: {others} other {messages} would be skipped too",
+            hint=f"to skip those too: --queue {queue.broker_name}:{queue.queue_id}"
+            f" --to {behind}",
+        )
+    return replace(facts, wanted=behind)

@@ -1,0 +1,330 @@
+"""What a reset of a group's offsets would do, queue by queue: decided here, no I/O.
+
+`make_plan` turns what was found on the cluster into a plan that says everything a
+person should know before agreeing: how many messages are skipped or replayed, and what
+is odd. How it is carried out is `reset_mechanism`'s, what came of it `reset_result`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.reset.method import Mechanism
+from rmqcli.errors import RefusedError
+from rmqcli.model import retry_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+    from rmqcli.admin.reset.method import BrokerRoute
+    from rmqcli.errors import RmqError
+    from rmqcli.model import MessageQueue
+
+#: Topic and broker name: what one request of a broker can reset at most.
+RouteKey = tuple[str, str]
+
+
+def route_key(queue: MessageQueue) -> RouteKey:
+    """Where `queue` belongs in `ResetPlan.routes`."""
+    return queue.topic, queue.broker_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """What was found out about one queue.
+
+    `committed` is None when the group never committed here. `wanted` is where to go,
+    not yet brought into `min_offset..max_offset`; None when there is nowhere to go, and
+    then `note` says why. `note` is also what else should be said about the target.
+    """
+
+    queue: MessageQueue
+    committed: int | None
+    min_offset: int
+    max_offset: int
+    wanted: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeMessage:
+    """One message beside the target, as `--show-edges` shows it."""
+
+    queue_offset: int
+    store_timestamp_ms: int
+    msg_id: str | None
+    keys: str | None
+    tags: str | None
+    body_preview: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlan:
+    """What is to happen in one queue; `target` None: nothing, `warnings` say why.
+
+    `first_store_ms` and `last_store_ms` are the store times of the first and last
+    message that is skipped or replayed, None where there is none or it is not known.
+    `before` and `after` are the messages on each side of the target.
+    """
+
+    queue: MessageQueue
+    committed: int | None
+    target: int | None
+    min_offset: int
+    max_offset: int
+    warnings: tuple[str, ...] = ()
+    first_store_ms: int | None = None
+    last_store_ms: int | None = None
+    before: EdgeMessage | None = None
+    after: EdgeMessage | None = None
+
+    @property
+    def delta(self) -> int | None:
+        """How far the committed offset moves; None when one of the two is unknown."""
+        if self.committed is None or self.target is None:
+            return None
+        return self.target - self.committed
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything has to be done."""
+        return self.target is not None and self.target != self.committed
+
+    @property
+    def moved_range(self) -> tuple[int, int] | None:
+        """`start <= offset < end` of what is skipped or replayed and still there.
+
+        None when nobody can say: where a group that never committed starts is decided
+        by its consumers.
+        """
+        if self.committed is None or self.target is None:
+            return None
+        here = min(max(self.committed, self.min_offset), self.max_offset)
+        return min(here, self.target), max(here, self.target)
+
+    @property
+    def skipped(self) -> int | None:
+        """Messages that will never be delivered, None when unknown."""
+        return self._moved(forward=True)
+
+    @property
+    def replayed(self) -> int | None:
+        """Messages that will be delivered again, None when unknown."""
+        return self._moved(forward=False)
+
+    def _moved(self, *, forward: bool) -> int | None:
+        moved = self.moved_range
+        if moved is None or self.committed is None or self.target is None:
+            return None
+        return moved[1] - moved[0] if (self.target > self.committed) == forward else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """A whole reset: `queues` sorted, `warnings` about all of it.
+
+    `client_ids` are the members that are online and read the topic. `routes` says per
+    topic and broker how the offsets there can be set, `broadcast` holds why it is of no
+    use in a broadcast group. `unknown` are the queues that are part of the reset but
+    could not be read, and why: with any of them a plan is only to be looked at.
+    `cluster` is where the queues are, None when the caller did not say.
+    """
+
+    group: str
+    topic: str
+    queues: tuple[QueuePlan, ...]
+    warnings: tuple[str, ...] = ()
+    client_ids: tuple[str, ...] = ()
+    broadcast: str = ""
+    routes: dict[RouteKey, BrokerRoute]
+    cluster: ClusterIdentity | None = None
+    unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
+
+    def route_of(self, queue: MessageQueue) -> BrokerRoute:
+        """How the offset of `queue` can be set."""
+        return self.routes[route_key(queue)]
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why this cannot be carried out so that it holds; empty when it can."""
+        routes = (self.route_of(each.queue) for each in self.changes)
+        refused = [r.warning for r in routes if r.mechanism is Mechanism.REFUSED]
+        return tuple(filter(None, dict.fromkeys([self.broadcast, *refused])))
+
+    @property
+    def changes(self) -> tuple[QueuePlan, ...]:
+        """The queues in which anything has to be done."""
+        return tuple(each for each in self.queues if each.is_change)
+
+    @property
+    def impossible(self) -> tuple[QueuePlan, ...]:
+        """The queues for which no target could be found."""
+        return tuple(each for each in self.queues if each.target is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What was found out about the group as a whole.
+
+    `retry_pending` counts what waits in its retry topic, and `retry_unknown` the queues
+    of it that could not be read, while that topic is not part of the reset.
+    """
+
+    group: str
+    topic: str
+    client_ids: tuple[str, ...] = ()
+    is_broadcast: bool = False
+    retry_pending: int = 0
+    retry_unknown: int = 0
+    cluster: ClusterIdentity | None = None
+
+
+def plan_queue(facts: QueueFacts) -> QueuePlan:
+    """Decide one queue: the target inside what the queue holds, and what is odd."""
+    warnings = []
+    committed = facts.committed
+    if committed is None:
+        warnings.append("nothing was committed here before: that cannot be restored")
+    elif committed < facts.min_offset:
+        lost = facts.min_offset - committed
+        warnings.append(
+            f"expired: {committed} is committed but the oldest message is"
+            f" {facts.min_offset}, {lost} were deleted unread"
+        )
+    elif committed > facts.max_offset:
+        warnings.append(
+            f"beyond the end: {committed} is committed but the end is"
+            f" {facts.max_offset}"
+        )
+    target = None
+    if facts.wanted is not None:
+        target = min(max(facts.wanted, facts.min_offset), facts.max_offset)
+        if target != facts.wanted and not facts.note:
+            warnings.append(f"clamped: {facts.wanted} is outside, {target} is taken")
+    if facts.note:
+        warnings.append(facts.note)
+    return QueuePlan(
+        queue=facts.queue,
+        committed=committed,
+        target=target,
+        min_offset=facts.min_offset,
+        max_offset=facts.max_offset,
+        warnings=tuple(warnings),
+    )
+
+
+def shift(facts: QueueFacts, count: int) -> QueueFacts:
+    """`facts` with the target `count` messages on, or back when it is negative.
+
+    Counted from what is still there: +10 from an expired offset is 10 after the oldest.
+    """
+    if facts.committed is None:
+        note = "nothing is committed here, so there is nothing to shift from"
+        return replace(facts, wanted=None, note=note)
+    here = min(max(facts.committed, facts.min_offset), facts.max_offset)
+    return replace(facts, wanted=here + count)
+
+
+def restore(facts: QueueFacts, committed: int | None) -> QueueFacts:
+    """`facts` with the target that a backup holds.
+
+    A queue that had nothing committed goes to its oldest message: a commit cannot be
+    taken back, and from there nothing is lost.
+    """
+    if committed is None:
+        note = (
+            "nothing was committed here at the time of the backup; that cannot be"
+            " brought back, the oldest message is taken so that none is lost"
+        )
+        return replace(facts, wanted=facts.min_offset, note=note)
+    return replace(facts, wanted=committed)
+
+
+def make_plan(
+    group: GroupFacts,
+    queues: Iterable[QueueFacts],
+    routes: dict[RouteKey, BrokerRoute],
+) -> ResetPlan:
+    """Put a plan together; edges and store times are added by whoever reads them."""
+    plans = tuple(plan_queue(each) for each in sorted(queues, key=lambda f: f.queue))
+    changed = {route_key(each.queue) for each in plans if each.is_change}
+    warnings = []
+    if group.client_ids:
+        count = len(group.client_ids)
+        warnings.append(
+            f"{count} {'client is' if count == 1 else 'clients are'} online and"
+            f" reading {group.topic}"
+        )
+    warnings += dict.fromkeys(
+        route.warning
+        for key, route in routes.items()
+        if route.warning and key in changed
+    )
+    broadcast: str = ""
+    if group.is_broadcast:
+        broadcast = (
+            f"group {group.group} consumes in broadcast mode: its clients keep their"
+            " own offsets, a reset at the broker does nothing for them"
+        )
+        warnings.append(broadcast)
+    warnings += _retry_warnings(group)
+    return ResetPlan(
+        group=group.group,
+        topic=group.topic,
+        queues=plans,
+        warnings=tuple(warnings),
+        client_ids=group.client_ids,
+        broadcast=broadcast,
+        routes=routes,
+        cluster=group.cluster,
+    )
+
+
+def _retry_warnings(group: GroupFacts) -> list[str]:
+    count, topic = group.retry_pending, retry_topic(group.group)
+    warnings = []
+    if count:
+        what = "message waits" if count == 1 else "messages wait"
+        warnings.append(
+            f"{count} {what} in {topic} and will still be delivered; --include-retry"
+            " resets that too"
+        )
+    if group.retry_unknown:
+        queues = "queue" if group.retry_unknown == 1 else "queues"
+        warnings.append(
+            f"{group.retry_unknown} {queues} of {topic} could not be read: messages may"
+            " wait there; --include-retry resets that too"
+        )
+    return warnings
+
+
+def check_drift(
+    plan: ResetPlan, expected: Mapping[MessageQueue, tuple[int | None, int]]
+) -> None:
+    """Refuse `plan` when the cluster is not what its file was made for.
+
+    `expected` is queue -> (committed, target) of the file. A queue that is at its
+    target already is fine: so a file can be applied twice. Raises RefusedError.
+    """
+    moved = []
+    for each in plan.queues:
+        committed, target = expected.get(each.queue, (each.committed, each.target))
+        if each.committed not in (committed, target):
+            moved.append(
+                f"{each.queue}: {committed} was planned from, now {each.committed}"
+            )
+        elif each.target != target:
+            moved.append(
+                f"{each.queue}: {target} is outside"
+                f" {each.min_offset}..{each.max_offset}"
+            )
+    if moved:
+        others = len(moved) - 1
+        queues = "queue" if others == 1 else "queues"
+        more = f" and {others} more {queues}" if others else ""
+        raise RefusedError(
+            f"offsets moved since the plan was made: {moved[0]}{more}",
+            hint="make a new plan",
+        )

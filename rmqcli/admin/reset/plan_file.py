@@ -1,0 +1,216 @@
+"""Plans as files: what `--out` writes and `--apply` reads.
+
+    plan.json     the JSON of the plan, as on stdout
+    plan.csv      group,topic,broker_name,queue_id,committed,target
+    other CSV     kafka-consumer-groups' export: [group,]topic,partition,offset; it
+                  names no broker, so a queue id must exist on one broker only
+
+The JSON also says on which cluster the plan was made; a CSV does not.
+
+A file may come from anywhere: it is read with bounds and every value is checked.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqcli.admin.reset.cluster_identity import parse_identity
+from rmqcli.admin.reset.target import ToOffsets
+from rmqcli.errors import UsageError
+from rmqcli.files import replace_file
+from rmqcli.model import MessageQueue, retry_topic
+from rmqcli.position import LONG_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+    from rmqcli.admin.reset.plan import ResetPlan
+
+CSV_HEADER = ("group", "topic", "broker_name", "queue_id", "committed", "target")
+_BYTES_MAX = 64 << 20
+
+
+class _Json(NamedTuple):
+    """A plan in JSON: its queues, and the cluster it was made on."""
+
+    rows: list[_Row]
+    cluster: ClusterIdentity | None
+
+
+class _Row(NamedTuple):
+    """One line of a file, as text. None: the file does not say."""
+
+    where: str
+    group: str | None
+    topic: str
+    broker_name: str | None
+    queue_id: str
+    target: str
+    committed: str | None
+
+
+def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> None:
+    """Write `plan` as JSON, which is `document`, or as CSV, by the name's ending.
+
+    The file is replaced whole or not at all. Raises UsageError for another ending.
+    """
+    if path.suffix == ".json":
+        text = json.dumps(document, indent=2) + "\n"
+    elif path.suffix == ".csv":
+        text = _to_csv(plan)
+    else:
+        raise UsageError(f"--out {path} must end in .json or .csv")
+    replace_file(path, text.encode())
+
+
+def read_plan(
+    path: Path, *, group: str, topic: str, queues: Sequence[MessageQueue]
+) -> ToOffsets:
+    """Read what `write_plan` or kafka-consumer-groups wrote.
+
+    `queues` are those that exist, to find the broker where a file names none. Raises
+    UsageError for a file of another group or topic, or one that makes no sense.
+    """
+    with path.open("rb") as file:
+        data = file.read(_BYTES_MAX + 1)
+    if len(data) > _BYTES_MAX:
+        raise UsageError(f"{path} is larger than {_BYTES_MAX >> 20} MiB: not a plan")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not a text file") from None
+    rows: Iterable[_Row]
+    if text.lstrip().startswith("{"):
+        rows, cluster = _read_json(path, text)
+    else:
+        rows, cluster = _csv_rows(path, text), None
+    targets: dict[MessageQueue, int] = {}
+    planned_from: dict[MessageQueue, int | None] = {}
+    for row in rows:
+        if row.group not in (None, group):
+            raise UsageError(f"{row.where}: group {row.group!r} is not {group!r}")
+        if row.topic not in (topic, retry_topic(group)):
+            raise UsageError(f"{row.where}: topic {row.topic!r} is not {topic!r}")
+        queue = _queue(row, queues)
+        if queue in targets:
+            raise UsageError(f"{row.where}: {queue} is there twice")
+        target = _number(row.where, "target", row.target)
+        if target is None:
+            continue  # the plan had none for it either
+        targets[queue] = target
+        if row.committed is not None:
+            planned_from[queue] = _number(row.where, "committed", row.committed)
+    if not targets:
+        raise UsageError(f"{path} names no queue to reset")
+    return ToOffsets(targets, planned_from, cluster)
+
+
+def _to_csv(plan: ResetPlan) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(CSV_HEADER)
+    for each in plan.queues:
+        writer.writerow(
+            (
+                plan.group,
+                each.queue.topic,
+                each.queue.broker_name,
+                each.queue.queue_id,
+                each.committed,
+                each.target,
+            )
+        )
+    return out.getvalue()
+
+
+def _read_json(path: Path, text: str) -> _Json:
+    try:
+        document = json.loads(text)
+        group, topic = document["group"], document["topic"]
+        rows = [
+            _Row(
+                where=f"{path}, queue {number}",
+                group=str(group),
+                topic=str(row.get("topic") or topic),
+                broker_name=str(row["broker_name"]),
+                queue_id=str(row["queue_id"]),
+                target=_text(row["target"]),
+                committed=_text(row["committed"]),
+            )
+            for number, row in enumerate(document["queues"], start=1)
+        ]
+        return _Json(rows, parse_identity(document.get("cluster")))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not a plan: {type(error).__name__} {error}",
+            hint="write one with: rmq reset-offset GROUP TOPIC --to POS --out P.json",
+        ) from error
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise UsageError(f"{path} is not a CSV file: {error}") from error
+    is_ours = bool(lines) and tuple(lines[0]) == CSV_HEADER
+    for number, line in enumerate(lines[1:] if is_ours else lines, start=1 + is_ours):
+        where = f"{path}, line {number}"
+        match [cell.strip() for cell in line]:
+            case []:
+                continue
+            case [group, topic, broker_name, queue_id, committed, target] if is_ours:
+                yield _Row(
+                    where, group, topic, broker_name, queue_id, target, committed
+                )
+            case [topic, partition, offset] if not is_ours:
+                yield _Row(where, None, topic, None, partition, offset, None)
+            case [group, topic, partition, offset] if not is_ours:
+                yield _Row(where, group, topic, None, partition, offset, None)
+            case _:
+                raise UsageError(
+                    f"{where}: {len(line)} columns",
+                    hint=f"write {','.join(CSV_HEADER)} or topic,partition,offset",
+                )
+
+
+def _queue(row: _Row, queues: Sequence[MessageQueue]) -> MessageQueue:
+    queue_id = _number(row.where, "queue id", row.queue_id)
+    if queue_id is None:
+        raise UsageError(f"{row.where}: no queue id")
+    if row.broker_name is not None:
+        return MessageQueue(row.topic, row.broker_name, queue_id)
+    names = sorted(
+        queue.broker_name
+        for queue in queues
+        if (queue.topic, queue.queue_id) == (row.topic, queue_id)
+    )
+    if len(names) != 1:
+        where = f"is on {', '.join(names)}" if names else "does not exist"
+        raise UsageError(
+            f"{row.where}: queue {queue_id} of {row.topic} {where}",
+            hint=f"name the brokers: {','.join(CSV_HEADER)}",
+        )
+    return MessageQueue(row.topic, names[0], queue_id)
+
+
+def _number(where: str, what: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise UsageError(f"{where}: {what} {text[:40]!r} is not a number")
+    if int(text) > LONG_MAX:
+        raise UsageError(f"{where}: {what} {text} is over {LONG_MAX}")
+    return int(text)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a number")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Messages of many queues in one order, as they come."""

@@ -1,0 +1,171 @@
+"""Queues that could not be read when tail started: tried again while it follows.
+
+One small question per broker, with back-off and without waiting for it; where a queue
+is read from is looked up once its broker answers. A queue comes back once and is then
+somebody else's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.positions import resolve_each
+from rmqcli.admin.read.address import AddressBook
+from rmqcli.admin.tail.follow import is_refusal
+from rmqcli.api.calls.offset import get_max_offset
+from rmqcli.errors import RmqError
+from rmqcli.position import Ago, Latest, Now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
+
+_BACKOFF_FIRST_MS = 500
+_BACKOFF_LAST_MS = 5_000
+#: What was stored at the moment tail started must not fall between two clocks.
+_MARGIN_MS = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class _Broker:
+    """One broker that is waited for, and its queues."""
+
+    queues: set[MessageQueue] = field(default_factory=set)
+    #: the queue that is asked about just now
+    asked: MessageQueue | None = None
+    not_before_ms: int = 0
+    failures: int = 0
+    is_back: bool = False
+
+
+class LostQueues:
+    """Give it the queues, and `poll` while the client is driven. Not safe for threads.
+
+    `position` is what the caller wanted of every queue; None, the end, and times
+    before now mean what they meant at `started_ms` of the client's monotonic clock, so
+    nothing that was stored since is left out. Queues in `own` have a position of their
+    own, with the same meaning. `say` is told once of each broker that
+    it is waited for, and once that it is back. What a broker refuses is given up.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        position: Position | None,
+        *,
+        started_ms: int,
+        say: Callable[[str], None],
+        own: Mapping[MessageQueue, Position] | None = None,
+    ) -> None:
+        self._client = client
+        self._position = position
+        self._own = own or {}
+        self._started_ms = started_ms
+        self._say = say
+        self._addresses = AddressBook(client)
+        self._brokers: dict[str, _Broker] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waited for."""
+        return not self._brokers
+
+    def add(self, errors: Mapping[MessageQueue, RmqError]) -> None:
+        """Wait for these queues; each with why it could not be read."""
+        for queue, error in sorted(errors.items()):
+            if is_refusal(error):
+                continue
+            if queue.broker_name not in self._brokers:
+                self._say(f"{queue.broker_name}: {error.message}; trying again")
+            self.expect(queue)
+
+    def expect(self, queue: MessageQueue) -> None:
+        """Wait for a queue of which nothing bad is known: it is new."""
+        self._brokers.setdefault(queue.broker_name, _Broker()).queues.add(queue)
+
+    def poll(self) -> dict[MessageQueue, int | RmqError]:
+        """The queues that are back, with where to go on; errors where they never will.
+
+        Sends what is due. Waits only for a broker that answered a moment ago.
+        """
+        found: dict[MessageQueue, int | RmqError] = {}
+        now_ms = self._client.clock.monotonic_ms()
+        for name, broker in list(self._brokers.items()):
+            if broker.is_back:
+                found |= self._take_back(name, broker)
+            elif broker.asked is None and now_ms >= broker.not_before_ms:
+                self._ask(broker)
+            if not broker.queues:
+                del self._brokers[name]
+        return found
+
+    def _ask(self, broker: _Broker) -> None:
+        queue = min(broker.queues)
+        address = self._addresses.address(queue)
+        if isinstance(address, RmqError):
+            self._failed(broker)
+            return
+
+        def on_done(pending: Pending[int]) -> None:
+            broker.asked = None
+            if isinstance(pending.outcome(), RmqError):
+                self._addresses.failed(queue, pending.address)
+                self._failed(broker)
+            else:
+                broker.is_back = True
+
+        broker.asked = queue
+        try:
+            self._client.submit(
+                address, get_max_offset(queue.topic, queue.queue_id), on_done=on_done
+            )
+        except RmqError:
+            broker.asked = None
+            self._failed(broker)
+
+    def _failed(self, broker: _Broker) -> None:
+        broker.is_back = False
+        backoff_ms = min(
+            _BACKOFF_FIRST_MS << min(broker.failures, 10), _BACKOFF_LAST_MS
+        )
+        broker.failures += 1
+        broker.not_before_ms = self._client.clock.monotonic_ms() + backoff_ms
+
+    def _take_back(
+        self, name: str, broker: _Broker
+    ) -> dict[MessageQueue, int | RmqError]:
+        found: dict[MessageQueue, int | RmqError] = {}
+        places = []
+        own = {q: self._wanted(p) for q, p in self._own.items() if q in broker.queues}
+        wanted = self._wanted(self._position)
+        resolved = resolve_each(self._client, sorted(broker.queues), wanted, own=own)
+        for queue, each in resolved.items():
+            if not isinstance(each, RmqError):
+                offset = each.min_offset if each.offset is None else each.offset
+                found[queue] = offset
+                places.append(f"{queue} from {offset}")
+            elif is_refusal(each):
+                found[queue] = each
+                places.append(f"{queue} given up: {each.message}")
+        broker.queues -= found.keys()
+        if broker.queues:
+            self._failed(broker)
+        if places:
+            self._say(f"{name} answers: {', '.join(places)}")
+        return found
+
+    def _wanted(self, position: Position | None) -> Position:
+        """`position` as it was meant when tail started."""
+        elapsed_ms = self._client.clock.monotonic_ms() - self._started_ms
+        match position:
+            case None | Latest() | Now():
+                return Ago(elapsed_ms + _MARGIN_MS)
+            case Ago(ago_ms):
+                return Ago(ago_ms + elapsed_ms)
+            case _:
+                return position

@@ -1,0 +1,138 @@
+"""Which of the messages that a broker gave are shown: `--tag --key --property --grep`.
+
+A broker filters tags by their hash, and "Aa" and "BB" share one, so tags are compared
+again here. What cannot be decoded is never filtered: nobody knows what it was.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import DecodeError, TextError
+from rmqcli.wire.subscription import SQL92, TAG, parse_subscription, tag_matches
+
+if TYPE_CHECKING:
+    from rmqcli.wire.message.decode import StoredMessage
+    from rmqcli.wire.subscription import SubscriptionData
+
+
+def parse_property_glob(text: str) -> tuple[str, str]:
+    """Read `NAME=GLOB`. Raises TextError."""
+    name, equals, glob = text.partition("=")
+    if not equals or not name:
+        what = "no '=' in it" if name else "no name before '='"
+        hint = "write NAME=GLOB, for example region=eu-*"
+        raise TextError(text, what, start=0, end=max(1, len(text)), hint=hint)
+    return name, glob
+
+
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """Compile a regular expression. Raises TextError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        at = min(error.pos or 0, max(0, len(text) - 1))
+        raise TextError(
+            text, f"not a regular expression: {error.msg}", start=at, end=at + 1
+        ) from None
+    except (RecursionError, OverflowError):
+        what = "not a regular expression: too large"
+        raise TextError(text, what, start=0, end=len(text)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailFilter:
+    """What is asked for. `invert` turns key, properties and pattern round, not tags.
+
+    Raises UsageError for a tag expression without any tag.
+    """
+
+    tag: str | None = None
+    sql: str | None = None
+    key: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    pattern: re.Pattern[str] | None = None
+    invert: bool = False
+    subscription: SubscriptionData | None = None
+
+    @property
+    def expression(self) -> str:
+        """What the broker filters by."""
+        return self.sql or self.tag or "*"
+
+    @property
+    def expression_type(self) -> str:
+        return SQL92 if self.sql else TAG
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is left out here."""
+        return not (self._checks_tags or self._checks_here)
+
+    @property
+    def _checks_tags(self) -> bool:
+        return self.subscription is not None and bool(self.subscription.tags_set)
+
+    @property
+    def _checks_here(self) -> bool:
+        return self.key is not None or bool(self.properties) or self.pattern is not None
+
+    def matches(self, message: StoredMessage) -> bool:
+        """Whether `message` is to be shown."""
+        if self.subscription is not None and not tag_matches(
+            self.subscription, message.tags
+        ):
+            return False
+        if not self._checks_here:
+            return True
+        return self._matches_here(message) != self.invert
+
+    def _matches_here(self, message: StoredMessage) -> bool:
+        if self.key is not None and not (
+            self.key == message.msg_id or _has_key(message.keys, self.key)
+        ):
+            return False
+        for name, glob in self.properties:
+            value = message.properties.get(name)
+            if value is None or not fnmatch.fnmatchcase(value, glob):
+                return False
+        if self.pattern is None:
+            return True
+        try:
+            text = message.body.decode("utf-8", "replace")
+        except DecodeError:
+            return True  # shown, with its error: nobody knows what it says
+        return self.pattern.search(text) is not None
+
+
+def _has_key(keys: str | None, key: str) -> bool:
+    """Whether `key` is one of `keys`, which RocketMQ separates by spaces.
+
+    A key that has spaces itself is stored as several: it is found where those follow
+    on each other.
+    """
+    return bool(keys and key) and f" {key} " in f" {keys} "
+
+
+def make_filter(
+    *,
+    tag: str | None = None,
+    sql: str | None = None,
+    key: str | None = None,
+    properties: tuple[tuple[str, str], ...] = (),
+    pattern: re.Pattern[str] | None = None,
+    invert: bool = False,
+) -> TailFilter:
+    """A filter, with the tag expression read. Raises UsageError."""
+    return TailFilter(
+        tag=tag,
+        sql=sql,
+        key=key,
+        properties=properties,
+        pattern=pattern,
+        invert=invert,
+        subscription=None if tag is None else parse_subscription("", tag),
+    )

@@ -1,0 +1,346 @@
+"""Follows queues as messages arrive: one long poll for each queue, all at once.
+
+A broker that goes away is tried again for as long as it takes, from the offset that
+comes next, so nothing is lost or shown twice. New queues of a topic are picked up.
+
+Source: PullMessageProcessor and PullRequestHoldService of the broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.read.address import AddressBook
+from rmqcli.admin.read.queue import QueueReading
+from rmqcli.admin.read.range import Chunk
+from rmqcli.api.calls.namesrv import get_route_info_by_topic
+from rmqcli.api.calls.pull import pull_message
+from rmqcli.errors import (
+    BrokerError,
+    DeniedError,
+    RmqError,
+    TransportError,
+    UsageError,
+)
+from rmqcli.model import OffsetRange
+from rmqcli.position import LONG_MAX
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.pull_answer import PullStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import Pending
+    from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.wire.pull_answer import PullAnswer
+
+#: A broker looks at held requests every 5 s, so its answer may be that late.
+_LATE_MS = 5_000
+
+_BACKOFF_FIRST_MS = 50
+_BACKOFF_LAST_MS = 2_000
+#: An answer without messages that comes sooner than this was no long poll.
+_SOON_MS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowOptions:
+    """What is followed, and how patiently. `selects` says which new queues too."""
+
+    expression: str = "*"
+    expression_type: str = "TAG"
+    selects: Callable[[MessageQueue], bool] = lambda _queue: True
+    #: how long a broker may hold a pull: ConsumerConfig's brokerSuspendMaxTimeMillis
+    suspend_ms: int = 15_000
+    #: between two looks for new queues: ClientConfig.pollNameServerInterval
+    route_every_ms: int = 30_000
+    #: a broker that says no is asked again for so long: it may be starting
+    refused_ms: int = 30_000
+    #: so long must a broker end before our offset until it is said to have lost some
+    lost_ms: int = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    reading: QueueReading
+    is_asked: bool = False
+    asked_ms: int = 0
+    not_before_ms: int = 0
+    failures: int = 0
+    failing_since_ms: int = 0
+    is_in_trouble: bool = False
+    empty_answers: int = 0
+    ends_before_since_ms: int | None = None
+
+
+class Follower:
+    """Give it the offsets to go on from, and `poll`. Not safe for threads.
+
+    `say` is told what a person should know, once for each outage of a broker. A new
+    queue of a broker that nothing was followed of goes to `on_new_broker`: it may be a
+    broker that was away, whose queues are old.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        positions: Mapping[MessageQueue, int],
+        options: FollowOptions | None = None,
+        *,
+        say: Callable[[str], None],
+        on_new_broker: Callable[[MessageQueue], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options or FollowOptions()
+        self._say = say
+        self._on_new_broker = on_new_broker
+        self._addresses = AddressBook(client)
+        self._queues: dict[MessageQueue, _Followed] = {}
+        #: brokers that somebody was told about
+        self._troubled: set[str] = set()
+        self._chunks: deque[Chunk] = deque()
+        self._topics = sorted({queue.topic for queue in positions})
+        route_every_ms = self._options.route_every_ms
+        self._route_at_ms = client.clock.monotonic_ms() + route_every_ms
+        self._routes_asked = 0
+        self._new_queues: deque[MessageQueue] = deque()
+        self._brokers: set[str] = set()
+        #: new queues that are `on_new_broker`'s
+        self._handed_over: set[MessageQueue] = set()
+        #: queues that were given up, and why
+        self.abandoned: dict[MessageQueue, RmqError] = {}
+        for queue, offset in positions.items():
+            self.add(queue, offset)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no queue is left to follow."""
+        return not self._queues
+
+    def stop(self) -> None:
+        """Follow nothing more; what is still out concerns nobody."""
+        self._queues.clear()
+
+    def add(self, queue: MessageQueue, offset: int) -> None:
+        """Follow `queue` too, or from another offset than so far."""
+        self._brokers.add(queue.broker_name)
+        wanted = OffsetRange(queue, offset, LONG_MAX)
+        options = self._options
+        filtered = (options.expression, options.expression_type) != ("*", "TAG")
+        self._queues[queue] = _Followed(
+            QueueReading(wanted, filtered=filtered, one_at_a_time=True)
+        )
+
+    def poll(self, timeout_ms: int) -> list[Chunk]:
+        """What has arrived, waiting for at most `timeout_ms`; maybe nothing."""
+        self._ask_routes()
+        self._adopt_new_queues()
+        now_ms = self._client.clock.monotonic_ms()
+        wait_ms = timeout_ms
+        for queue, followed in list(self._queues.items()):
+            if followed.is_asked:
+                continue
+            if now_ms >= followed.not_before_ms:
+                self._ask(queue, followed)
+            wait_ms = min(wait_ms, max(1, followed.not_before_ms - now_ms))
+        if not self._chunks:
+            self._client.poll(max(0, wait_ms))
+        chunks = list(self._chunks)
+        self._chunks.clear()
+        return chunks
+
+    def _ask(self, queue: MessageQueue, followed: _Followed) -> None:
+        address = self._addresses.address(queue)
+        if isinstance(address, RmqError):
+            self._failed(queue, followed, address)
+            return
+        span = followed.reading.next_ask()
+        if span is None:
+            self._give_out(queue, followed)
+            return
+        start = span[0]
+
+        def on_done(pending: Pending[PullAnswer]) -> None:
+            followed.is_asked = False
+            if self._queues.get(queue) is followed:
+                self._on_done(queue, followed, start, pending)
+
+        followed.is_asked = True
+        followed.asked_ms = self._client.clock.monotonic_ms()
+        # One that was just away is first asked whether it is back, without waiting.
+        suspend_ms = 0 if followed.is_in_trouble else self._options.suspend_ms
+        try:
+            self._client.submit(
+                address,
+                pull_message(
+                    queue,
+                    start,
+                    suspend_ms=suspend_ms,
+                    expression=self._options.expression,
+                    expression_type=self._options.expression_type,
+                ),
+                timeout_ms=self._client.config.timeout_ms
+                + (suspend_ms + _LATE_MS if suspend_ms else 0),
+                on_done=on_done,
+            )
+        except RmqError as error:
+            followed.is_asked = False
+            followed.reading.failed(start)
+            self._failed(queue, followed, error)
+
+    def _on_done(
+        self,
+        queue: MessageQueue,
+        followed: _Followed,
+        start: int,
+        pending: Pending[PullAnswer],
+    ) -> None:
+        try:
+            answer = pending.result()
+        except RmqError as error:
+            followed.reading.failed(start)
+            self._addresses.failed(queue, pending.address)
+            self._failed(queue, followed, error)
+            return
+        self._recovered(queue, followed)
+        self._addresses.suggested(queue, answer.suggest_which_broker_id)
+        if answer.status is not PullStatus.OFFSET_ILLEGAL:
+            followed.ends_before_since_ms = None
+        elif answer.max_offset < start:
+            followed.reading.failed(start)
+            self._ends_before(queue, followed, start, answer.max_offset)
+            return
+        if followed.reading.answered(start, answer):
+            followed.empty_answers = 0
+            self._give_out(queue, followed)
+        else:
+            self._slow_down(followed)
+
+    def _give_out(self, queue: MessageQueue, followed: _Followed) -> None:
+        self._chunks.extend(Chunk(queue, *part) for part in followed.reading.take())
+
+    def _slow_down(self, followed: _Followed) -> None:
+        """Nothing came. That is as it should be, unless it came at once, repeatedly."""
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms - followed.asked_ms >= _SOON_MS:
+            followed.empty_answers = 0
+            return
+        followed.empty_answers += 1
+        if followed.empty_answers > 2:
+            backoff_ms = _BACKOFF_FIRST_MS << min(followed.empty_answers - 3, 10)
+            followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
+
+    def _ends_before(
+        self, queue: MessageQueue, followed: _Followed, offset: int, max_offset: int
+    ) -> None:
+        """The queue ends before what we have seen: a slave behind, or messages lost."""
+        now_ms = self._client.clock.monotonic_ms()
+        followed.not_before_ms = now_ms + 1_000
+        if followed.ends_before_since_ms is None:
+            followed.ends_before_since_ms = now_ms
+            self._say(
+                f"{queue}: the broker has only {max_offset} of {offset} messages now;"
+                " waiting for the others"
+            )
+        elif now_ms - followed.ends_before_since_ms >= self._options.lost_ms:
+            self._say(
+                f"{queue}: the broker lost offsets {max_offset} to {offset};"
+                f" going on at {max_offset}"
+            )
+            self.add(queue, max(0, max_offset))
+
+    def _failed(
+        self, queue: MessageQueue, followed: _Followed, error: RmqError
+    ) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        if not followed.failures:
+            followed.failing_since_ms = now_ms
+        followed.failures += 1
+        is_hopeless = is_refusal(error) or (
+            not error.retriable
+            and now_ms - followed.failing_since_ms >= self._options.refused_ms
+        )
+        if is_hopeless:
+            del self._queues[queue]
+            self.abandoned[queue] = error
+            self._say(f"{queue}: given up: {error.message}")
+            return
+        followed.is_in_trouble = True
+        backoff_ms = _BACKOFF_FIRST_MS << min(followed.failures - 1, 10)
+        followed.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
+        if queue.broker_name not in self._troubled:
+            self._troubled.add(queue.broker_name)
+            again = (
+                "trying again"
+                if isinstance(error, TransportError)
+                else "trying again for a while"
+            )
+            self._say(f"{queue.broker_name}: {error.message}; {again}")
+
+    def _recovered(self, queue: MessageQueue, followed: _Followed) -> None:
+        followed.failures = 0
+        followed.is_in_trouble = False
+        if queue.broker_name in self._troubled:
+            self._troubled.discard(queue.broker_name)
+            self._say(f"{queue.broker_name} answers again; going on where it was")
+
+    def _ask_routes(self) -> None:
+        """Ask for the topics' routes now and then, without waiting for them."""
+        now_ms = self._client.clock.monotonic_ms()
+        if now_ms < self._route_at_ms:
+            return
+        self._route_at_ms = now_ms + self._options.route_every_ms
+        namesrvs = self._client.config.namesrv
+        address = namesrvs[self._routes_asked % len(namesrvs)]
+        self._routes_asked += 1
+        for topic in self._topics:
+            try:
+                self._client.submit(
+                    address, get_route_info_by_topic(topic), on_done=self._on_route
+                )
+            except RmqError:
+                return  # another name server is asked next time
+
+    def _on_route(self, pending: Pending[TopicRoute]) -> None:
+        route = pending.outcome()
+        if isinstance(route, RmqError):
+            return  # the queues that are known stay
+        known = self._queues.keys() | self.abandoned.keys() | self._handed_over
+        self._new_queues.extend(
+            queue
+            for queue in route.read_queues()
+            if queue not in known and self._options.selects(queue)
+        )
+
+    def _adopt_new_queues(self) -> None:
+        new, self._new_queues = self._new_queues, deque()
+        self._refresh({queue.topic for queue in new})
+        brokers = frozenset(self._brokers)
+        for queue in dict.fromkeys(new):
+            if self._on_new_broker is not None and queue.broker_name not in brokers:
+                self._handed_over.add(queue)
+                self._on_new_broker(queue)
+            elif queue not in self._queues:
+                self._say(f"{queue}: a new queue, read from its start")
+                self.add(queue, 0)
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                self._client.route(topic, refresh=True)
+            except RmqError as error:
+                self._say(error.message)
+
+
+def is_refusal(error: RmqError) -> bool:
+    """Whether asking again cannot help: no permission, a filter nobody understands."""
+    if isinstance(error, BrokerError):
+        return (
+            isinstance(error, DeniedError)
+            or error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            or "SQL92" in error.remark
+        )
+    return isinstance(error, UsageError)

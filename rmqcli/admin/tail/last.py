@@ -1,0 +1,124 @@
+"""The last N messages of many queues, by store time: messages counted, not offsets.
+
+Each queue's end is read, and more of it backwards while that may still hold one of the
+last N: queues differ in how dense they are, filters and trimmed logs leave holes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rmqcli.admin.read.range import RangeReader
+from rmqcli.model import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.admin.read.range import Chunk, ReadOptions
+    from rmqcli.admin.tail.batch import Batcher
+    from rmqcli.api.client import Client
+    from rmqcli.errors import RmqError
+    from rmqcli.model import MessageQueue
+
+T = TypeVar("T")
+
+#: Read at least so far back at once: less is not worth a request.
+_WINDOW_MIN = 32
+_WINDOW_MAX = 1 << 16
+
+
+@dataclass(slots=True)
+class LastMessages(Generic[T]):
+    """The items, oldest first, and the queues that could not be read."""
+
+    items: list[T] = field(default_factory=list)
+    abandoned: dict[MessageQueue, RmqError] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _End(Generic[T]):
+    """What is known of one queue: `read_from` and everything after it was read."""
+
+    start: int
+    read_from: int
+    window: int
+    times_ms: list[int] = field(default_factory=list)
+    items: list[T] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[int]:
+        """Store times that never step back, as the merger has them."""
+        return list(accumulate(self.times_ms, max))
+
+
+def read_last(
+    client: Client,
+    ranges: Sequence[OffsetRange],
+    *,
+    count: int,
+    batcher: Batcher[T],
+    options: ReadOptions,
+    on_chunk: Callable[[Chunk], None],
+    look_back: int | None = None,
+) -> LastMessages[T]:
+    """Read the last `count` messages of all `ranges` together."""
+    result: LastMessages[T] = LastMessages()
+    window = max(_WINDOW_MIN, count)
+    ends: dict[MessageQueue, _End[T]] = {}
+    for wanted in ranges:
+        start = wanted.start
+        if look_back is not None:
+            start = max(start, wanted.end - look_back)
+        ends[wanted.queue] = _End(start, wanted.end, min(window, _WINDOW_MAX))
+    options = replace(options, raise_abandoned=False)
+    while count and (wanted_more := _windows(ends, count)):
+        reader = RangeReader(client, wanted_more, options)
+        before = {
+            w.queue: (ends[w.queue].times_ms, ends[w.queue].items) for w in wanted_more
+        }
+        for w in wanted_more:
+            ends[w.queue].times_ms, ends[w.queue].items = [], []
+        for chunk in reader:
+            on_chunk(chunk)
+            batch = batcher.batch(chunk)
+            ends[chunk.queue].times_ms += batch.store_times_ms
+            ends[chunk.queue].items += batch.items
+        for w in wanted_more:
+            end = ends[w.queue]
+            end.times_ms = (end.times_ms + before[w.queue][0])[-count:]
+            end.items = (end.items + before[w.queue][1])[-count:]
+            end.read_from = w.start
+            end.window = min(end.window * 4, _WINDOW_MAX)
+        for queue, error in reader.abandoned.items():
+            result.abandoned[queue] = error
+            ends[queue].read_from = ends[queue].start
+        if options.left_ms is not None and options.left_ms() == 0:
+            break
+    merged = sorted(
+        (key, index, place)
+        for index, end in enumerate(ends.values())
+        for place, key in enumerate(end.keys)
+    )
+    by_index = list(ends.values())
+    result.items = [
+        by_index[index].items[place]
+        for _, index, place in merged[max(0, len(merged) - count) :]
+    ]
+    return result
+
+
+def _windows(ends: dict[MessageQueue, _End[T]], count: int) -> list[OffsetRange]:
+    """What to read next: of each queue that may still hold one of the last `count`."""
+    keys = sorted((key for end in ends.values() for key in end.keys), reverse=True)
+    cutoff_ms = keys[count - 1] if len(keys) >= count else None
+    windows = []
+    for queue, end in ends.items():
+        if end.read_from <= end.start or len(end.items) >= count:
+            continue
+        if cutoff_ms is not None and end.items and end.keys[0] < cutoff_ms:
+            continue  # all before it is older still
+        start = max(end.start, end.read_from - end.window)
+        windows.append(OffsetRange(queue, start, end.read_from))
+    return windows

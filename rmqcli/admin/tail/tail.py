@@ -1,0 +1,314 @@
+"""Reading topics for people: the last messages, a range, then whatever arrives.
+
+Yields lists of rendered items in the order of store times; inside a queue the order is
+always the queue's. Leaves nothing on the broker: no group, no offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.admin.tail.broker_return import LostQueues
+from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.admin.tail.last import read_last
+from rmqcli.admin.tail.merge import StoreTimeMerger
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rmqcli.admin.read.body import Span
+    from rmqcli.admin.read.range import Chunk
+    from rmqcli.admin.tail.batch import Batcher
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue, OffsetRange
+    from rmqcli.position import Position
+
+T = TypeVar("T")
+
+#: Chunks between two looks at what can be released.
+_CHUNKS_A_RELEASE = 16
+_TURN_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailPlan:
+    """What to read. `ranges` are read to their ends, then followed if so wished.
+
+    With `last` only so many messages of all ranges together, the latest. Then
+    `look_back` bounds how many offsets of a queue are searched for them.
+
+    `lost` are queues that have no range, and why. Following tries them again; they are
+    read from `start`, or None: from what was stored since `started_ms` of the client's
+    monotonic clock, when queues were first asked (None: when the run was made). Queues
+    in `own_starts` have a start of their own.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    filter: TailFilter
+    lost: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
+    start: Position | None = None
+    own_starts: Mapping[MessageQueue, Position] = field(default_factory=dict)
+    started_ms: int | None = None
+    last: int | None = None
+    look_back: int | None = None
+    follow: bool = False
+    count: int | None = None
+    timeout_ms: int | None = None
+    idle_timeout_ms: int | None = None
+    rate_per_s: float | None = None
+    selects: Callable[[MessageQueue], bool] = field(default=lambda _queue: True)
+    #: a queue that keeps more than this while others are waited for is read no further
+    kept_bytes_max: int = 1 << 20
+
+
+class Tail(Generic[T]):
+    """One run of tail; `items` once. What it came to can be read at any time."""
+
+    def __init__(
+        self,
+        client: Client,
+        plan: TailPlan,
+        batcher: Batcher[T],
+        *,
+        say: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._plan = plan
+        self._batcher = batcher
+        self._say = say
+        self.counts = batcher.counts
+        #: spans that brokers did not have, by queue
+        self.gaps: dict[MessageQueue, list[Span]] = {}
+        #: queues that are not read, or not to their ends, and why
+        self.abandoned: dict[MessageQueue, RmqError] = dict(plan.lost)
+        #: The first offset of each queue whose message the caller does not have: what
+        #: was yielded counts once the caller has come back for more.
+        self.positions: dict[MessageQueue, int] = {
+            wanted.queue: wanted.end if plan.last is not None else wanted.start
+            for wanted in plan.ranges
+        }
+        #: what `positions` will be when the caller comes back
+        self._reached: dict[MessageQueue, int] = {}
+        #: whether the last messages that `plan.last` wants are still being shown; then
+        #: `positions` are where following will begin
+        self.is_showing_last = plan.last is not None
+        #: whether --timeout or --idle-timeout ended it
+        self.is_timed_out = False
+        clock = client.clock
+        self._started_ms = self._heard_ms = clock.monotonic_ms()
+        self._next_item_ms = float(self._started_ms)
+
+    def items(self) -> Iterator[list[T]]:
+        """All there is to show, in lists that are never empty."""
+        plan = self._plan
+        phases = [self._last_phase() if plan.last is not None else self._range_phase()]
+        if plan.follow:
+            phases.append(self._follow_phase())
+        for phase in phases:
+            for items in phase:
+                yield items
+                self.counts.matched += len(items)
+                self.positions.update(self._reached)
+                if self._left_count() == 0:
+                    return
+            if self.left_ms() == 0:
+                self.is_timed_out = True
+                return
+            if self._is_hopeless():
+                return
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a timeout ended it before the plan's ranges were shown."""
+        return self.is_timed_out and (
+            self.is_showing_last
+            or any(
+                self.positions[wanted.queue] < wanted.end
+                for wanted in self._plan.ranges
+            )
+        )
+
+    def left_ms(self) -> int:
+        """Milliseconds until it must end, by either timeout."""
+        now_ms = self._client.clock.monotonic_ms()
+        left_ms = _TURN_MS
+        if self._plan.timeout_ms is not None:
+            left_ms = min(left_ms, self._started_ms + self._plan.timeout_ms - now_ms)
+        if self._plan.idle_timeout_ms is not None:
+            left_ms = min(left_ms, self._heard_ms + self._plan.idle_timeout_ms - now_ms)
+        return max(0, left_ms)
+
+    def _is_hopeless(self) -> bool:
+        """Whether every queue was refused: waiting would not help."""
+        every = len(self._plan.ranges) + len(self._plan.lost)
+        return len(self.abandoned) == every > 0 and not any(
+            error.retriable for error in self.abandoned.values()
+        )
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions(
+            expression=self._plan.filter.expression,
+            expression_type=self._plan.filter.expression_type,
+            raise_abandoned=False,
+            on_trouble=self._on_trouble,
+            left_ms=self.left_ms,
+        )
+
+    def _on_trouble(self, queue: MessageQueue, error: RmqError) -> None:
+        self._say(f"{queue.broker_name}: {error.message}; trying again")
+
+    def _left_count(self) -> int | None:
+        if self._plan.count is None:
+            return None
+        return self._plan.count - self.counts.matched
+
+    def _heard(self, chunk: Chunk) -> None:
+        if chunk.body:
+            self._heard_ms = self._client.clock.monotonic_ms()
+        if chunk.missing:
+            self.gaps.setdefault(chunk.queue, []).extend(chunk.missing)
+
+    def _range_phase(self) -> Iterator[list[T]]:
+        ranges = [r for r in self._plan.ranges if len(r)]
+        reader = RangeReader(self._client, ranges, self._read_options())
+        merger: StoreTimeMerger[T] = StoreTimeMerger({r.queue: r.start for r in ranges})
+        open_ends = {r.queue: r.end for r in ranges}
+        for number, chunk in enumerate(reader, 1):
+            queue = chunk.queue
+            self._heard(chunk)
+            merger.add(queue, self._batcher.batch(chunk))
+            is_at_its_end = chunk.end >= open_ends[queue]
+            if is_at_its_end:
+                merger.close(queue)
+                del open_ends[queue]
+            # One that ends may be what the queues held back are waiting for.
+            if is_at_its_end or number % _CHUNKS_A_RELEASE == 0:
+                for given_up in reader.abandoned:
+                    merger.close(given_up)
+                yield from self._counted(merger, all_of_it=False)
+                _hold_back(reader, merger, open_ends, self._plan.kept_bytes_max)
+        yield from self._counted(merger, all_of_it=True)
+        if not self._plan.follow:  # else it is followed from where it stopped
+            self.abandoned.update(reader.abandoned)
+
+    def _counted(
+        self, merger: StoreTimeMerger[T], *, all_of_it: bool
+    ) -> Iterator[list[T]]:
+        """What the merger releases, as much at once as the rate allows."""
+        release = merger.release_all if all_of_it else merger.release
+        while items := release(limit=self._limit()):
+            self._reached = dict(merger.positions)
+            yield items
+        self.positions.update(merger.positions)
+
+    def _limit(self) -> int | None:
+        """How many items may be yielded now; waits until the rate allows some.
+
+        0 when the count is reached, or --timeout is while it waits.
+        """
+        left = self._left_count()
+        rate = self._plan.rate_per_s
+        if rate is None or left == 0:
+            return left
+        clock = self._client.clock
+        timeout_ms = self._plan.timeout_ms
+        while (wait_ms := self._next_item_ms - clock.monotonic_ms()) >= 1:
+            if timeout_ms is not None:
+                left_ms = self._started_ms + timeout_ms - clock.monotonic_ms()
+                if left_ms <= 0:
+                    return 0
+                wait_ms = min(wait_ms, left_ms)
+            self._client.poll(max(1, min(int(wait_ms), _TURN_MS)))
+        size = max(1, int(rate / 10))
+        self._next_item_ms = max(self._next_item_ms, clock.monotonic_ms() - 1)
+        self._next_item_ms += size * 1000 / rate
+        return size if left is None else min(size, left)
+
+    def _last_phase(self) -> Iterator[list[T]]:
+        count = self._plan.last or 0
+        found = read_last(
+            self._client,
+            self._plan.ranges,
+            count=count,
+            batcher=self._batcher,
+            options=self._read_options(),
+            on_chunk=self._heard,
+            look_back=self._plan.look_back,
+        )
+        self.abandoned.update(found.abandoned)
+        items = found.items
+        was_cut_short = self.left_ms() == 0  # more may have been wanted
+        while items and (limit := self._limit()) != 0:
+            yield items[:limit]
+            items = [] if limit is None else items[limit:]
+        self.is_showing_last = bool(items) or was_cut_short
+
+    def _follow_phase(self) -> Iterator[list[T]]:
+        self._heard_ms = self._client.clock.monotonic_ms()
+        asked_ms = self._plan.started_ms
+        lost = LostQueues(
+            self._client,
+            self._plan.start,
+            started_ms=self._started_ms if asked_ms is None else asked_ms,
+            say=self._say,
+            own=self._plan.own_starts,
+        )
+        lost.add(self._plan.lost)
+        follower = Follower(
+            self._client,
+            self.positions,
+            FollowOptions(
+                expression=self._plan.filter.expression,
+                expression_type=self._plan.filter.expression_type,
+                selects=self._plan.selects,
+            ),
+            say=self._say,
+            on_new_broker=lost.expect,
+        )
+        follower.abandoned = self.abandoned
+        try:
+            while (left_ms := self.left_ms()) > 0:
+                self._take_back(lost, follower)
+                if follower.is_over and lost.is_over:
+                    break
+                yield from self._arrived(follower.poll(left_ms))
+        finally:
+            follower.stop()
+
+    def _take_back(self, lost: LostQueues, follower: Follower) -> None:
+        for queue, found in lost.poll().items():
+            if isinstance(found, RmqError):
+                self.abandoned[queue] = found
+                continue
+            self.abandoned.pop(queue, None)
+            self.positions[queue] = found
+            follower.add(queue, found)
+
+    def _arrived(self, chunks: list[Chunk]) -> Iterator[list[T]]:
+        """What came in one turn, merged."""
+        merger: StoreTimeMerger[T] = StoreTimeMerger(
+            {chunk.queue: chunk.start for chunk in reversed(chunks)}
+        )
+        for chunk in chunks:
+            self._heard(chunk)
+            merger.add(chunk.queue, self._batcher.batch(chunk))
+        yield from self._counted(merger, all_of_it=True)
+
+
+def _hold_back(
+    reader: RangeReader,
+    merger: StoreTimeMerger[T],
+    open_queues: Mapping[MessageQueue, int],
+    kept_bytes_max: int,
+) -> None:
+    """Read those first that the others wait for, so that little is kept."""
+    held_back = merger.held_back(kept_bytes_max)
+    for queue in open_queues:
+        if queue in held_back:
+            reader.pause(queue)
+        else:
+            reader.resume(queue)

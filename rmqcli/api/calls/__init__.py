@@ -1,0 +1,1 @@
+"""One function per request code, by area: each returns a `Call`."""

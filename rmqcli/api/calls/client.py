@@ -1,0 +1,82 @@
+"""A consumer's life at a broker: heartbeat, locks, retries, goodbye.
+
+Source: MQClientAPIImpl; ClientManageProcessor, AdminBrokerProcessor (locks) and
+SendMessageProcessor (send-back) of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call, nothing
+from rmqcli.wire.bodies.heartbeat import (
+    encode_heartbeat,
+    encode_lock_request,
+    parse_lock_answer,
+)
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.client import (
+    ConsumerSendMsgBackRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.api.call import Call
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies.heartbeat import HeartbeatData
+
+
+def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
+    """Tell a broker who we are and what we want."""
+    return make_call(
+        RequestCode.HEART_BEAT,
+        nothing,
+        what=f"heartbeat of {heartbeat.client_id}",
+        body=encode_heartbeat(heartbeat),
+    )
+
+
+def unregister_client(client_id: str, group: str) -> Call[None]:
+    """Leave a consumer group."""
+    return make_call(
+        RequestCode.UNREGISTER_CLIENT,
+        nothing,
+        what=f"goodbye of {client_id}",
+        header=UnregisterClientRequestHeader(client_id=client_id, consumer_group=group),
+    )
+
+
+def lock_batch_mq(
+    group: str, client_id: str, queues: Sequence[MessageQueue]
+) -> Call[set[MessageQueue]]:
+    """Lock queues for one member; those that are its own now."""
+    return make_call(
+        RequestCode.LOCK_BATCH_MQ,
+        lambda answer: set(parse_lock_answer(answer.body)),
+        what=f"locks of {len(queues)} queues for group {group}",
+        body=encode_lock_request(group, client_id, queues),
+    )
+
+
+def unlock_batch_mq(
+    group: str, client_id: str, queues: Sequence[MessageQueue]
+) -> Call[None]:
+    """Give queues back; another member's stay locked."""
+    return make_call(
+        RequestCode.UNLOCK_BATCH_MQ,
+        nothing,
+        what=f"unlocking of {len(queues)} queues of group {group}",
+        body=encode_lock_request(group, client_id, queues),
+    )
+
+
+def consumer_send_msg_back(header: ConsumerSendMsgBackRequestHeader) -> Call[None]:
+    """Put a message that failed into its group's retry topic, or the dead letters."""
+    return make_call(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        nothing,
+        what=f"send-back of {header.origin_msg_id} for group {header.group}",
+        header=header,
+    )

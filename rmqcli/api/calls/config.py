@@ -1,0 +1,165 @@
+"""Requests that read and change a broker's topics, groups and settings.
+
+Source: AdminBrokerProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call, nothing
+from rmqcli.wire.bodies.config import (
+    encode_subscription_group,
+    parse_all_subscription_group,
+    parse_all_topic_config,
+    parse_kv_table,
+    parse_properties_text,
+    parse_subscription_group,
+    parse_topic_config,
+)
+from rmqcli.wire.bodies.route import parse_topic_list
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.config import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+
+#: The topic whose route and permissions a new topic copies.
+AUTO_CREATE_TOPIC_KEY_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
+
+
+def get_all_topic_config() -> Call[dict[str, TopicConfig]]:
+    """Every topic's settings on this broker."""
+    return make_call(
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        lambda answer: parse_all_topic_config(answer.body),
+        what="settings of all topics",
+    )
+
+
+def get_topic_config(topic: str) -> Call[TopicConfig]:
+    """One topic's settings on this broker (5.0 and later)."""
+    return make_call(
+        RequestCode.GET_TOPIC_CONFIG,
+        lambda answer: parse_topic_config(answer.body),
+        what=f"settings of topic {topic}",
+        header=GetTopicConfigRequestHeader(topic=topic),
+        needs_version=V5_0_0,
+    )
+
+
+def update_and_create_topic(config: TopicConfig) -> Call[None]:
+    """Create a topic on this master, or change its settings.
+
+    Attributes are written as changes, `+k=v`; a broker before 5.0 ignores them.
+    """
+    attributes = ",".join(f"+{k}={v}" for k, v in config.attributes.items())
+    return make_call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        nothing,
+        what=f"creation of topic {config.topic_name}",
+        header=CreateTopicRequestHeader(
+            topic=config.topic_name,
+            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=attributes or None,
+        ),
+    )
+
+
+def delete_topic_in_broker(topic: str) -> Call[None]:
+    """Delete the topic and its queues on this master."""
+    return make_call(
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        nothing,
+        what=f"deletion of topic {topic}",
+        header=DeleteTopicRequestHeader(topic=topic),
+    )
+
+
+def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfig]]:
+    """Every consumer group's settings on this broker."""
+    return make_call(
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: parse_all_subscription_group(answer.body),
+        what="settings of all groups",
+    )
+
+
+def get_subscription_group_config(group: str) -> Call[SubscriptionGroupConfig]:
+    """One group's settings (5.0 and later).
+
+    The broker creates a group that it does not know, so this is not for looking
+    around: `get_all_subscription_group_config` is.
+    """
+    return make_call(
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: parse_subscription_group(answer.body),
+        what=f"settings of group {group}",
+        header=GetSubscriptionGroupConfigRequestHeader(group=group),
+        needs_version=V5_0_0,
+    )
+
+
+def update_and_create_subscription_group(
+    config: SubscriptionGroupConfig,
+) -> Call[None]:
+    """Create a group on this master, or replace all its settings."""
+    return make_call(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        nothing,
+        what=f"creation of group {config.group_name}",
+        body=encode_subscription_group(config),
+    )
+
+
+def delete_subscription_group(group: str, *, clean_offset: bool = True) -> Call[None]:
+    """Delete the group on this master, with its offsets where the version can."""
+    return make_call(
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        nothing,
+        what=f"deletion of group {group}",
+        header=DeleteSubscriptionGroupRequestHeader(
+            group_name=group, remove_offset=clean_offset, clean_offset=clean_offset
+        ),
+    )
+
+
+def get_broker_runtime_info() -> Call[dict[str, str]]:
+    """The broker's counters and versions, all as text."""
+    return make_call(
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        lambda answer: parse_kv_table(answer.body),
+        what="runtime info",
+    )
+
+
+def get_broker_config() -> Call[dict[str, str]]:
+    """The broker's settings, all as text."""
+    return make_call(
+        RequestCode.GET_BROKER_CONFIG,
+        lambda answer: parse_properties_text(answer.body),
+        what="broker settings",
+    )
+
+
+def get_system_topic_list_from_broker() -> Call[list[str]]:
+    """The names of the broker's own topics."""
+    return make_call(
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        lambda answer: parse_topic_list(answer.body),
+        what="system topic list",
+    )

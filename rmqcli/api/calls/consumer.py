@@ -1,0 +1,144 @@
+"""Requests about the clients that are connected to a broker.
+
+Source: AdminBrokerProcessor and ConsumerManageProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call, nothing
+from rmqcli.model import TOOLS_CONSUMER_GROUP
+from rmqcli.wire.bodies.subscription import encode_check_client
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.admin import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.wire.bodies.consumer import (
+        Connection,
+        ConsumerConnection,
+        ConsumerRunningInfo,
+    )
+    from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.subscription import SubscriptionData
+
+
+def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
+    """The group's members on this broker, None when nobody is online (code 206)."""
+    return make_call(
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        _consumer_connection,
+        what=f"members of group {group}",
+        header=GetConsumerConnectionListRequestHeader(consumer_group=group),
+        also_ok=(ResponseCode.CONSUMER_NOT_ONLINE,),
+    )
+
+
+def get_producer_connection_list(group: str) -> Call[tuple[Connection, ...]]:
+    """The producers of a producer group on this broker; code 1 when there are none."""
+    return make_call(
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        _producer_connection,
+        what=f"producers of group {group}",
+        header=GetProducerConnectionListRequestHeader(producer_group=group),
+    )
+
+
+def get_consumer_list_by_group(group: str) -> Call[list[str]]:
+    """The client ids of the group's members; code 1 when there are none."""
+    return make_call(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        _consumer_list,
+        what=f"client ids of group {group}",
+        header=GetConsumerListByGroupRequestHeader(consumer_group=group),
+    )
+
+
+def get_consumer_running_info(
+    group: str, client_id: str, *, jstack: bool = False
+) -> Call[ConsumerRunningInfo]:
+    """What one member holds. The broker asks it, and waits up to 10 s."""
+    return make_call(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        _consumer_running_info,
+        what=f"running info of {client_id}",
+        header=GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=jstack
+        ),
+    )
+
+
+def query_topics_by_consumer(group: str) -> Call[list[str]]:
+    """Topics in which the group has committed offsets (5.0 and later)."""
+    return make_call(
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        _topic_list,
+        what=f"topics of group {group}",
+        header=QueryTopicsByConsumerRequestHeader(group=group),
+        needs_version=V5_0_0,
+    )
+
+
+# Readers of bodies are loaded with the first answer that has one: most groups that are
+# looked at have nobody online, and the modules cost 10 ms of every start.
+
+
+def check_client_config(
+    subscription: SubscriptionData,
+    *,
+    client_id: str = "rmqcli",
+    group: str = TOOLS_CONSUMER_GROUP,
+) -> Call[None]:
+    """Ask whether the broker can serve a subscription's expression.
+
+    Code 1 where it has SQL92 off, SUBSCRIPTION_PARSE_FAILED where it cannot read it. A
+    pull does not tell: with an expression that cannot be read it gets every message.
+    """
+    return make_call(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        nothing,
+        what=f"check of {subscription.expression_type} for topic {subscription.topic}",
+        body=encode_check_client(
+            client_id=client_id, group=group, subscription=subscription
+        ),
+    )
+
+
+def _consumer_connection(answer: RemotingCommand) -> ConsumerConnection | None:
+    if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        return None
+    from rmqcli.wire.bodies.consumer import parse_consumer_connection
+
+    return parse_consumer_connection(answer.body)
+
+
+def _producer_connection(answer: RemotingCommand) -> tuple[Connection, ...]:
+    from rmqcli.wire.bodies.consumer import parse_producer_connection
+
+    return parse_producer_connection(answer.body)
+
+
+def _consumer_list(answer: RemotingCommand) -> list[str]:
+    from rmqcli.wire.bodies.consumer import parse_consumer_list
+
+    return parse_consumer_list(answer.body)
+
+
+def _consumer_running_info(answer: RemotingCommand) -> ConsumerRunningInfo:
+    from rmqcli.wire.bodies.consumer import parse_consumer_running_info
+
+    return parse_consumer_running_info(answer.body)
+
+
+def _topic_list(answer: RemotingCommand) -> list[str]:
+    from rmqcli.wire.bodies.route import parse_topic_list
+
+    return parse_topic_list(answer.body)

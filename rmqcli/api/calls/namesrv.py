@@ -1,0 +1,105 @@
+"""Requests to a name server: routes, clusters, topic lists.
+
+Source: DefaultRequestProcessor, ClientRequestProcessor of the name server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call, nothing
+from rmqcli.wire.bodies.route import (
+    parse_cluster_info,
+    parse_topic_list,
+    parse_topic_route,
+)
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    PutKVConfigRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.model import TopicRoute
+    from rmqcli.wire.bodies.route import ClusterInfo
+
+
+def get_route_info_by_topic(topic: str) -> Call[TopicRoute]:
+    """Where the topic's queues are. NotFoundError when no broker registered it."""
+    return make_call(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        lambda answer: parse_topic_route(topic, answer.body),
+        what=f"route of topic {topic}",
+        header=GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True),
+    )
+
+
+def get_broker_cluster_info() -> Call[ClusterInfo]:
+    """Every broker of every cluster that the name server knows."""
+    return make_call(
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        lambda answer: parse_cluster_info(answer.body),
+        what="cluster info",
+    )
+
+
+def get_all_topic_list() -> Call[list[str]]:
+    """Every topic's name, retry, dead-letter and system ones among them."""
+    return make_call(
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        lambda answer: parse_topic_list(answer.body),
+        what="topic list",
+    )
+
+
+def get_topics_by_cluster(cluster: str) -> Call[list[str]]:
+    """The names of the topics that brokers of `cluster` have."""
+    return make_call(
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        lambda answer: parse_topic_list(answer.body),
+        what=f"topics of cluster {cluster}",
+        header=GetTopicsByClusterRequestHeader(cluster=cluster),
+    )
+
+
+def get_system_topic_list_from_namesrv() -> Call[list[str]]:
+    """Topics named after clusters and brokers; brokers know the other system topics."""
+    return make_call(
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        lambda answer: parse_topic_list(answer.body),
+        what="system topic list",
+    )
+
+
+def delete_topic_in_namesrv(topic: str) -> Call[None]:
+    """Forget the topic's route. To be sent to every name server."""
+    return make_call(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        nothing,
+        what=f"deletion of topic {topic}",
+        header=DeleteTopicFromNamesrvRequestHeader(topic=topic),
+    )
+
+
+def put_kv_config(namespace: str, key: str, value: str) -> Call[None]:
+    """Set one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.PUT_KV_CONFIG,
+        nothing,
+        what=f"setting of {key} in {namespace}",
+        header=PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
+    )
+
+
+def delete_kv_config(namespace: str, key: str) -> Call[None]:
+    """Remove one value of the key-value store. To be sent to every name server."""
+    return make_call(
+        RequestCode.DELETE_KV_CONFIG,
+        nothing,
+        what=f"removal of {key} in {namespace}",
+        header=DeleteKVConfigRequestHeader(namespace=namespace, key=key),
+    )

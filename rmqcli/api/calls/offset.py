@@ -1,0 +1,198 @@
+"""Requests about offsets: committed, at a queue's ends, by time, reset.
+
+Source: ConsumerManageProcessor and AdminBrokerProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call
+from rmqcli.wire.bodies.offset import parse_all_consumer_offset, parse_reset_offset
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.header import BoundaryType
+
+#: What a `timestamp` of 222 must be to mean "the end of the queue".
+RESET_TO_MAX_TIMESTAMP = -1
+
+
+def query_consumer_offset(
+    group: str,
+    topic: str,
+    queue_id: int,
+    *,
+    set_zero_if_not_found: bool | None = False,
+) -> Call[int | None]:
+    """The committed offset, None when the broker says that there is none.
+
+    A broker before 5.0 does not know `setZeroIfNotFound` and may answer 0 for a queue
+    without a committed offset: there 0 is ambiguous, and the table of
+    `get_all_consumer_offset` is the truth. A consumer leaves the choice to the broker,
+    with None: so that a new group begins at the beginning of a young queue.
+    """
+    return make_call(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        _committed_offset,
+        what=f"committed offset of group {group} in {topic}:{queue_id}",
+        header=QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            set_zero_if_not_found=set_zero_if_not_found,
+        ),
+        also_ok=(ResponseCode.QUERY_NOT_FOUND,),
+    )
+
+
+def update_consumer_offset(
+    group: str, topic: str, queue_id: int, *, commit_offset: int
+) -> Call[str]:
+    """Commit an offset, forward or back; returns the broker's remark.
+
+    Since 5.1 a broker with a pending reset ignores this with code 0 and only says so
+    in the remark.
+    """
+    return make_call(
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        lambda answer: answer.remark or "",
+        what=f"commit of group {group} in {topic}:{queue_id}",
+        header=UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            commit_offset=commit_offset,
+        ),
+    )
+
+
+def get_max_offset(topic: str, queue_id: int) -> Call[int]:
+    """The next offset that will be written. 0 for a queue that does not exist."""
+    return make_call(
+        RequestCode.GET_MAX_OFFSET,
+        lambda answer: (
+            from_ext_fields(GetMaxOffsetResponseHeader, answer.ext_fields).offset
+        ),
+        what=f"max offset of {topic}:{queue_id}",
+        header=GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id),
+    )
+
+
+def get_min_offset(topic: str, queue_id: int) -> Call[int]:
+    """The oldest offset still there. 0 for a queue that does not exist."""
+    return make_call(
+        RequestCode.GET_MIN_OFFSET,
+        lambda answer: (
+            from_ext_fields(GetMinOffsetResponseHeader, answer.ext_fields).offset
+        ),
+        what=f"min offset of {topic}:{queue_id}",
+        header=GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id),
+    )
+
+
+def search_offset_by_timestamp(
+    topic: str,
+    queue_id: int,
+    timestamp_ms: int,
+    *,
+    boundary_type: BoundaryType | None = None,
+) -> Call[int]:
+    """The offset for a store time, by the broker's own rule.
+
+    Up to 5.1.0 the nearest message, from 5.1.1 the first not older;
+    `admin.position_search` evens that out.
+    """
+    return make_call(
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        lambda answer: (
+            from_ext_fields(SearchOffsetResponseHeader, answer.ext_fields).offset
+        ),
+        what=f"offset by time of {topic}:{queue_id}",
+        header=SearchOffsetRequestHeader(
+            topic=topic,
+            queue_id=queue_id,
+            timestamp=timestamp_ms,
+            boundary_type=boundary_type,
+        ),
+    )
+
+
+def get_earliest_msg_storetime(topic: str, queue_id: int) -> Call[int | None]:
+    """The oldest message's store time in ms, None for an empty queue."""
+    return make_call(
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        _earliest_storetime,
+        what=f"earliest store time of {topic}:{queue_id}",
+        header=GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id),
+    )
+
+
+def get_all_consumer_offset() -> Call[dict[tuple[str, str], dict[int, int]]]:
+    """Every committed offset of a broker: (group, topic) to queue id to offset."""
+    return make_call(
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        lambda answer: parse_all_consumer_offset(answer.body),
+        what="committed offsets of all groups",
+    )
+
+
+def invoke_broker_to_reset_offset(
+    group: str,
+    topic: str,
+    *,
+    timestamp_ms: int,
+    is_force: bool = True,
+    queue_id: int | None = None,
+    offset: int | None = None,
+) -> Call[dict[MessageQueue, int]]:
+    """Reset a group, by the broker or through its clients; returns what was set.
+
+    `queue_id` and `offset` are only honoured from 5.2.0 on: a broker that pushes the
+    reset to clients ignores them and goes by `timestamp_ms` alone, so never send them
+    without checking its version. NotFoundError (206) when clients are needed and
+    nobody is online.
+    """
+    return make_call(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        lambda answer: parse_reset_offset(answer.body) if answer.body else {},
+        what=f"reset of group {group} in {topic}",
+        header=ResetOffsetRequestHeader(
+            topic=topic,
+            group=group,
+            timestamp=timestamp_ms,
+            is_force=is_force,
+            queue_id=queue_id,
+            offset=offset,
+        ),
+    )
+
+
+def _committed_offset(answer: RemotingCommand) -> int | None:
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    header = from_ext_fields(QueryConsumerOffsetResponseHeader, answer.ext_fields)
+    return header.offset if header.offset >= 0 else None
+
+
+def _earliest_storetime(answer: RemotingCommand) -> int | None:
+    header = from_ext_fields(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields)
+    return header.timestamp if header.timestamp > 0 else None

@@ -1,0 +1,75 @@
+"""Requests for the numbers of topics and groups.
+
+Source: AdminBrokerProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call
+from rmqcli.wire.bodies.stats import (
+    parse_consume_stats,
+    parse_consume_time_spans,
+    parse_topic_stats,
+)
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.admin import (
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies.stats import ConsumeStats, QueueTimeSpan, TopicOffset
+
+
+def get_topic_stats_info(topic: str) -> Call[dict[MessageQueue, TopicOffset]]:
+    """Min, max and last store time of the topic's queues on this broker."""
+    return make_call(
+        RequestCode.GET_TOPIC_STATS_INFO,
+        lambda answer: parse_topic_stats(answer.body),
+        what=f"stats of topic {topic}",
+        header=GetTopicStatsInfoRequestHeader(topic=topic),
+    )
+
+
+def get_consume_stats(group: str, topic: str | None = None) -> Call[ConsumeStats]:
+    """Broker, consumer and pull offset of each queue.
+
+    A queue that the group never committed shows consumer offset 0, like one at 0.
+    Without `topic`: all topics with committed offsets; while members are online only
+    those they subscribe to.
+    """
+    return make_call(
+        RequestCode.GET_CONSUME_STATS,
+        lambda answer: parse_consume_stats(answer.body),
+        what=f"consume stats of group {group}",
+        header=GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
+    )
+
+
+def query_consume_time_span(topic: str, group: str) -> Call[list[QueueTimeSpan]]:
+    """Per queue: store times of the first, last and next message, and the delay."""
+    return make_call(
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        lambda answer: parse_consume_time_spans(answer.body),
+        what=f"time span of group {group} in {topic}",
+        header=QueryConsumeTimeSpanRequestHeader(topic=topic, group=group),
+    )
+
+
+def query_topic_consume_by_who(topic: str) -> Call[list[str]]:
+    """Groups that subscribe to the topic now or have committed offsets in it."""
+    # Needed by few commands, and the module costs start-up time.
+    from rmqcli.wire.bodies.offset import parse_group_list
+
+    return make_call(
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        lambda answer: parse_group_list(answer.body),
+        what=f"groups of topic {topic}",
+        header=QueryTopicConsumeByWhoRequestHeader(topic=topic),
+    )

@@ -1,0 +1,57 @@
+"""Requests that look single messages up.
+
+Source: QueryMessageProcessor of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.api.call import make_call
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.store import (
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+
+#: A broker never answers more (MessageStoreConfig.maxMsgsNumBatch).
+QUERY_MESSAGE_MAX = 64
+
+
+def view_message_by_id(commit_log_offset: int, *, topic: str | None) -> Call[bytes]:
+    """The stored message at that place of the broker's log, as bytes.
+
+    The broker does not check the place: verify that what comes back is a message, and
+    the one that was meant. Since 5.3 `topic` is used for access control only.
+    """
+    return make_call(
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        lambda answer: answer.body,
+        what=f"message at commit log offset {commit_log_offset}",
+        header=ViewMessageRequestHeader(offset=commit_log_offset, topic=topic),
+    )
+
+
+def query_message(
+    topic: str, key: str, *, begin_ms: int, end_ms: int, max_num: int = 32
+) -> Call[bytes]:
+    """Stored messages back to back whose key has the hash of `key`; b"" for none.
+
+    The index holds hashes and seconds only: check topic, key and time again.
+    """
+    return make_call(
+        RequestCode.QUERY_MESSAGE,
+        lambda answer: b"" if answer.code else answer.body,
+        what=f"messages of topic {topic} with key {key}",
+        header=QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=min(max_num, QUERY_MESSAGE_MAX),
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+        ),
+        also_ok=(ResponseCode.QUERY_NOT_FOUND,),
+    )

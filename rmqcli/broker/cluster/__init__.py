@@ -1,0 +1,1 @@
+"""A cluster in this process: brokers, stores, replication, offline folders."""

@@ -1,0 +1,340 @@
+"""A RocketMQ cluster in this process: name server and brokers on free ports.
+
+    with EmbeddedCluster(brokers=2, queues=4) as cluster:
+        cluster.create_topic("orders")
+        cluster.send("orders", ["a", "b"], tags="NEW")
+        client_under_test(cluster.namesrv)
+
+Real clients, and mqadmin, take it for a cluster of version `like`. One thread does all
+its work, `rmq-broker-io`; every method may be called from any other thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+
+from rmqcli.broker.cluster.broker import EmbeddedBroker
+from rmqcli.broker.cluster.seeding import Seed, Seeded, Seeder
+from rmqcli.broker.cluster.store import broker_folder, storage_in
+from rmqcli.broker.faults import Faults
+from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.server.server import Server
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import UsageError
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.server.connection import ServerLimits
+    from rmqcli.broker.server.port import Port
+    from rmqcli.clock import Clock
+
+T = TypeVar("T")
+
+#: What the name server is called in faults.
+NAMESRV_NAME: Final = "namesrv"
+_BROKERS_MAX: Final = 26
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How a cluster is made. What is not said is as in RocketMQ, or chosen freely."""
+
+    brokers: int = 1
+    #: queues that `create_topic` makes on each broker
+    queues: int = 4
+    #: the version it behaves like: 4.6.0, 4.9.7 or 5.5.0
+    like: str = "5.5.0"
+    #: folder that keeps everything, a folder in it for each broker; None: memory
+    store: Path | None = None
+    flush: Literal["async", "sync"] = "async"
+    host: str = "127.0.0.1"
+    #: 0: any free port
+    namesrv_port: int = 0
+    #: of each broker, in their order; 0, or none: any free port
+    broker_ports: Sequence[int] = ()
+    #: let brokers listen two ports below their own too, as Java's old clients expect
+    vip_channel: bool = False
+    clock: Clock = SYSTEM_CLOCK
+    limits: ServerLimits | None = None
+    #: other fields of BrokerSettings
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+class EmbeddedCluster:
+    """Starts when it is made, in some 10 ms; close it, or use `with`.
+
+    Raises ConnectError when a port is taken, and StoreError for a folder that cannot
+    be used.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions | None = None,
+        *,
+        faults: Faults | None = None,
+        **fields: object,
+    ) -> None:
+        base = options or ClusterOptions()
+        self.options = dataclasses.replace(base, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+        if not 0 < self.options.brokers <= _BROKERS_MAX:
+            raise UsageError(
+                f"{self.options.brokers} brokers are not in 1..{_BROKERS_MAX}"
+            )
+        self.manners = manners_like(self.options.like)
+        self.faults = faults if faults is not None else Faults()
+        self._server = Server(clock=self.options.clock, limits=self.options.limits)
+        self._seeder = Seeder(self._server)
+        self._brokers: list[EmbeddedBroker] = []
+        self._next_queue = itertools.count()
+        self._names = NameServer(self._server.now(), manners=self.manners)
+        try:
+            self._namesrv_port = self._open(NAMESRV_NAME, self.options.namesrv_port)
+            self._namesrv_port.core = self._names
+            self._server.start()
+            for number in range(self.options.brokers):
+                self._add_broker(number)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop in order; leaves no thread and no socket. Idempotent.
+
+        Raises StoreError when something could not be written; all is closed then too.
+        """
+        try:
+            if not self._server.is_closed:
+                with ExitStack() as stack:
+                    for broker in self._brokers:
+                        stack.callback(broker.close)
+        finally:
+            self._server.close()
+
+    # --- what is there ---
+
+    @property
+    def namesrv(self) -> str:
+        """`host:port` of the name server: all a client needs."""
+        return self._namesrv_port.address
+
+    @property
+    def brokers(self) -> tuple[EmbeddedBroker, ...]:
+        """All brokers, also those that were killed; masters first."""
+        return tuple(self._brokers)
+
+    def broker(self, name: str = "broker-a", broker_id: int = 0) -> EmbeddedBroker:
+        """One broker. Raises UsageError when there is none of that name and id."""
+        for broker in self._brokers:
+            if (broker.name, broker.broker_id) == (name, broker_id):
+                return broker
+        known = ", ".join(f"{b.name}:{b.broker_id}" for b in self._brokers)
+        raise UsageError(f"no broker {name}:{broker_id}", hint=f"there are {known}")
+
+    def call(self, look: Callable[[], T]) -> T:
+        """Run `look` in the I/O thread, where cores may be looked at."""
+        return self._server.call(look)
+
+    # --- topics and messages ---
+
+    def create_topic(
+        self, topic: str, *, queues: int | None = None, **fields: object
+    ) -> str:
+        """Create or replace a topic on all masters; returns its name.
+
+        `fields` are others of TopicConfig, such as perm=6 or
+        attributes={"message.type": "FIFO"}.
+        """
+        count = self.options.queues if queues is None else queues
+        config = TopicConfig(
+            topic_name=topic, read_queue_nums=count, write_queue_nums=count
+        )
+        config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+
+        def create() -> str:
+            for broker in self._running_masters():
+                broker.core.topics.put(config)
+            return topic
+
+        return self._server.call(create)
+
+    def create_group(self, group: str, **fields: object) -> str:
+        """Create or replace a consumer group on all masters; returns its name.
+
+        Consumers create theirs themselves; tools that only commit offsets do not.
+        `fields` are those of SubscriptionGroupConfig, such as retry_max_times=2.
+        """
+        config = SubscriptionGroupConfig(group_name=group)
+        config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+
+        def create() -> str:
+            for broker in self._running_masters():
+                broker.core.groups.put(config)
+            return group
+
+        return self._server.call(create)
+
+    def send(
+        self,
+        topic: str,
+        messages: Iterable[Seed | bytes | str],
+        *,
+        queue_id: int | None = None,
+        broker: str | None = None,
+        tags: str | None = None,
+    ) -> list[Seeded]:
+        """Put messages without a client, and say where they are, in their order.
+
+        Bytes and text are bodies with `tags`. Without `queue_id` they go to the
+        topic's queues on all masters in turn, on from where the last call ended. A
+        topic that does not exist is created. Raises BrokerError with the code of a
+        refusal; what was put before it stays.
+        """
+        seeds = [_seed(message, tags) for message in messages]
+        return self._server.call(lambda: self._send(topic, seeds, queue_id, broker))
+
+    def _send(
+        self, topic: str, seeds: list[Seed], queue_id: int | None, name: str | None
+    ) -> list[Seeded]:
+        masters = [self.broker(name)] if name else self._running_masters()
+        places: list[tuple[EmbeddedBroker, int]] = []
+        for master in masters:
+            config = master.core.topics.get(topic)
+            count = self.options.queues if config is None else config.write_queue_nums
+            ids = range(count) if queue_id is None else (queue_id,)
+            places += [(master, each) for each in ids]
+        if not places:
+            raise UsageError(f"topic {topic} has no queue that can be written")
+        turns: dict[int, list[int]] = {}
+        for index in range(len(seeds)):
+            place = next(self._next_queue) % len(places)
+            turns.setdefault(place, []).append(index)
+        found: dict[int, Seeded] = {}
+        for place, indexes in turns.items():
+            master, queue = places[place]
+            put = self._seeder.put(
+                master.core, master.name, topic, queue, [seeds[i] for i in indexes]
+            )
+            found.update(zip(indexes, put, strict=True))
+        return [found[index] for index in range(len(seeds))]
+
+    def advance(self, by_ms: int) -> None:
+        """Move a ManualClock, and do what is due by then before this returns."""
+        clock = self.options.clock
+        move = getattr(clock, "advance", None)
+        if move is None:
+            raise UsageError(
+                "the cluster runs by the machine's clock, not a manual one"
+            )
+        self._server.call(lambda: move(by_ms))
+        self._server.call(lambda: None)
+
+    # --- misfortunes ---
+
+    def add_slave(self, name: str = "broker-a", *, behind: int = 0) -> EmbeddedBroker:
+        """A slave of a master: the same log, but for the last `behind` messages."""
+        master = self.broker(name)
+        ids = [b.broker_id for b in self._brokers if b.name == name]
+        slave = self._make_broker(name, max(ids) + 1, number=None)
+        slave.follow(master, behind=behind)
+        slave.start()
+        self._brokers.append(slave)
+        return slave
+
+    def fail_over(self, name: str = "broker-a") -> EmbeddedBroker:
+        """Kill a master, so that its first slave is what is left; returns the slave.
+
+        As without controller: the slave can be read and not be written. Raises
+        UsageError when there is none.
+        """
+        slaves = [b for b in self._brokers if b.name == name and b.broker_id]
+        if not slaves:
+            raise UsageError(
+                f"broker {name} has no slave", hint="add_slave() makes one"
+            )
+        self.broker(name).kill()
+        return slaves[0]
+
+    # --- making ---
+
+    def _running_masters(self) -> list[EmbeddedBroker]:
+        return [b for b in self._brokers if b.is_running and not b.broker_id]
+
+    def _open(self, name: str, number: int) -> Port:
+        return self._server.call(
+            lambda: self._server.open(
+                name, host=self.options.host, port=number, faults=self.faults
+            )
+        )
+
+    def _add_broker(self, number: int) -> None:
+        broker = self._make_broker(f"broker-{chr(ord('a') + number)}", 0, number=number)
+        self._brokers.append(broker)
+        broker.start()
+
+    def _make_broker(
+        self, name: str, broker_id: int, *, number: int | None
+    ) -> EmbeddedBroker:
+        ports = self.options.broker_ports
+        wanted = ports[number] if number is not None and number < len(ports) else 0
+        port = self._open(name, wanted)
+        if self.options.vip_channel:
+            vip = port.numbers[0] - 2
+            self._server.call(lambda: self._server.listen(port, vip))
+        settings = BrokerSettings(
+            broker_name=name,
+            broker_id=broker_id,
+            address=port.address,
+            manners=self.manners,
+            flush_disk_sync=self.options.flush == "sync",
+        )
+        settings = dataclasses.replace(settings, **self.options.settings)  # type: ignore[arg-type]  # TypeError names a wrong one
+        return EmbeddedBroker(
+            self._server,
+            port,
+            settings,
+            storage=storage_in(self._folder(name, broker_id)),
+            announce=self._announce,
+            retract=self._retract,
+        )
+
+    def _folder(self, name: str, broker_id: int) -> Path | None:
+        store = self.options.store
+        if store is None:
+            return None
+        return broker_folder(
+            store, name=name, broker_id=broker_id, brokers=self.options.brokers
+        )
+
+    def _announce(self, core: Broker) -> None:
+        self._names.register(core, self._server.now())
+
+    def _retract(self, core: Broker) -> None:
+        self._names.unregister(core, self._server.now())
+
+
+def _seed(message: Seed | bytes | str, tags: str | None) -> Seed:
+    if isinstance(message, Seed):
+        return message
+    body = message.encode("utf-8") if isinstance(message, str) else message
+    return Seed(body=body, tags=tags)

@@ -1,0 +1,463 @@
+"""A broker's folder without its broker: name server and brokers over it, for reading.
+
+    with StoreServer(Path("/var/rocketmq/store")) as server:
+        client(server.namesrv)
+
+Answers what reads, refuses all else, and changes nothing in the folder, whose broker
+may run. Members of groups are unknown: no folder knows them. What the broker writes
+later is seen, its tables as often as it writes them (offsets: each 5 s).
+
+Source: `BrokerController.initialize`, for what is read from a folder.
+
+Topics, groups, offsets and the broker's name, as a folder tells them.
+
+A topic that has queues in the folder and is not in its table (the broker has not
+written it yet, or the table is lost) is there all the same.
+
+Source: `TopicConfigManager`, whose constructor makes topics named after the broker and
+its cluster.
+
+The core of one broker over a folder that it may only read.
+
+Imitated: everything that reads. Refused (16): everything that would change something,
+and what only a running broker knows: clients. Nothing of its own runs: no delivery of
+delayed messages, no checks of transactions.
+
+Source: `AdminBrokerProcessor`, for what is asked; no broker of RocketMQ is read-only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Final, Self, cast
+
+from rmqcli.broker.answers import answer_to
+from rmqcli.broker.cluster.persistence import (
+    DELAYS,
+    GROUPS,
+    OFFSETS,
+    TOPICS,
+    Persistence,
+)
+from rmqcli.broker.cluster.store import broker_folders
+from rmqcli.broker.core import Broker
+from rmqcli.broker.message.get import properties_of_record
+from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0
+from rmqcli.broker.request import Reply, Request
+from rmqcli.broker.requests.pull_check import FLAG_COMMIT_OFFSET
+from rmqcli.broker.server.server import Server
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.groups import GroupTable
+from rmqcli.broker.state.topics import (
+    DEFAULT_TOPIC,
+    PERM_READ,
+    PERM_WRITE,
+    SCHEDULE_TOPIC,
+    TopicTable,
+    is_system_topic,
+)
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.log import get_logger
+from rmqcli.store.message_store import StoreError
+from rmqcli.store.read_only import ReadOnlyStore
+from rmqcli.timers import Agenda
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from rmqcli.broker.effects import Effect, Peer
+    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.server.port import Core
+    from rmqcli.clock import Clock, Now
+    from rmqcli.store.config_files import ConfigFolder
+    from rmqcli.store.message_store import MessageStore
+    from rmqcli.wire.command import RemotingCommand
+
+
+_NAME: Final = "broker-a"
+_CLUSTER: Final = "DefaultCluster"
+#: Of a topic that is in no table. A folder is anybody's, and clients make lists.
+_QUEUES_MAX: Final = 16_384
+_REPLY_POSTFIX: Final = "_REPLY_TOPIC"
+
+_log = get_logger(__name__)
+
+
+def settings_of(
+    config: ConfigFolder, *, name: str | None, address: str
+) -> BrokerSettings:
+    """The settings of a broker over the folder.
+
+    The broker's name is its topic of one queue that others inherit from; broker-a
+    where that cannot be told.
+    """
+    try:
+        table = config.read(TOPICS)
+    except StoreError:
+        table = None  # `load_tables` reports it
+    found = table if isinstance(table, dict) else {}
+    table = found.get("topicConfigTable")
+    topics = table if isinstance(table, dict) else {}
+    named = _inherited(topics)
+    clusters = [
+        topic.removesuffix(_REPLY_POSTFIX)
+        for topic in topics
+        if topic.endswith(_REPLY_POSTFIX) and topic != _REPLY_POSTFIX
+    ]
+    cluster = clusters[0] if len(clusters) == 1 else _CLUSTER
+    names = [each for each in named if each != cluster]
+    return BrokerSettings(
+        cluster=cluster,
+        broker_name=name or (names[0] if len(names) == 1 else _NAME),
+        address=address,
+        manners=_manners(config, found.get("dataVersion"), topics),
+        enable_property_filter=True,
+    )
+
+
+def _manners(
+    config: ConfigFolder, version: object, topics: Mapping[str, object]
+) -> Manners:
+    """Those of the version that wrote the tables, as far as they tell it.
+
+    5.x has state versions in its data versions. 4.x has none, and 4.6.0, unlike 4.9.7,
+    has no SCHEDULE_TOPIC_XXXX in its table. Nothing is ever put into the folder.
+    """
+    if isinstance(version, dict):
+        if "stateVersion" in version:
+            manners = LIKE_5_5_0
+        else:
+            manners = LIKE_4_9_7 if SCHEDULE_TOPIC in topics else LIKE_4_6_0
+        _log.info("%s is read as of RocketMQ %s", config.directory, manners.name)
+    else:
+        manners = LIKE_5_5_0
+        _log.warning(
+            "%s does not tell the version of its broker: read as %s",
+            config.directory,
+            manners.name,
+        )
+    return dataclasses.replace(manners, writes_offset_moved_events=False)
+
+
+def _inherited(topics: dict[str, object]) -> list[str]:
+    """Topics of one queue with the permission to inherit: a broker's own name."""
+    return [
+        topic
+        for topic, config in topics.items()
+        if isinstance(config, dict)
+        and config.get("perm") == 7
+        and config.get("readQueueNums") == 1
+        and topic != DEFAULT_TOPIC
+        and not is_system_topic(topic)
+    ]
+
+
+def clear_tables(broker: Broker) -> None:
+    """Take from a new broker the topics that are built in: a folder tells its own."""
+    for topic in broker.topics.all():
+        broker.topics.delete(topic)
+
+
+def load_tables(broker: Broker, store: ReadOnlyStore) -> None:
+    """Let the broker have the folder's tables instead of its own.
+
+    Of a file that cannot be read the table stays as it was, and a warning says so.
+    """
+    before = broker.topics, broker.groups
+    broker.topics, broker.groups = TopicTable(broker), GroupTable(broker)
+    clear_tables(broker)
+    errors = Persistence(broker, store.config).load_readable()
+    if TOPICS in errors:
+        broker.topics = before[0]
+    if GROUPS in errors:
+        broker.groups = before[1]
+    for error in errors.values():
+        _log.warning("table is left out: %s", error)
+    missing: dict[str, int] = {}
+    for topic, queue_id in store.queues():
+        if is_system_topic(topic):
+            continue  # RocketMQ of that version does not tell clients of it
+        if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
+            missing[topic] = max(missing.get(topic, 0), queue_id + 1)
+    broker.topics.load(
+        TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=PERM_READ | PERM_WRITE,
+        )
+        for topic, queue_nums in missing.items()
+    )
+
+
+def tables_stamp(config: ConfigFolder) -> list[tuple[int, int] | None]:
+    """Something that differs once a table was written again."""
+    return [
+        _stamp(f"{config.directory}/{name}")
+        for name in (TOPICS, GROUPS, OFFSETS, DELAYS)
+    ]
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+_PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+
+BROKER_READS: Final = frozenset(
+    {
+        *_PULLS,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    }
+)
+NAMESRV_READS: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+    }
+)
+
+#: How often a folder is looked at for messages that held pulls wait for.
+ARRIVALS_INTERVAL_MS: Final = 200
+#: Of more new messages in one queue the rest is found by the checks of held pulls.
+_ARRIVALS_MAX: Final = 1_000
+#: The tables' files are looked at no more often than this.
+_TABLES_INTERVAL_MS: Final = 500
+
+
+class ReadOnlyCore:
+    """A core that answers only some request codes; the others are refused with 16."""
+
+    def __init__(self, core: Core, manners: Manners, codes: Collection[int]) -> None:
+        self._core = core
+        self._manners = manners
+        self._codes = codes
+
+    def handle(
+        self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
+    ) -> list[Effect]:
+        """Let the core take a command that reads."""
+        if command.code in self._codes and not command.is_response:
+            return self._core.handle(peer, command, now, is_binary=is_binary)
+        if command.is_response:
+            return []
+        remark = f"read from a folder: nothing here can do request {command.code}"
+        reply = Reply(ResponseCode.NO_PERMISSION, remark)
+        request = Request(peer, command, now, is_binary)
+        answer = answer_to(request, reply, self._manners)
+        return [] if answer is None else [answer]
+
+    def closed(self, peer: Peer, now: Now) -> list[Effect]:
+        """A connection is gone."""
+        return self._core.closed(peer, now)
+
+    def run_due(self, now: Now) -> list[Effect]:
+        """Do what is due."""
+        return self._core.run_due(now)
+
+    def next_due_ms(self) -> int | None:
+        """When that is (monotonic)."""
+        return self._core.next_due_ms()
+
+
+class FolderBroker(ReadOnlyCore):
+    """A broker over the folder `folder`. `name` None: the one that its topics tell.
+
+    Raises StoreError when the folder cannot be read.
+    """
+
+    def __init__(
+        self, folder: Path, now: Now, *, name: str | None, address: str
+    ) -> None:
+        self._store = ReadOnlyStore(folder)
+        try:
+            self._stamp = tables_stamp(self._store.config)
+            settings = settings_of(self._store.config, name=name, address=address)
+            # What writes is never asked for: MessageStore's other half is not needed.
+            store = cast("MessageStore", self._store)
+            self._broker = Broker(settings, store, now)
+            # Whatever the broker planned to do by itself would write.
+            self._broker.agenda = Agenda()
+            clear_tables(self._broker)
+            load_tables(self._broker, self._store)
+        except BaseException:
+            self._store.close()
+            raise
+        super().__init__(self._broker, settings.manners, BROKER_READS)
+        self._looked_ms = now.monotonic_ms
+        self._is_planned = False
+        #: queues that pulls wait for, each with the offset that comes next
+        self._awaited: dict[tuple[str, int], int] = {}
+
+    def announce(self, names: NameServer, now: Now) -> None:
+        """Tell a name server of the topics, now and whenever they change."""
+        self._broker.on_topics_changed = lambda: names.register(self._broker, now)
+        names.register(self._broker, now)
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        self._store.close()
+
+    def handle(
+        self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
+    ) -> list[Effect]:
+        """Answer what reads, from the tables that the folder has now."""
+        self._refresh_tables(now)
+        if command.code not in _PULLS or command.is_response:
+            return super().handle(peer, command, now, is_binary=is_binary)
+        fields = command.ext_fields
+        flags = fields.get("sysFlag", "")
+        if flags.isdecimal() and int(flags) & FLAG_COMMIT_OFFSET:
+            fields["sysFlag"] = str(int(flags) & ~FLAG_COMMIT_OFFSET)
+        before = len(self._broker.holds)
+        effects = super().handle(peer, command, now, is_binary=is_binary)
+        if len(self._broker.holds) > before:
+            # It was held, so its header was read: these are numbers.
+            key = fields["topic"], int(fields["queueId"])
+            self._awaited.setdefault(key, int(fields["queueOffset"]))
+            self._plan_look(now)
+        return effects
+
+    def _refresh_tables(self, now: Now) -> None:
+        if now.monotonic_ms - self._looked_ms < _TABLES_INTERVAL_MS:
+            return
+        self._looked_ms = now.monotonic_ms
+        stamp = tables_stamp(self._store.config)
+        if stamp == self._stamp:
+            return
+        load_tables(self._broker, self._store)
+        self._stamp = stamp
+        self._broker.on_topics_changed()
+
+    def _plan_look(self, now: Now) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            at_ms = now.monotonic_ms + ARRIVALS_INTERVAL_MS
+            self._broker.agenda.at(at_ms, self._look)
+
+    def _look(self, now: Now) -> None:
+        """Wake the pulls that wait for what was written since the last look."""
+        self._is_planned = False
+        for (topic, queue_id), known in list(self._awaited.items()):
+            end = (self._store.queue_bounds(topic, queue_id) or (0, 0))[1]
+            units = self._store.units(
+                topic, queue_id, known, min(max(end - known, 0), _ARRIVALS_MAX)
+            )
+            for offset, unit in enumerate(units, known):
+                record = self._store.read(unit.commit_log_offset, unit.size_bytes)
+                self._broker.holds.arrived(
+                    topic,
+                    queue_id,
+                    offset,
+                    unit.tags_code,
+                    {} if record is None else properties_of_record(record),
+                    now,
+                )
+            self._awaited[topic, queue_id] = max(end, known)
+        if len(self._broker.holds):
+            self._plan_look(now)
+        else:
+            self._awaited.clear()
+
+
+_HOST: Final = "127.0.0.1"
+
+
+class StoreServer:
+    """Serves a folder on free ports of this machine until it is closed.
+
+    `folder` is a broker's storePathRootDir, or holds those of several brokers as
+    `rmq broker --brokers` makes them. Raises StoreError for any other.
+    """
+
+    def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        folders = _checked(folder)
+        self._server = Server(clock=clock)
+        self._brokers: list[FolderBroker] = []
+        try:
+            now = self._server.now()
+            names = NameServer(now)
+            self._namesrv = self._server.open("namesrv", host=_HOST, port=0)
+            self._namesrv.core = ReadOnlyCore(names, names.manners, NAMESRV_READS)
+            for name, each in folders.items():
+                port = self._server.open(each.name, host=_HOST, port=0)
+                broker = FolderBroker(each, now, name=name, address=port.address)
+                self._brokers.append(broker)
+                broker.announce(names, now)
+                port.core = broker
+            self._server.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def namesrv(self) -> str:
+        """`host:port` of the name server: all a client needs."""
+        return self._namesrv.address
+
+    def close(self) -> None:
+        """Close ports and files. Idempotent."""
+        self._server.close()
+        for broker in self._brokers:
+            broker.close()
+
+
+def _checked(folder: Path) -> dict[str | None, Path]:
+    """Folders by the broker's name; None: its tables tell it. Raises StoreError."""
+    try:
+        if not folder.exists():
+            raise StoreError(f"there is no folder {folder}")
+        if not folder.is_dir():
+            raise StoreError(f"{folder} is not a folder")
+        several = broker_folders(folder)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
+    return dict(several.items()) if several else {None: folder}

@@ -1,0 +1,261 @@
+"""A broker's tables in config files, as a real broker keeps them.
+
+topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json are read
+once, and written again when their table changed: topics and groups before the change is
+answered, offsets each 5 s, all at the end. So after a crash up to 5 s of offsets are
+forgotten, as with RocketMQ.
+
+Source: `ConfigManager` and its subclasses in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from rmqcli.broker import table_json as java_json
+from rmqcli.broker.state.data_version import DataVersion
+from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
+from rmqcli.errors import BodyError
+from rmqcli.log import get_logger
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import (
+    parse_all_subscription_group,
+    parse_all_topic_config,
+)
+from rmqcli.wire.bodies.read import get_int, get_object, get_table, to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+    from rmqcli.errors import RmqError
+    from rmqcli.wire.fastjson import JsonObject
+
+TOPICS: Final = "topics.json"
+GROUPS: Final = "subscriptionGroup.json"
+OFFSETS: Final = "consumerOffset.json"
+DELAYS: Final = "delayOffset.json"
+
+_TOPIC_GROUP_SEPARATOR: Final = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
+_INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
+
+_log = get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class ConfigFiles(Protocol):
+    """Where the files are; `store.config_files.ConfigFolder` is one."""
+
+    def read(self, name: str) -> object | None:
+        """The file's content; None when there is none. Raises StoreError."""
+
+    def write(self, name: str, text: str) -> None:
+        """Replace the file in one step, keeping the one before. Raises StoreError."""
+
+
+class Persistence:
+    """Keeps one broker's tables in files. Call it where the core is called."""
+
+    def __init__(self, broker: Broker, files: ConfigFiles) -> None:
+        self._broker = broker
+        self._files = files
+        self._tables: dict[str, Callable[[Broker], dict[str, object]]] = {
+            TOPICS: topics_json,
+            GROUPS: groups_json,
+            OFFSETS: offsets_json,
+            DELAYS: delays_json,
+        }
+        self._written: dict[str, object] = {}
+        self._seen: tuple[DataVersion, DataVersion] | None = None
+
+    def load(self) -> None:
+        """Take what the files say, before the broker answers anything.
+
+        Entries of a file that cannot be read are left out with a warning. Raises
+        StoreError and BodyError for whole files: what would be written next would
+        replace them.
+        """
+        for error in self.load_readable().values():
+            raise error
+        self._written = {name: self._state(name) for name in self._tables}
+
+    def load_readable(self) -> dict[str, RmqError]:
+        """Take what can be read, for a broker that never writes; the errors by file."""
+        errors: dict[str, RmqError] = {}
+        for name, load in (
+            (TOPICS, self._load_topics),
+            (GROUPS, self._load_groups),
+            (OFFSETS, self._load_offsets),
+            (DELAYS, self._load_delays),
+        ):
+            try:
+                data = self._read(name)
+                if data is not None:
+                    load(data)
+            except (StoreError, BodyError) as error:
+                errors[name] = error
+        return errors
+
+    def _load_topics(self, data: JsonObject) -> None:
+        topics = self._broker.topics
+        version = _version(data, topics.data_version)
+        topics.load(
+            _readable(TOPICS, data, "topicConfigTable", parse_all_topic_config).values()
+        )
+        topics.data_version = version
+
+    def _load_groups(self, data: JsonObject) -> None:
+        groups = self._broker.groups
+        version = _version(data, groups.data_version)
+        configs = _readable(
+            GROUPS, data, "subscriptionGroupTable", parse_all_subscription_group
+        )
+        groups.load(configs.values(), _forbidden(data))
+        groups.data_version = version
+
+    def _load_offsets(self, data: JsonObject) -> None:
+        offsets = self._broker.offsets
+        offsets.load(_offsets(data, "offsetTable"))
+        for (topic, group), queues in _offsets(data, "pullOffsetTable").items():
+            for queue_id, offset in queues.items():
+                offsets.commit_pull(group, topic, queue_id, offset)
+
+    def _load_delays(self, data: JsonObject) -> None:
+        levels = _numbers(DELAYS, "offsetTable", get_object(data, "offsetTable"))
+        self._broker.schedule.load(levels)
+
+    def start(self, now: Now) -> None:
+        """Write what changed from now on; a failure is logged and tried again."""
+        self._broker.agenda.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
+
+    def save_changes(self) -> None:
+        """Write topics and groups if they are new. Cheap if not; call it often.
+
+        A failure is logged; the next try is that of each 5 s, or the next change.
+        """
+        seen = self._broker.topics.data_version, self._broker.groups.data_version
+        if seen == self._seen:
+            return
+        self._seen = seen
+        self._try_to_save(TOPICS, GROUPS)
+
+    def save(self, *names: str) -> None:
+        """Write the tables that changed since they were last written or read.
+
+        All of them, or those named. Raises StoreError; what was not written is written
+        the next time.
+        """
+        for name in names or self._tables:
+            table = self._tables[name]
+            state = self._state(name)
+            if name in self._written and self._written[name] == state:
+                continue
+            data = table(self._broker)
+            self._files.write(name, java_json.dumps(data, pretty=True))
+            self._written[name] = state
+
+    def _try_to_save(self, *names: str) -> None:
+        try:
+            self.save(*names)
+        except (StoreError, OSError) as error:
+            _log.warning("tables are not stored, trying again: %s", error)
+
+    def _read(self, name: str) -> JsonObject | None:
+        data = self._files.read(name)
+        if data is None:
+            return None
+        if not isinstance(data, dict):
+            raise StoreError(f"{name} is {type(data).__name__}, not an object")
+        return data
+
+    def _state(self, name: str) -> object:
+        """Something that differs once the table has changed."""
+        broker = self._broker
+        if name == TOPICS:
+            return broker.topics.data_version
+        if name == GROUPS:
+            return broker.groups.data_version
+        if name == OFFSETS:
+            return broker.offsets.version
+        return dict(broker.schedule.offsets)
+
+
+def _body(data: JsonObject) -> bytes:
+    return fastjson.dumps(data).encode()
+
+
+def _readable(
+    file: str,
+    data: JsonObject,
+    table_name: str,
+    parse: Callable[[bytes], dict[str, T]],
+) -> dict[str, T]:
+    """The entries of a table that can be read; a warning for each that cannot."""
+    try:
+        return parse(_body(data))
+    except BodyError:
+        pass  # at least one: which?
+    found: dict[str, T] = {}
+    for key, value in get_object(data, table_name).items():
+        try:
+            found |= parse(_body({table_name: {key: value}}))
+        except BodyError as error:
+            _left_out(file, key, error.message)
+    return found
+
+
+def _offsets(
+    data: JsonObject, table_name: str
+) -> dict[tuple[str, str], dict[int, int]]:
+    """By topic and group; keys that are not `topic@group` are left out, as in Java."""
+    offsets = {}
+    for key, table in get_object(data, table_name).items():
+        parts = key.split(_TOPIC_GROUP_SEPARATOR)
+        if len(parts) != 2 or table is None:
+            continue
+        if isinstance(table, dict):
+            offsets[parts[0], parts[1]] = _numbers(OFFSETS, key, table)
+        else:
+            _left_out(OFFSETS, key, "not an object")
+    return offsets
+
+
+def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
+    """A table of whole numbers by whole numbers, neither of them negative."""
+    numbers = {}
+    for name, value in table.items():
+        if value is None:
+            continue
+        try:
+            number, at = to_int(value, "offset"), to_int(name, "queue id")
+        except BodyError as error:
+            _left_out(file, f"{key}: {name}", error.message)
+            continue
+        if number < 0 or at < 0:
+            _left_out(file, f"{key}: {name}", f"offset {number} of queue {at}")
+            continue
+        numbers[at] = number
+    return numbers
+
+
+def _left_out(file: str, key: str, why: str) -> None:
+    _log.warning("%s: entry %.200s is left out: %s", file, key, why)
+
+
+def _version(data: JsonObject, default: DataVersion) -> DataVersion:
+    found = get_object(data, "dataVersion")
+    return DataVersion(
+        state_version=get_int(found, "stateVersion", 0),
+        timestamp=get_int(found, "timestamp", default.timestamp),
+        counter=get_int(found, "counter", 0),
+    )
+
+
+def _forbidden(data: JsonObject) -> dict[str, dict[str, int]]:
+    return {
+        group: {topic: get_int(topics, topic, 0) for topic in topics}
+        for group, topics in get_table(data, "forbiddenTable")
+    }

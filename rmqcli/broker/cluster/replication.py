@@ -1,0 +1,109 @@
+"""A slave's copy of its master's log, as far behind as a test wants it.
+
+Imitated: the same bytes at the same places, offsets and topics taken over. Not
+imitated: HA connections, epochs, controllers.
+
+Source: `DefaultHAService` and `SlaveSynchronize` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.properties import encode_properties
+from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+
+_INTERVAL_MS: Final = 20
+_COPIED_AT_ONCE_MAX: Final = 2_000
+
+
+class Replication:
+    """Copies from one core to another each 20 ms. For the I/O thread."""
+
+    def __init__(self, master: Callable[[], Broker], *, behind: int) -> None:
+        self._master = master
+        self._behind = behind
+        #: slave, master's end and distance when there was nothing left to copy
+        self._done: tuple[Broker, int, int] | None = None
+
+    def attach(self, slave: Broker, now: Now) -> None:
+        """Copy into `slave` from now on, at once what there is."""
+        slave.agenda.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
+        self.copy(slave, now)
+
+    def set_behind(self, behind: int, slave: Broker) -> None:
+        """Be so many messages behind; what is copied stays."""
+        self._behind = behind
+        self.copy(slave, slave.started)
+
+    def copy(self, slave: Broker, _now: Now) -> None:
+        """Copy what is missing, but for the newest messages and at most 2,000."""
+        master = self._master()
+        self._take_tables(master, slave)
+        end = master.store.log_bounds()[1]
+        if self._done == (slave, end, self._behind):
+            return
+        at = slave.store.log_bounds()[1]
+        ahead: list[StoredMessage] = []
+        while at < end and len(ahead) < _COPIED_AT_ONCE_MAX + self._behind:
+            record = master.store.message_at(at)
+            if record is None:
+                break
+            ahead += [
+                message
+                for message in decode_messages(record)
+                if not isinstance(message, DecodeFailure)
+            ]
+            at += len(record)
+        for message in ahead[: max(0, len(ahead) - self._behind)]:
+            _append(slave, message, tags_code=_tags_code(master, message))
+        if at >= end:
+            self._done = (slave, end, self._behind)
+
+    def _take_tables(self, master: Broker, slave: Broker) -> None:
+        if slave.topics.all() != master.topics.all():
+            slave.topics.load(master.topics.all().values())
+            slave.on_topics_changed()
+        slave.groups.load(master.groups.all().values())
+        slave.offsets.load(master.offsets.table())
+
+
+def _tags_code(master: Broker, message: StoredMessage) -> int:
+    """What the master's consume queue has beside the place: maybe a due time."""
+    units = master.store.units(message.topic, message.queue_id, message.queue_offset, 1)
+    return units[0].tags_code if units else 0
+
+
+def _append(slave: Broker, message: StoredMessage, *, tags_code: int) -> None:
+    fields = MessageFields(
+        topic=message.topic,
+        body=message.raw_body,
+        queue_id=message.queue_id,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_timestamp_ms=message.store_timestamp_ms,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        body_crc=message.body_crc,
+        properties=_properties(message),
+    )
+    slave.store.append([fields], tags_codes=[tags_code])
+
+
+def _properties(message: StoredMessage) -> dict[str, str] | bytes:
+    """As text where a dict would be written in other bytes: places must agree."""
+    properties = message.properties
+    raw = message.raw_properties
+    is_same = encode_properties(properties).encode("utf-8", "replace") == raw
+    return properties if is_same else raw

@@ -1,0 +1,179 @@
+"""Where the brokers of a cluster keep their messages: memory, or folders.
+
+One broker has the folder itself, so that it looks like a real broker's; several, and
+slaves, have a folder each inside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from rmqcli.errors import ConfigError
+from rmqcli.files import file_name_fault, folder_fault
+from rmqcli.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqcli.broker.cluster.persistence import Persistence
+    from rmqcli.broker.core import Broker
+    from rmqcli.store.disk_store import DiskStore
+    from rmqcli.store.message_store import MessageStore
+
+
+def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Path:
+    """The folder of one broker. Raises ConfigError where it cannot have that.
+
+    That is: a folder of another owner, and one of one broker for several, or the other
+    way round, where both would start empty.
+    """
+    own = name if broker_id == 0 else f"{name}-{broker_id}"
+    fault = file_name_fault(own)
+    if fault is not None:
+        raise ConfigError(f"broker {name!r} can have no folder: its name {fault}")
+    fault = folder_fault(store)
+    if fault is not None:
+        raise ConfigError(
+            f"{store} {fault}: nothing is written into it",
+            hint="name a folder in your home directory",
+        )
+    is_single = _is_store(store)
+    if brokers > 1 and is_single:
+        raise ConfigError(
+            f"folder {store} is that of one broker, not of {brokers}",
+            hint="name another folder, or start one broker",
+        )
+    if brokers > 1 or broker_id:
+        return store / own
+    inner = list(broker_folders(store))
+    if inner:
+        raise ConfigError(
+            f"folder {store} is that of {len(inner)} brokers, not of one",
+            hint=f"start {len(inner)} brokers, or name {store / inner[0]}",
+        )
+    return store
+
+
+def broker_folders(store: Path) -> dict[str, Path]:
+    """The masters' folders in the folder of several brokers, by name; else none."""
+    if _is_store(store):
+        return {}
+    return {
+        each.name: each for each in sorted(store.glob("broker-?")) if _is_store(each)
+    }
+
+
+def _is_store(folder: Path) -> bool:
+    # A broker makes its lock at once, and its log with the first message.
+    return (folder / "lock").exists() or (folder / "commitlog").is_dir()
+
+
+class Storage(Protocol):
+    """What a broker keeps when it dies, and how it is got back."""
+
+    def open(self) -> MessageStore:
+        """Open the messages; at most once between two calls of abandon or close."""
+
+    def load(self, core: Broker, before: Broker | None) -> None:
+        """Fill the tables of a new core; `before` is what ran until now."""
+
+    def save(self, core: Broker) -> None:
+        """Keep the tables of a core."""
+
+    def save_changes(self) -> None:
+        """Keep topics and groups that are new: before each answer that may tell so."""
+
+    def expire(self, now_ms: int) -> None:
+        """Delete messages that are too old, or too many."""
+
+    def abandon(self) -> None:
+        """Let go of the messages as a killed process does."""
+
+    def close(self) -> None:
+        """Write everything and let go of it. Raises StoreError."""
+
+
+class MemoryStorage:
+    """Keeps everything while the cluster is there."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    def open(self) -> MessageStore:
+        return self._store
+
+    def load(self, core: Broker, before: Broker | None) -> None:
+        if before is not None:
+            core.topics.load(before.topics.all().values())
+            core.groups.load(before.groups.all().values())
+            core.offsets.load(before.offsets.table())
+            core.schedule.load(before.schedule.offsets)
+
+    def save(self, core: Broker) -> None:
+        """Nothing to do: the core that is gone can still be asked."""
+
+    def save_changes(self) -> None:
+        """Nothing to do, see `save`."""
+
+    def expire(self, now_ms: int) -> None:
+        """Nothing is ever too old."""
+
+    def abandon(self) -> None:
+        """Nothing to let go of."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class FolderStorage(MemoryStorage):
+    """Keeps everything in RocketMQ's own files."""
+
+    def __init__(self, folder: Path) -> None:
+        from rmqcli.store.disk_store import DiskStore
+
+        super().__init__()
+        self._make = DiskStore
+        self._folder = folder
+        self._disk: DiskStore | None = None
+        self._persistence: Persistence | None = None
+
+    def open(self) -> MessageStore:
+        self._disk = self._make(self._folder)
+        return self._disk
+
+    def load(self, core: Broker, before: Broker | None) -> None:
+        from rmqcli.broker.cluster.persistence import Persistence
+        from rmqcli.store.config_files import ConfigFolder
+
+        config = ConfigFolder(self._folder / "config")
+        config.clean()
+        self._persistence = Persistence(core, config)
+        self._persistence.load()
+        self._persistence.start(core.started)
+
+    def save(self, core: Broker) -> None:
+        if self._persistence is not None:
+            self._persistence.save()
+
+    def save_changes(self) -> None:
+        if self._persistence is not None:
+            self._persistence.save_changes()
+
+    def expire(self, now_ms: int) -> None:
+        if self._disk is not None:
+            self._disk.expire(now_ms)
+
+    def abandon(self) -> None:
+        if self._disk is not None:
+            self._disk.abandon()
+            self._disk = None
+
+    def close(self) -> None:
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            disk.close()
+
+
+def storage_in(folder: Path | None) -> Storage:
+    """Memory when there is no folder."""
+    return MemoryStorage() if folder is None else FolderStorage(folder)

@@ -1,0 +1,547 @@
+"""SQL92 expressions over a message's properties.
+
+RocketMQ's grammar: AND OR NOT, = <> > >= < <=, BETWEEN, IN, IS NULL, from 5.0 on also
+CONTAINS, STARTSWITH, ENDSWITH; numbers, text, TRUE, FALSE, NULL, names of properties.
+Length and depth are bounded. A message for which it cannot be evaluated does not match.
+What stands behind a whole expression is ignored (`n LIKE 'a'` is `n`), as Java does.
+
+Source: `SelectorParser.jj` and `SqlFilter` in apache/rocketmq.
+
+The words of an SQL92 expression.
+
+Source: the token part of `SelectorParser.jj` in apache/rocketmq.
+
+Comparing the values of an SQL92 expression as Java does.
+
+A property is text (str) or missing (None). Constants are text, Integer (int), Long
+(`Long`), Double (float) or Boolean (bool). What Java cannot convert makes the whole
+expression fail, and the message does not match. Not imitated: hexadecimal floats.
+
+Source: `ComparisonExpression.__compare` in apache/rocketmq.
+
+The parts of an SQL92 expression: what each is worth for one message.
+
+Values are three-valued: None is unknown, as a missing property is. Which operands an
+operator takes is checked when it is made, as RocketMQ does.
+
+Source: the package `org.apache.rocketmq.filter.expression`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from rmqcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rmqcli.broker.filter.message_filter import Condition
+
+
+END: Final = "end"
+BAD: Final = "bad"
+INTEGER: Final = "integer"
+FLOAT: Final = "float"
+STRING: Final = "string"
+NAME: Final = "name"
+
+#: In any case; each is its own kind of token.
+_WORDS: Final = frozenset(
+    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
+)
+#: From 5.0 on.
+TEXT_WORDS: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<blank>[ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*.*?\*/)
+    | (?P<float>[0-9]+\.[0-9]*(?:E[+-]?[0-9]+)? | \.[0-9]+(?:E[+-]?[0-9]+)?
+               | [0-9]+E[+-]?[0-9]+)
+    | (?P<integer>0 | [1-9][0-9]*L?)
+    | (?P<string>'(?:''|[^'])*')
+    | (?P<name>[A-Z_$][A-Z0-9_$]*)
+    | (?P<sign><> | >= | <= | [=<>+\-(),])
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL | re.ASCII,
+)
+
+
+class Token(NamedTuple):
+    """A word, a sign (its own kind) or a literal; `text` as it was written."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def read_tokens(expression: str, *, has_text_words: bool) -> list[Token]:
+    """All tokens and an END; BAD instead where no token begins.
+
+    No error yet: Java reads a token at a time, and may have enough before.
+    """
+    tokens: list[Token] = []
+    at = 0
+    while at < len(expression):
+        match = _TOKEN.match(expression, at)
+        if match is None:
+            return [*tokens, Token(BAD, expression[at], at)]
+        kind, text = str(match.lastgroup), match.group()
+        if kind == "sign":
+            tokens.append(Token(text, text, at))
+        elif kind == NAME:
+            word = text.upper()
+            is_word = word in _WORDS or (has_text_words and word in TEXT_WORDS)
+            tokens.append(Token(word if is_word else NAME, text, at))
+        elif kind != "blank":
+            tokens.append(Token(kind, text, at))
+        at = match.end()
+    tokens.append(Token(END, "", at))
+    return tokens
+
+
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
+_DIGITS: Final = re.compile(r"[+-]?[0-9]{1,400}")
+_DOUBLE: Final = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+)
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+
+
+class Long(int):
+    """An integer constant that Java keeps in 64 bits: too large for 32."""
+
+
+Value: TypeAlias = str | int | float | bool | None
+Evaluate: TypeAlias = "Callable[[Mapping[str, str]], Value]"
+
+
+class EvaluationError(Exception):
+    """The expression cannot be evaluated for this message; never leaves `sql92`."""
+
+
+def to_double(text: str) -> float:
+    """Source: Double.valueOf."""
+    text = text.strip(_JAVA_BLANKS)
+    if not _DOUBLE.fullmatch(text):
+        raise EvaluationError(text)
+    if not text.endswith("Infinity"):
+        text = text.rstrip("fFdD")
+    return float(text)
+
+
+def compare(left: Value, right: Value) -> int:
+    """Below, at or above 0; -1 for kinds that have no order. Neither may be None."""
+    if type(left) is not type(right):
+        if isinstance(left, bool):
+            if isinstance(right, str):
+                raise EvaluationError  # Java casts the wrong side
+            return -1
+        if isinstance(right, str):
+            right = _converted(right, like=left)
+        elif isinstance(left, str):
+            left = _converted(left, like=right)
+        elif isinstance(right, bool):
+            return -1
+    return _order(left, right)
+
+
+def _converted(text: str, *, like: Value) -> Value:
+    if isinstance(like, bool):
+        return text.lower() == "true"
+    if isinstance(like, float):
+        return to_double(text)
+    limit = _LONG_MAX if isinstance(like, Long) else _INT_MAX
+    if not _DIGITS.fullmatch(text):
+        raise EvaluationError(text)
+    number = int(text)
+    if not -limit - 1 <= number <= limit:
+        raise EvaluationError(text)
+    return number
+
+
+def _order(left: Value, right: Value) -> int:
+    if isinstance(left, str) and isinstance(right, str):
+        one, other = left.encode("utf-16-be"), right.encode("utf-16-be")
+        return (one > other) - (one < other)
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        if math.isnan(left) or math.isnan(right):
+            return math.isnan(left) - math.isnan(right)
+        return (left > right) - (left < right)
+    raise EvaluationError
+
+
+_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+}
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": lambda text, part: text.startswith(part),
+    "ENDSWITH": lambda text, part: text.endswith(part),
+}
+
+
+class Node(NamedTuple):
+    """A part. Constants have their value, properties their name."""
+
+    evaluate: Evaluate
+    is_boolean: bool = False
+    is_constant: bool = False
+    value: Value = None
+    name: str | None = None
+
+
+def constant(value: Value) -> Node:
+    """Text, a number, true, false or unknown."""
+    is_boolean = value is None or isinstance(value, bool)
+    return Node(lambda _: value, is_boolean, is_constant=True, value=value)
+
+
+def property_of(name: str) -> Node:
+    """A message's property."""
+    return Node(lambda properties: properties.get(name), name=name)
+
+
+def as_boolean(node: Node) -> Node:
+    """A condition; a property alone is false unless it is missing."""
+    if node.is_boolean:
+        return node
+    if node.name is None:
+        raise UsageError("SQL92: a value stands where a condition is needed")
+    name = node.name
+    return Node(lambda of: None if of.get(name) is None else False, is_boolean=True)
+
+
+def negate(node: Node) -> Node:
+    """Minus; unknown for what is no number."""
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        value = node.evaluate(properties)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return type(value)(-value)
+
+    return Node(evaluate)
+
+
+def invert(node: Node) -> Node:
+    """NOT."""
+    inner = as_boolean(node).evaluate
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        value = inner(properties)
+        return None if value is None else not value
+
+    return Node(evaluate, is_boolean=True)
+
+
+def join(nodes: Sequence[Node], *, decisive: bool) -> Node:
+    """OR (decisive: true) or AND (false): the first decisive value is the whole's."""
+    parts = [as_boolean(node).evaluate for node in nodes]
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        is_unknown = False
+        for part in parts:
+            value = part(properties)
+            if value is None:
+                is_unknown = True
+            elif value is decisive:
+                return decisive
+        return None if is_unknown else not decisive
+
+    return Node(evaluate, is_boolean=True)
+
+
+def equal(left: Node, right: Node) -> Node:
+    """= . Unknown is refused as an operand."""
+    for node in (left, right):
+        if node.is_constant and node.value is None:
+            raise UsageError("SQL92: NULL cannot be compared", hint="use IS NULL")
+    if left.is_constant and right.is_constant and left.is_boolean > right.is_boolean:
+        raise UsageError("SQL92: a condition cannot be compared with a value")
+    return _equal(left, right)
+
+
+def is_null(node: Node) -> Node:
+    """IS NULL."""
+    return _equal(node, constant(None))
+
+
+def _equal(left: Node, right: Node) -> Node:
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        one, other = left.evaluate(properties), right.evaluate(properties)
+        if one is None:
+            return True if other is None else None
+        return other is not None and compare(one, other) == 0
+
+    return Node(evaluate, is_boolean=True)
+
+
+def order(sign: str, left: Node, right: Node) -> Node:
+    """> >= < <= of numbers, or of properties that hold numbers."""
+    for node in (left, right):
+        is_number = isinstance(node.value, int | float)
+        if node.is_boolean or (node.is_constant and not is_number):
+            raise UsageError(f"SQL92: only numbers can be compared by {sign}")
+    test = _ORDERS[sign]
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        one, other = left.evaluate(properties), right.evaluate(properties)
+        if one is None or other is None:
+            return None
+        if isinstance(one, str) and isinstance(other, str):
+            one, other = to_double(one), to_double(other)
+        return test(compare(one, other))
+
+    return Node(evaluate, is_boolean=True)
+
+
+def between(node: Node, low: Node, high: Node) -> Node:
+    """BETWEEN, both ends included; constants must be in order."""
+    if low.is_constant and high.is_constant:
+        _check_ends(low.value, high.value)
+    return join([order(">=", node, low), order("<=", node, high)], decisive=False)
+
+
+def not_between(node: Node, low: Node, high: Node) -> Node:
+    """NOT BETWEEN: below or above; the ends are not checked."""
+    return join([order("<", node, low), order(">", node, high)], decisive=True)
+
+
+def _check_ends(low: Value, high: Value) -> None:
+    if low is None or high is None:
+        raise UsageError("SQL92: an end of BETWEEN is NULL")
+    try:
+        is_empty = compare(high, low) < 0
+    except EvaluationError:
+        is_empty = True
+    if is_empty:
+        raise UsageError(f"SQL92: BETWEEN {low} AND {high} is the wrong way round")
+
+
+def one_of(node: Node, items: Sequence[str], *, is_not: bool) -> Node:
+    """IN and NOT IN, of a property."""
+    if node.name is None:
+        raise UsageError("SQL92: IN needs a property before it")
+    name, wanted = node.name, frozenset(items)
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        value = properties.get(name)
+        return None if value is None else (value in wanted) is not is_not
+
+    return Node(evaluate, is_boolean=True)
+
+
+def text_test(word: str, node: Node, part: str, *, is_not: bool) -> Node:
+    """CONTAINS, STARTSWITH, ENDSWITH. False without text, also after NOT."""
+    test = _TEXT_TESTS[word]
+
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        value = node.evaluate(properties)
+        if not part or not isinstance(value, str):
+            return False
+        return test(value, part) is not is_not
+
+    return Node(evaluate, is_boolean=True)
+
+
+LENGTH_MAX: Final = 16_384
+DEPTH_MAX: Final = 50
+
+_ORDER_SIGNS: Final = (">", ">=", "<", "<=")
+_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+_KEPT_MAX: Final = 100
+_kept: dict[tuple[str, bool], Condition | None] = {}
+
+
+def compile_sql92(expression: str, *, has_text_words: bool = True) -> Condition | None:
+    """The condition that the text stands for; None when it is not of the grammar.
+
+    `has_text_words`: CONTAINS and the like are known (5.x).
+    """
+    if len(expression) > LENGTH_MAX:
+        return None
+    key = expression, has_text_words
+    if key not in _kept:
+        if len(_kept) >= _KEPT_MAX:
+            _kept.clear()
+        try:
+            _kept[key] = parse_sql92(expression, has_text_words=has_text_words)
+        except UsageError:
+            _kept[key] = None
+    return _kept[key]
+
+
+def parse_sql92(expression: str, *, has_text_words: bool = True) -> Condition:
+    """The condition that the text stands for. Raises UsageError, saying what and where.
+
+    Other than RocketMQ this bounds the length and how deep parts are nested.
+    """
+    if len(expression) > LENGTH_MAX:
+        raise UsageError(
+            f"SQL92: {len(expression)} characters are over the limit of {LENGTH_MAX}"
+        )
+    evaluate = _Parser(expression, has_text_words=has_text_words).parse().evaluate
+
+    def condition(properties: Mapping[str, str]) -> bool:
+        try:
+            return evaluate(properties) is True
+        except EvaluationError:
+            return False
+
+    return condition
+
+
+class _Parser:
+    """One rule of the grammar a method."""
+
+    def __init__(self, expression: str, *, has_text_words: bool) -> None:
+        self._tokens = read_tokens(expression, has_text_words=has_text_words)
+        self._at = 0
+        self._depth = 0
+
+    def parse(self) -> Node:
+        """As in Java, what follows a whole expression is not looked at, but one token
+        is read."""
+        node = as_boolean(self._or())
+        if self._peek() == BAD:
+            self._expect(END)
+        return node
+
+    def _or(self) -> Node:
+        parts = [self._and()]
+        while self._take("OR"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else join(parts, decisive=True)
+
+    def _and(self) -> Node:
+        parts = [self._equality()]
+        while self._take("AND"):
+            parts.append(self._equality())
+        return parts[0] if len(parts) == 1 else join(parts, decisive=False)
+
+    def _equality(self) -> Node:
+        left = self._comparison()
+        for _ in range(DEPTH_MAX):
+            if self._take("="):
+                left = equal(left, self._comparison())
+            elif self._take("<>"):
+                left = invert(equal(left, self._comparison()))
+            elif self._take("IS"):
+                is_not = self._take("NOT")
+                self._expect("NULL")
+                left = is_null(left)
+                left = invert(left) if is_not else left
+            else:
+                return left
+        raise UsageError(f"SQL92: more than {DEPTH_MAX} comparisons in a row")
+
+    def _comparison(self) -> Node:
+        left = self._unary()
+        for _ in range(DEPTH_MAX):
+            sign = self._peek()
+            if sign in _ORDER_SIGNS:
+                self._at += 1
+                left = order(sign, left, self._unary())
+                continue
+            is_not = sign == "NOT"
+            word = self._peek(1) if is_not else sign
+            if word not in TEXT_WORDS and word not in ("BETWEEN", "IN"):
+                if is_not:
+                    raise UsageError("SQL92: NOT stands where AND or OR is needed")
+                return left
+            self._at += 2 if is_not else 1
+            left = self._worded(word, left, is_not=is_not)
+        raise UsageError(f"SQL92: more than {DEPTH_MAX} comparisons in a row")
+
+    def _worded(self, word: str, left: Node, *, is_not: bool) -> Node:
+        if word == "BETWEEN":
+            low = self._unary()
+            self._expect("AND")
+            make = not_between if is_not else between
+            return make(left, low, self._unary())
+        if word != "IN":
+            return text_test(word, left, self._text(), is_not=is_not)
+        self._expect("(")
+        items = [self._text()]
+        while self._take(","):
+            items.append(self._text())
+        self._expect(")")
+        return one_of(left, items, is_not=is_not)
+
+    def _unary(self) -> Node:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise UsageError(f"SQL92: nested deeper than {DEPTH_MAX}")
+        if self._take("+"):
+            node = self._unary()
+        elif self._take("-"):
+            node = negate(self._unary())
+        elif self._take("NOT"):
+            node = invert(self._unary())
+        else:
+            node = self._primary()
+        self._depth -= 1
+        return node
+
+    def _primary(self) -> Node:
+        token = self._tokens[self._at]
+        if token.kind == STRING:
+            return constant(self._text())
+        if token.kind in _CONSTANTS:
+            self._at += 1
+            return constant(_CONSTANTS[token.kind])
+        if token.kind in (INTEGER, FLOAT):
+            self._at += 1
+            is_float = token.kind == FLOAT
+            return constant(_double(token.text) if is_float else _integer(token.text))
+        if token.kind == NAME:
+            self._at += 1
+            return property_of(token.text)
+        self._expect("(")
+        node = self._or()
+        self._expect(")")
+        return node
+
+    def _text(self) -> str:
+        return self._expect(STRING)[1:-1].replace("''", "'")
+
+    def _peek(self, ahead: int = 0) -> str:
+        at = min(self._at + ahead, len(self._tokens) - 1)
+        return self._tokens[at].kind
+
+    def _take(self, kind: str) -> bool:
+        if self._peek() != kind:
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, kind: str) -> str:
+        token = self._tokens[self._at]
+        if token.kind != kind:
+            shown = repr(token.text[:40]) if token.text else "the end"
+            raise UsageError(f"SQL92: {kind} expected at {token.at}, not {shown}")
+        self._at += 1
+        return token.text
+
+
+def _integer(text: str) -> int:
+    digits = text.rstrip("lL")
+    number = int(digits) if len(digits) < 20 else _LONG_MAX + 1
+    if number > _LONG_MAX:
+        raise UsageError(f"SQL92: {digits[:40]} is over {_LONG_MAX}")
+    return number if number <= _INT_MAX else Long(number)
+
+
+def _double(text: str) -> float:
+    """Zero is refused too: Java takes it to be below the least double."""
+    number = float(text)
+    if math.isinf(number) or number == 0:
+        raise UsageError(f"SQL92: {text[:40]} is out of range")
+    return number

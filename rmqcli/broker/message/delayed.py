@@ -1,0 +1,142 @@
+"""Where a message goes that is to be delivered later: by level, or at a time (5.x).
+
+Such a message is stored in a topic of RocketMQ's own and says in its properties where
+it belongs. Not imitated: flow control of the timer wheel.
+
+Source: `HookUtils.handleScheduleMessage` (5.x), `CommitLog.asyncPutMessage` (4.x).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal
+from rmqcli.broker.state.topics import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TOPIC_LENGTH_MAX,
+)
+from rmqcli.files import file_name_fault
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+    from rmqcli.wire.message.encode import MessageFields
+
+DELAY: Final = "DELAY"  # PROPERTY_DELAY_TIME_LEVEL
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QID: Final = "REAL_QID"  # PROPERTY_REAL_QUEUE_ID
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+
+TIMER_PRECISION_MS: Final = 1_000  # timerPrecisionMs
+TIMER_DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000  # timerMaxDelaySec
+
+_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+_DELAY_MS: Final = "TIMER_DELAY_MS"
+_TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
+_DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
+_DIGITS_MAX: Final = 18
+_QUEUE_DIGITS_MAX: Final = 9
+
+
+def redirected(
+    broker: Broker, fields: MessageFields, properties: dict[str, str], now: Now
+) -> MessageFields:
+    """The message as it is to be stored: itself, or in a topic for later.
+
+    `properties` are the message's, and are changed. Raises Refusal(13) for a time that
+    is none or too far away.
+    """
+    if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
+        return fields
+    level = delay_level(properties)
+    if level > 0:
+        if broker.manners.has_timer:
+            for key in (_DELIVER_MS, _DELAY_SEC):
+                properties.pop(key, None)
+        queue_id = min(level, broker.schedule.level_max) - 1
+        return _moved(fields, properties, SCHEDULE_TOPIC, queue_id)
+    if broker.manners.has_timer and any(key in properties for key in _TIMER_KEYS):
+        return _timed(fields, properties, now)
+    return fields
+
+
+def delay_level(properties: dict[str, str]) -> int:
+    """The level that DELAY asks for; 0 for none.
+
+    Raises Refusal(1) for one that is no number, as Java's NumberFormatException does.
+    """
+    text = properties.get(DELAY)
+    if text is None:
+        return 0
+    return _number(text, DELAY, ResponseCode.SYSTEM_ERROR)
+
+
+def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Topic and queue id that a waiting message belongs to; None when it says none."""
+    topic = properties.get(REAL_TOPIC)
+    queue_id = properties.get(REAL_QID, "")
+    if not topic or file_name_fault(topic) or len(topic.encode()) > TOPIC_LENGTH_MAX:
+        return None
+    if not queue_id.isdecimal() or len(queue_id) > _QUEUE_DIGITS_MAX:
+        return None
+    return topic, int(queue_id)
+
+
+def _timed(
+    fields: MessageFields, properties: dict[str, str], now: Now
+) -> MessageFields:
+    if TIMER_OUT_MS in properties:
+        return fields
+    due_ms = _due_ms(properties, now)
+    if due_ms <= now.epoch_ms:
+        if _DELETE_KEY in properties:
+            raise _illegal()
+        return fields
+    if due_ms - now.epoch_ms > TIMER_DELAY_MS_MAX:
+        raise _illegal()
+    # One precision step early at the full second: the wheel delivers a step late.
+    properties[TIMER_OUT_MS] = str((due_ms - 1) // TIMER_PRECISION_MS * 1000)
+    return _moved(fields, properties, TIMER_TOPIC, 0)
+
+
+def _due_ms(properties: dict[str, str], now: Now) -> int:
+    illegal = ResponseCode.MESSAGE_ILLEGAL
+    for key, unit_ms in ((_DELAY_SEC, 1_000), (_DELAY_MS, 1)):
+        if key in properties:
+            return now.epoch_ms + _number(properties[key], key, illegal) * unit_ms
+    return _number(properties[_DELIVER_MS], _DELIVER_MS, illegal)
+
+
+def _moved(
+    fields: MessageFields, properties: dict[str, str], topic: str, queue_id: int
+) -> MessageFields:
+    properties[REAL_TOPIC] = fields.topic
+    properties[REAL_QID] = str(fields.queue_id)
+    return dataclasses.replace(
+        fields, topic=topic, queue_id=queue_id, properties=properties
+    )
+
+
+def _number(text: str, key: str, code: int) -> int:
+    digits = text[1:] if text[:1] in "+-" else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        if code == ResponseCode.MESSAGE_ILLEGAL:
+            raise _illegal()
+        raise Refusal(code, f'NumberFormatException: For input string: "{text[:40]}"')
+    return int(text)
+
+
+def _illegal() -> Refusal:
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "timer message illegal, the delay time should not be bigger than the max delay "
+        f"{TIMER_DELAY_MS_MAX}ms; or if set del msg, the delay time should be bigger "
+        "than the current time",
+    )

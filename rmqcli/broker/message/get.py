@@ -1,0 +1,228 @@
+"""What a pull gets out of a queue: which messages, and where to go on.
+
+Imitated: every case of an offset that is not in the queue, the limits of one answer
+(messages, bytes, entries looked at), deleted bytes of the log. Not imitated: the limits
+by consume queue file, cold data.
+
+Source: `DefaultMessageStore.getMessage` and `isTheBatchFull` in apache/rocketmq.
+
+A stored record's properties, for filters that look into messages.
+
+Source: `MessageDecoder.decodeProperties` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.store.message_store import UNIT_BYTES
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.store.message_store import QueueUnit
+
+
+def properties_of_record(record: bytes) -> Mapping[str, str]:
+    """Empty when the record cannot be read: it then matches as one without any."""
+    for message in decode_messages(record):
+        if isinstance(message, StoredMessage):
+            return message.properties
+    return {}
+
+
+FOUND: Final = "FOUND"
+NO_MATCHED_MESSAGE: Final = "NO_MATCHED_MESSAGE"
+MESSAGE_WAS_REMOVING: Final = "MESSAGE_WAS_REMOVING"
+OFFSET_OVERFLOW_BADLY: Final = "OFFSET_OVERFLOW_BADLY"
+OFFSET_OVERFLOW_ONE: Final = "OFFSET_OVERFLOW_ONE"
+OFFSET_TOO_SMALL: Final = "OFFSET_TOO_SMALL"
+OFFSET_FOUND_NULL: Final = "OFFSET_FOUND_NULL"
+OFFSET_RESET: Final = "OFFSET_RESET"
+NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
+
+#: Entries that one request may have looked at, whatever it asks for.
+_ENTRIES_MAX: Final = 16_000
+#: Bytes of one answer, whatever the settings say: clients refuse longer frames.
+_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
+
+
+class GetMessageResult(NamedTuple):
+    """`status` is one of GetMessageStatus' names; `body` holds the records found.
+
+    `is_slow`: the reader is so far behind that a slave should serve it.
+    """
+
+    status: str
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes = b""
+    is_slow: bool = False
+
+
+def get_message(
+    broker: Broker,
+    topic: str,
+    queue_id: int,
+    *,
+    offset: int,
+    max_msg_nums: int,
+    message_filter: MessageFilter | None = None,
+) -> GetMessageResult:
+    """Read from `offset` on."""
+    store = broker.store
+    bounds = store.queue_bounds(topic, queue_id)
+    if bounds is None or bounds[1] <= offset or offset < bounds[0]:
+        return _outside(broker, offset, bounds)
+    low, high = bounds
+    if message_filter is None:
+        settings = broker.settings
+        count_max = min(
+            max(max_msg_nums, 1),
+            settings.max_transfer_count_on_message_in_memory,
+            high - offset,
+            _ENTRIES_MAX,
+        )
+        units = store.units(topic, queue_id, offset, count_max)
+        size_bytes = sum([unit.size_bytes for unit in units])
+        bytes_max = min(
+            settings.max_transfer_bytes_on_message_in_memory, _ANSWER_BYTES_MAX
+        )
+        if 0 < size_bytes <= bytes_max and not is_on_disk(
+            broker, units[0].commit_log_offset
+        ):
+            body = store.read_units(units)
+            if len(body) == size_bytes:
+                return GetMessageResult(FOUND, offset + len(units), low, high, body)
+    return _scan(
+        broker,
+        _Scan(topic, queue_id, offset, max_msg_nums, message_filter),
+        low=low,
+        high=high,
+    )
+
+
+def is_on_disk(broker: Broker, commit_log_offset: int) -> bool:
+    """Whether a message is so old that RocketMQ takes it to be out of memory."""
+    in_memory = broker.settings.in_memory_bytes_max
+    if in_memory is None:
+        return False
+    return broker.store.log_bounds()[1] - commit_log_offset > in_memory
+
+
+def _outside(
+    broker: Broker, offset: int, bounds: tuple[int, int] | None
+) -> GetMessageResult:
+    """The cases in which there is nothing to read, in RocketMQ's order."""
+    settings = broker.settings
+    is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
+    low, high = bounds or (0, 0)  # RocketMQ makes a queue when it is asked for
+    if high == 0:
+        status, right = NO_MESSAGE_IN_QUEUE, 0
+    elif offset < low:
+        status, right = OFFSET_TOO_SMALL, low
+    elif offset == high:
+        status, right = OFFSET_OVERFLOW_ONE, offset
+    else:
+        status = OFFSET_OVERFLOW_BADLY
+        right = 0 if low == 0 and broker.manners.overflow_starts_over else high
+    return GetMessageResult(status, right if is_corrected else offset, low, high)
+
+
+class _Scan(NamedTuple):
+    topic: str
+    queue_id: int
+    offset: int
+    max_msg_nums: int
+    message_filter: MessageFilter | None
+
+
+def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageResult:
+    """Look at entry after entry until the answer is full."""
+    looked_at = broker.settings.max_filter_message_size // UNIT_BYTES
+    entries_max = max(looked_at, wanted.max_msg_nums, 1)
+    # more than a full answer needs is never taken, so the request cannot cost more
+    entries_max = min(entries_max, high - wanted.offset, _ENTRIES_MAX)
+    units = broker.store.units(
+        wanted.topic, wanted.queue_id, wanted.offset, entries_max
+    )
+    if not units:
+        return GetMessageResult(OFFSET_FOUND_NULL, wanted.offset, low, high)
+    status, taken, records = _choose(broker, wanted, units)
+    is_slow = taken > 0 and is_on_disk(broker, units[taken - 1].commit_log_offset)
+    return GetMessageResult(
+        status,
+        wanted.offset + taken,
+        low,
+        high,
+        b"".join(records),
+        is_slow,
+    )
+
+
+def _choose(
+    broker: Broker, wanted: _Scan, units: Sequence[QueueUnit]
+) -> tuple[str, int, list[bytes]]:
+    """Status, how many entries were passed, and the records that matched."""
+    store, message_filter = broker.store, wanted.message_filter
+    condition = None if message_filter is None else message_filter.condition
+    status, records, total_bytes = NO_MATCHED_MESSAGE, list[bytes](), 0
+    log_start = store.log_bounds()[0]
+    for taken, unit in enumerate(units):
+        if records and _is_full(
+            broker.settings,
+            wanted.max_msg_nums,
+            len(records),
+            total_bytes + unit.size_bytes,
+            is_on_disk=is_on_disk(broker, unit.commit_log_offset),
+        ):
+            return status, taken, records
+        if message_filter is not None and not message_filter.matches_unit(
+            unit.tags_code
+        ):
+            if not records:
+                status = NO_MATCHED_MESSAGE
+            continue
+        record = None
+        if unit.commit_log_offset >= log_start:
+            record = store.read(unit.commit_log_offset, unit.size_bytes)
+        if record is None:
+            if not records:
+                status = MESSAGE_WAS_REMOVING
+            continue
+        if condition is not None and not condition(properties_of_record(record)):
+            if not records:
+                status = NO_MATCHED_MESSAGE
+            continue
+        status = FOUND
+        records.append(record)
+        total_bytes += len(record)
+    return status, len(units), records
+
+
+def _is_full(
+    settings: BrokerSettings,
+    max_msg_nums: int,
+    count: int,
+    next_bytes: int,
+    *,
+    is_on_disk: bool,
+) -> bool:
+    """Whether a further message is too much. Never asked for the first."""
+    if count >= max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
+        return True
+    if is_on_disk:
+        return (
+            next_bytes > settings.max_transfer_bytes_on_message_in_disk
+            or count >= settings.max_transfer_count_on_message_in_disk
+        )
+    return (
+        next_bytes > settings.max_transfer_bytes_on_message_in_memory
+        or count >= settings.max_transfer_count_on_message_in_memory
+    )

@@ -1,0 +1,1 @@
+"""The name server, without I/O."""

@@ -1,0 +1,87 @@
+"""Key-value store, settings and write permission: 100, 101, 102, 219, 319, 205, 327.
+
+Not imitated: changing the settings (318).
+
+Source: `DefaultRequestProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.wire.bodies.config import encode_kv_table
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.namesrv import (
+    AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.request import Request
+
+_CONFIG = b"orderMessageEnable=false\nneedWaitForService=false\nclusterTest=false\n"
+
+
+def put_kv_config(server: NameServer, request: Request) -> Reply:
+    """Set one value (100)."""
+    header = request.header(PutKVConfigRequestHeader)
+    server.kv.put(header.namespace, header.key, header.value)
+    return Reply()
+
+
+def get_kv_config(server: NameServer, request: Request) -> Reply:
+    """One value (101); 22 without it."""
+    header = request.header(GetKVConfigRequestHeader)
+    value = server.kv.get(header.namespace, header.key)
+    if value is None:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"No config item, Namespace: {header.namespace} Key: {header.key}",
+        )
+    return Reply(header=GetKVConfigResponseHeader(value=value))
+
+
+def delete_kv_config(server: NameServer, request: Request) -> Reply:
+    """Remove one value (102)."""
+    header = request.header(DeleteKVConfigRequestHeader)
+    server.kv.delete(header.namespace, header.key)
+    return Reply()
+
+
+def get_kv_list(server: NameServer, request: Request) -> Reply:
+    """A namespace's values (219); 22 when there are none."""
+    namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
+    table = server.kv.table(namespace)
+    if table is None:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+        )
+    return Reply(body=encode_kv_table(table))
+
+
+def get_config(server: NameServer, request: Request) -> Reply:
+    """The settings that mean something here (319)."""
+    return Reply(body=_CONFIG)
+
+
+def wipe_write_perm(server: NameServer, request: Request) -> Reply:
+    """Take a broker's topics out of writing (205)."""
+    name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
+    count = server.routes.set_writable(name, is_writable=False)
+    return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+
+
+def add_write_perm(server: NameServer, request: Request) -> Reply:
+    """Let a broker's topics be written again (327)."""
+    name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
+    count = server.routes.set_writable(name, is_writable=True)
+    return Reply(header=AddWritePermOfBrokerResponseHeader(add_topic_count=count))

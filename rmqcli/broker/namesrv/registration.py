@@ -1,0 +1,195 @@
+"""Brokers register over the wire: 103, 104, 322, 904.
+
+Imitated: both forms of the body, its check sum, the liveness rules of 4.x and 5.x. Not
+imitated: filter servers, static topics, the state versions of controllers.
+
+Source: `DefaultRequestProcessor`, `RegisterBrokerBody` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
+from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.state.data_version import DataVersion
+from rmqcli.errors import BodyError
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import (
+    TopicConfig,
+    encode_kv_table,
+    parse_all_topic_config,
+)
+from rmqcli.wire.bodies.read import get_int, get_object, load_object
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.request import Request
+    from rmqcli.wire.fastjson import JsonObject
+
+_INFLATED_MAX: Final = 32 * 1024 * 1024
+_TIMEOUT_MAX_MS: Final = 3_600_000
+_QUEUES_MAX: Final = 65_535
+_ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+_CRC_MASK: Final = 0x7FFF_FFFF
+
+
+def register_broker(server: NameServer, request: Request) -> Reply:
+    """Take a broker and its topics (103). It lives with the connection."""
+    header = request.header(RegisterBrokerRequestHeader)
+    body = bytes(request.command.body)
+    if header.body_crc32 and zlib.crc32(body) & _CRC_MASK != header.body_crc32:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    parse = _parse_compressed if header.compressed else _parse_plain
+    version, topics = read_body(parse, request) if body else (DataVersion(), {})
+    timeout_ms = header.heartbeat_timeout_millis or EXPIRED_MS
+    broker = BrokerId(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_addr,
+    )
+    server.routes.register(
+        Registration(
+            broker=broker,
+            data_version=version,
+            topics=topics,
+            ha_address=header.ha_server_addr,
+            timeout_ms=min(max(timeout_ms, 1), _TIMEOUT_MAX_MS),
+        ),
+        request.now,
+        request.peer,
+    )
+    answer = RegisterBrokerResponseHeader()
+    master = server.routes.master(header.broker_name)
+    if header.broker_id != 0 and master is not None:
+        answer = RegisterBrokerResponseHeader(
+            master_addr=master[0], ha_server_addr=master[1]
+        )
+    order = server.kv.table(_ORDER_NAMESPACE)
+    return Reply(header=answer, body=b"" if order is None else encode_kv_table(order))
+
+
+def unregister_broker(server: NameServer, request: Request) -> Reply:
+    """Forget a broker (104)."""
+    header = request.header(UnRegisterBrokerRequestHeader)
+    server.routes.unregister(
+        BrokerId(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            address=header.broker_addr,
+        )
+    )
+    return Reply()
+
+
+def query_data_version(server: NameServer, request: Request) -> Reply:
+    """Whether a broker must register again (322); it counts as a sign of life."""
+    header = request.header(QueryDataVersionRequestHeader)
+    given = read_body(_parse_data_version, request)
+    broker = BrokerId(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_addr,
+    )
+    known = server.routes.data_version(broker)
+    if known == given:
+        server.routes.touch(header.broker_name, header.broker_addr, request.now)
+    return Reply(
+        header=QueryDataVersionResponseHeader(changed=known != given),
+        body=b"" if known is None else fastjson.dump_body(known.to_json()),
+    )
+
+
+def broker_heartbeat(server: NameServer, request: Request) -> Reply:
+    """A broker is alive (904)."""
+    header = request.header(BrokerHeartbeatRequestHeader)
+    server.routes.touch(header.broker_name, header.broker_addr, request.now)
+    return Reply()
+
+
+def _parse_data_version(body: bytes) -> DataVersion:
+    return _data_version(load_object(body, "data version"))
+
+
+def _data_version(data: JsonObject) -> DataVersion:
+    return DataVersion(
+        state_version=get_int(data, "stateVersion", 0),
+        timestamp=get_int(data, "timestamp", 0),
+        counter=get_int(data, "counter", 0),
+    )
+
+
+def _parse_plain(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
+    data = load_object(body, "registration")
+    wrapper = get_object(data, "topicConfigSerializeWrapper")
+    topics = parse_all_topic_config(fastjson.dumps(wrapper).encode())
+    return _data_version(get_object(wrapper, "dataVersion")), topics
+
+
+def _parse_compressed(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
+    """Lengths of four bytes, each before its text; what follows the topics is left."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, _INFLATED_MAX)
+    except zlib.error as error:
+        raise BodyError(f"compressed registration: {error}") from error
+    if inflater.unconsumed_tail:
+        raise BodyError(f"registration of more than {_INFLATED_MAX} bytes")
+    reader = _Reader(data)
+    version = _parse_data_version(reader.text())
+    topics: dict[str, TopicConfig] = {}
+    for _ in range(reader.number()):
+        config = _topic(reader.text().decode("utf-8", "replace"))
+        topics[config.topic_name] = config
+    return version, topics
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self) -> int:
+        if self._at + 4 > len(self._data):
+            raise BodyError(f"compressed registration ends at byte {self._at}")
+        (value,) = struct.unpack_from(">i", self._data, self._at)
+        self._at += 4
+        return int(value)
+
+    def text(self) -> bytes:
+        length = self.number()
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise BodyError(f"compressed registration: {length} bytes of text")
+        text, self._at = self._data[self._at : end], end
+        return text
+
+
+def _topic(text: str) -> TopicConfig:
+    """`name readQueueNums writeQueueNums perm filterType [attributes]`."""
+    parts = text.split(" ")
+    try:
+        name, read, write, perm = parts[0], *map(int, parts[1:4])
+    except ValueError as error:
+        raise BodyError(f"topic {text[:80]!r} cannot be read") from error
+    if not (0 <= read <= _QUEUES_MAX and 0 <= write <= _QUEUES_MAX):
+        raise BodyError(f"topic {name[:80]!r} with {read} and {write} queues")
+    return TopicConfig(
+        topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm
+    )

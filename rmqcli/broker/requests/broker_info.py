@@ -1,0 +1,279 @@
+"""The broker itself for mqadmin: settings, counters, offsets as a whole, entries.
+
+Imitated: the keys of the runtime table that tools print, with real values where there
+are any. Not imitated: thread pools, page cache and latencies (constants), totals by
+day (zero), filter data of SQL subscriptions.
+
+Source: `AdminBrokerProcessor` in apache/rocketmq.
+
+The table of GET_BROKER_RUNTIME_INFO (28): all values are text.
+
+Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntimeInfo`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker import table_json as java_json
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
+from rmqcli.broker.state.topics import SCHEDULE_TOPIC
+from rmqcli.broker.table_json import delays_json, offsets_json, version_json
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import encode_kv_table, parse_properties_text
+from rmqcli.wire.bodies.subscription import subscription_json
+from rmqcli.wire.codes import ResponseCode, language_name
+from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
+from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.stats import Recent
+    from rmqcli.clock import Now
+
+
+_CONFIG_BYTES_MAX: Final = 256 * 1024
+_ENTRIES_MAX: Final = 10_000
+
+
+def update_config(broker: Broker, request: Request) -> Reply:
+    """UPDATE_BROKER_CONFIG (25)."""
+    body = bytes(request.command.body)
+    if len(body) > _CONFIG_BYTES_MAX:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"configuration of {len(body)} bytes, not <= {_CONFIG_BYTES_MAX}",
+        )
+    properties = parse_properties_text(body)
+    if broker.manners.has_bodies_of_5 and (
+        properties.keys() & {"brokerConfigPath", "configBlackList"}
+    ):
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, "Can not update config in black list."
+        )
+    if properties:
+        broker.configuration.update(properties, request.now)
+    return Reply()
+
+
+def get_config(broker: Broker, _: Request) -> Reply:
+    """GET_BROKER_CONFIG (26)."""
+    configuration = broker.configuration
+    lines = [f"{name}={text}\n" for name, text in configuration.properties().items()]
+    version = fastjson.dumps(version_json(broker, configuration.data_version))
+    return Reply(body="".join(lines).encode(), ext_fields={"version": version})
+
+
+def get_runtime_info(broker: Broker, request: Request) -> Reply:
+    """GET_BROKER_RUNTIME_INFO (28)."""
+    return Reply(body=encode_kv_table(runtime_table(broker, request.now)))
+
+
+def get_all_offsets(broker: Broker, _: Request) -> Reply:
+    """GET_ALL_CONSUMER_OFFSET (43)."""
+    return Reply(body=java_json.dumps(offsets_json(broker)).encode())
+
+
+def get_delay_offsets(broker: Broker, _: Request) -> Reply:
+    """GET_ALL_DELAY_OFFSET (45)."""
+    return Reply(body=java_json.dumps(delays_json(broker)).encode())
+
+
+def view_stats(broker: Broker, request: Request) -> Reply:
+    """VIEW_BROKER_STATS_DATA (315): the last minute is counted, longer ones are not."""
+    header = request.header(ViewBrokerStatsDataRequestHeader)
+    counted = broker.stats.by_name().get(header.stats_name)
+    if counted is None or not counted.has(header.stats_key):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+        )
+    recent = counted.recent(header.stats_key, request.now)
+    none = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+    data = {"statsDay": none, "statsHour": none, "statsMinute": _stats_json(recent)}
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def _stats_json(recent: Recent) -> dict[str, float]:
+    mean = recent.total / recent.times if recent.times else 0.0
+    return {"avgpt": mean, "sum": recent.total, "tps": recent.tps}
+
+
+def get_entries(broker: Broker, request: Request) -> Reply:
+    """QUERY_CONSUME_QUEUE (321)."""
+    header = request.header(QueryConsumeQueueRequestHeader)
+    topic, queue_id = header.topic or "", header.queue_id
+    bounds = broker.store.queue_bounds(topic, queue_id)
+    if bounds is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    data: dict[str, object] = {"minQueueIndex": bounds[0], "maxQueueIndex": bounds[1]}
+    if header.consumer_group is not None:
+        found = broker.clients.subscription(header.consumer_group, topic)
+        if found is None:
+            data["filterData"] = f"{header.consumer_group}@{topic} is not online!"
+        else:
+            data["filterData"] = "null"
+            data["subscriptionData"] = subscription_json(found)
+    count = min(max(0, header.count), _ENTRIES_MAX)
+    units = broker.store.units(topic, queue_id, header.index, count)
+    if not units:
+        remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+        return Reply(remark=remark, body=fastjson.dumps(data).encode())
+    data["queueData"] = [
+        {
+            "eval": True,
+            "physicOffset": unit.commit_log_offset,
+            "physicSize": unit.size_bytes,
+            "tagsCode": unit.tags_code,
+        }
+        for unit in units
+    ]
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def get_producers(broker: Broker, _: Request) -> Reply:
+    """GET_ALL_PRODUCER_INFO (328)."""
+    table = {
+        group: [
+            {
+                "clientId": each.client_id,
+                "language": language_name(each.language),
+                "lastUpdateTimestamp": each.seen.epoch_ms,
+                "remoteIP": each.peer.address,
+                "version": each.version,
+            }
+            for each in broker.clients.producers(group)
+        ]
+        for group in broker.clients.producer_groups()
+    }
+    return Reply(body=fastjson.dumps({"data": table}).encode())
+
+
+_POOLS: Final = {
+    "sendThreadPool": "10000",
+    "pullThreadPool": "100000",
+    "queryThreadPool": "20000",
+}
+_POOLS_OF_5: Final = {"litePullThreadPool": "100000", "ackThreadPool": "100000"}
+_INTERVALS_S: Final = (10, 60, 600)
+_NO_TIMES: Final = (
+    "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 "
+    "[500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:0 "
+)
+
+
+def runtime_table(broker: Broker, now: Now) -> dict[str, str]:
+    """Name to value, as the broker's version names them."""
+    is_5 = broker.manners.has_bodies_of_5
+    table = _about_broker(broker, now) | _about_store(broker) | _counters(broker, now)
+    table |= _schedule(broker)
+    for pool, capacity in (_POOLS | (_POOLS_OF_5 if is_5 else {})).items():
+        table[f"{pool}QueueCapacity"] = capacity
+        table[f"{pool}QueueSize"] = "0"
+        table[f"{pool}QueueHeadWaitTimeMills"] = "0"
+    table["EndTransactionQueueSize"] = "0"
+    table["EndTransactionThreadPoolQueueCapacity"] = "100000"
+    return table
+
+
+def _about_broker(broker: Broker, now: Now) -> dict[str, str]:
+    lived_s = (now.monotonic_ms - broker.started.monotonic_ms) // 1000
+    minutes, seconds = divmod(lived_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    table = {
+        "bootTimestamp": str(broker.started.epoch_ms),
+        "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, "
+        f"{seconds} seconds ]",
+        "brokerVersionDesc": "V" + broker.manners.name.replace(".", "_"),
+        "startAcceptSendRequestTimeStamp": "0",
+    }
+    if broker.manners.has_bodies_of_5:
+        return table | {
+            "brokerActive": "true",
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
+    return table | {"brokerVersion": str(broker.manners.version)}
+
+
+def _about_store(broker: Broker) -> dict[str, str]:
+    low, high = broker.store.log_bounds()
+    return {
+        "commitLogMinOffset": str(low),
+        "commitLogMaxOffset": str(high),
+        "dispatchBehindBytes": "0",
+        "earliestMessageTimeStamp": str(_earliest_ms(broker, low)),
+        "remainHowManyDataToFlush": "0 B",
+        "remainTransientStoreBufferNumbs": "2147483647",
+        "pageCacheLockTimeMills": "0",
+        "dispatchMaxBuffer": "0",
+        "commitLogDirCapacity": "Total : 0 B, Free : 0 B.",
+        "commitLogDiskRatio": "0.0",
+        "consumeQueueDiskRatio": "0.0",
+    }
+
+
+def _earliest_ms(broker: Broker, low: int) -> int:
+    record = broker.store.message_at(low)
+    for message in decode_messages(record or b""):
+        if isinstance(message, StoredMessage):
+            return message.store_timestamp_ms
+    return -1
+
+
+def _counters(broker: Broker, now: Now) -> dict[str, str]:
+    stats, is_5 = broker.stats, broker.manners.has_bodies_of_5
+    put, got = stats.put_times, stats.got_messages
+    transferred = "getTransferredTps" if is_5 else "getTransferedTps"
+    table = {
+        "putMessageTimesTotal": str(put),
+        "putMessageSizeTotal": str(stats.put_bytes),
+        "putMessageAverageSize": str(stats.put_bytes / put if put else 0.0),
+        "putMessageEntireTimeMax": "0",
+        "getMessageEntireTimeMax": "0",
+        "putMessageDistributeTime": _NO_TIMES,
+        "msgPutTotalYesterdayMorning": "0",
+        "msgPutTotalTodayMorning": "0",
+        "msgPutTotalTodayNow": str(put),
+        "msgGetTotalYesterdayMorning": "0",
+        "msgGetTotalTodayMorning": "0",
+        "msgGetTotalTodayNow": str(got),
+        "putTps": _tps(broker, now, PUT),
+        "getFoundTps": _tps(broker, now, FOUND),
+        "getMissTps": _tps(broker, now, MISS),
+        "getTotalTps": _tps(broker, now, FOUND, MISS),
+        transferred: _tps(broker, now, TRANSFERRED),
+    }
+    if is_5:
+        table |= {
+            "putMessageFailedTimes": str(stats.put_failed),
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+        }
+    return table
+
+
+def _tps(broker: Broker, now: Now, *counted: int) -> str:
+    """Over 10 s, a minute and 10 minutes."""
+    rates = (
+        sum(broker.stats.rate(what, interval_s, now) for what in counted)
+        for interval_s in _INTERVALS_S
+    )
+    return " ".join(map(str, rates))
+
+
+def _schedule(broker: Broker) -> dict[str, str]:
+    """`offset,max` of each delay level that was ever delivered."""
+    table: dict[str, str] = {}
+    for level, offset in sorted(broker.schedule.offsets.items()):
+        _, high = broker.store.queue_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)
+        table[f"scheduleMessageOffset_{level}"] = f"{offset},{high}"
+    return table

@@ -1,0 +1,106 @@
+"""Who is connected (203, 204), and whether a subscription can be had (46).
+
+Imitated: what a broker answers, remarks too. Not imitated: 46's check of namespaces.
+
+Source: `AdminBrokerProcessor.getConsumerConnectionList`, `getProducerConnectionList`,
+`ClientManageProcessor.checkClientConfig` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.filter.message_filter import is_tag_type
+from rmqcli.broker.filter.sql92 import compile_sql92
+from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.wire.bodies.consumer import (
+    Connection,
+    ConsumerConnection,
+    encode_consumer_connection,
+    encode_producer_connection,
+)
+from rmqcli.wire.bodies.read import get_object, load_object
+from rmqcli.wire.bodies.subscription import read_subscription
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.admin import (
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
+from rmqcli.wire.subscription import SQL92, SubscriptionData
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.clients import Member
+
+
+def get_consumer_connections(broker: Broker, request: Request) -> Reply:
+    """A group's members and what they subscribe (203); 206 when there are none."""
+    name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise Refusal(
+            ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+        )
+    connection = ConsumerConnection(
+        connections=tuple(map(_connection, group.members)),
+        subscriptions=group.subscriptions,
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        consume_from_where=group.consume_from_where,
+    )
+    return Reply(body=encode_consumer_connection(connection))
+
+
+def get_producer_connections(broker: Broker, request: Request) -> Reply:
+    """A producer group's members (204)."""
+    name = request.header(GetProducerConnectionListRequestHeader).producer_group
+    members = broker.clients.producers(name)
+    if not members:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist"
+        )
+    return Reply(body=encode_producer_connection(map(_connection, members)))
+
+
+def check_client_config(broker: Broker, request: Request) -> Reply:
+    """Whether a subscription's expression can be served (46)."""
+    if not request.command.body and broker.manners.has_bodies_of_5:
+        return Reply()  # 4.x fails to read it
+    subscription = read_body(_checked_subscription, request)
+    if subscription is None or is_tag_type(subscription.expression_type):
+        return Reply()
+    kind = subscription.expression_type
+    if not broker.settings.enable_property_filter:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind}",
+        )
+    fault = _expression_fault(broker, subscription)
+    if fault is not None:
+        raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault)
+    return Reply()
+
+
+def _expression_fault(broker: Broker, subscription: SubscriptionData) -> str | None:
+    if subscription.expression_type != SQL92:
+        return f"no filter of type {subscription.expression_type}"
+    has_text_words = broker.manners.has_sql_text_words
+    if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
+        return f"SQL92 expression cannot be read: {subscription.sub_string}"
+    return None
+
+
+def _checked_subscription(body: bytes) -> SubscriptionData | None:
+    data = load_object(body, "client to check")
+    item = get_object(data, "subscriptionData")
+    return read_subscription(item) if item else None
+
+
+def _connection(member: Member) -> Connection:
+    return Connection(
+        client_id=member.client_id,
+        client_addr=member.peer.address,
+        language=member.language,
+        version=member.version,
+    )

@@ -1,0 +1,250 @@
+"""How far groups are: for lag, and for who consumes what.
+
+Imitated: which topics and queues each question covers, numbers clamped as RocketMQ
+clamps them. Not imitated: retry topics of version 2, offsets of broadcast groups.
+
+Source: `AdminBrokerProcessor.getConsumeStats`, `fetchAllConsumeStatsInBroker`,
+`queryConsumeTimeSpan`, `queryTopicConsumeByWho`, `cloneGroupOffset` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.model import MessageQueue
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.offset import encode_group_list
+from rmqcli.wire.bodies.subscription import subscription_json
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
+from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.clock import Now
+
+
+def get_consume_stats(broker: Broker, request: Request) -> Reply:
+    """GET_CONSUME_STATS (208): never an error; what is unknown is left out."""
+    header = request.header(GetConsumeStatsRequestHeader)
+    group = header.consumer_group
+    listed = [each for each in (header.topic_list or "").split(";") if each.strip()]
+    if listed:
+        topics = dict.fromkeys(listed)
+    else:
+        topics = dict.fromkeys(
+            each
+            for each in _asked_topics(broker, group, header.topic)
+            if _is_subscribed(broker, group, each)
+        )
+    table: dict[MessageQueue, dict[str, int]] = {}
+    tps = 0.0
+    for topic in topics:
+        rows = _consume_rows(broker, group, topic)
+        if rows is not None:
+            table |= rows
+            tps += _tps(broker, group, topic, request.now)
+    data = {"consumeTps": tps, "offsetTable": table}
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def _asked_topics(broker: Broker, group: str, topic: str | None) -> list[str]:
+    if topic and topic.strip():
+        return [topic]
+    return sorted(broker.offsets.topics_of(group))
+
+
+def _is_subscribed(broker: Broker, group: str, topic: str) -> bool:
+    """Whether the group consumes the topic now; true for a group that is away."""
+    online = broker.clients.consumer_group(group)
+    return online is None or not online.subscriptions or topic in online.subscriptions
+
+
+def _consume_rows(
+    broker: Broker, group: str, topic: str
+) -> dict[MessageQueue, dict[str, int]] | None:
+    """A row for each read queue; None when the topic is unknown."""
+    config = broker.topics.get(topic)
+    if config is None:
+        return None
+    name = broker.settings.broker_name
+    return {
+        MessageQueue(topic, name, queue_id): _consume_row(
+            broker, group, topic, queue_id
+        )
+        for queue_id in range(config.read_queue_nums)
+    }
+
+
+def _consume_row(
+    broker: Broker, group: str, topic: str, queue_id: int
+) -> dict[str, int]:
+    """Never committed and committed at 0 look alike: RocketMQ says 0 for both."""
+    _, broker_offset = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
+    time_ms = None
+    if consumed:
+        time_ms = broker.store.store_time_ms(topic, queue_id, consumed - 1)
+    row = {
+        "brokerOffset": broker_offset,
+        "consumerOffset": consumed,
+        "lastTimestamp": time_ms or 0,
+    }
+    if broker.manners.has_bodies_of_5:
+        pulled = broker.offsets.pull_offset(group, topic, queue_id)
+        row["pullOffset"] = max(consumed, pulled or 0)
+    return row
+
+
+def _tps(broker: Broker, group: str, topic: str, now: Now) -> float:
+    return broker.stats.group_get_nums.recent(f"{topic}@{group}", now).tps
+
+
+def get_broker_consume_stats(broker: Broker, request: Request) -> Reply:
+    """GET_BROKER_CONSUME_STATS (317): every group, a list of its topics' stats."""
+    is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
+    listed: list[dict[str, list[dict[str, object]]]] = []
+    total = inflight = 0
+    for group in broker.groups.all():
+        stats: list[dict[str, object]] = []
+        for topic in sorted(broker.offsets.topics_of(group)):
+            config = broker.topics.get(topic)
+            if config is None or (is_order and not config.order):
+                continue
+            if not _is_subscribed(broker, group, topic):
+                continue
+            rows = _consume_rows(broker, group, topic) or {}
+            tps = _tps(broker, group, topic, request.now)
+            stats.append({"consumeTps": tps, "offsetTable": rows})
+            for row in rows.values():
+                total += row["brokerOffset"] - row["consumerOffset"]
+                inflight += row.get("pullOffset", 0) - row["consumerOffset"]
+        listed.append({group: stats})
+    data: dict[str, object] = {
+        "brokerAddr": broker.settings.address,
+        "consumeStatsList": listed,
+        "totalDiff": total,
+    }
+    if broker.manners.has_bodies_of_5:
+        data["totalInflightDiff"] = inflight
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def get_consume_time_span(broker: Broker, request: Request) -> Reply:
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+    header = request.header(QueryConsumeTimeSpanRequestHeader)
+    topic, group = header.topic, header.group
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    now_ms = request.now.epoch_ms
+    spans = [
+        _time_span(broker, group, MessageQueue(topic, broker.settings.broker_name, n))
+        | {"delayTime": _delay_ms(broker, group, topic, n, now_ms)}
+        for n in range(config.write_queue_nums)
+    ]
+    return Reply(body=fastjson.dumps({"consumeTimeSpanSet": spans}).encode())
+
+
+def _time_span(broker: Broker, group: str, queue: MessageQueue) -> dict[str, object]:
+    topic, queue_id = queue.topic, queue.queue_id
+    store = broker.store
+    low, high = store.queue_bounds(topic, queue_id) or (0, 0)
+    consumed = broker.offsets.query(group, topic, queue_id) or 0
+    first = _time(broker, topic, queue_id, low)
+    times = {
+        "minTimeStamp": first,
+        "maxTimeStamp": _time(broker, topic, queue_id, high - 1),
+        "consumeTimeStamp": (
+            _time(broker, topic, queue_id, consumed - 1) if consumed > 0 else first
+        ),
+    }
+    shown = {f"{name}Str": _human(time_ms) for name, time_ms in times.items()}
+    span: dict[str, object] = {
+        "messageQueue": {
+            "brokerName": queue.broker_name,
+            "queueId": queue_id,
+            "topic": topic,
+        }
+    }
+    return span | times | shown
+
+
+def _time(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
+    time_ms = (
+        broker.store.store_time_ms(topic, queue_id, offset) if offset >= 0 else None
+    )
+    return -1 if time_ms is None else time_ms
+
+
+def _delay_ms(
+    broker: Broker, group: str, topic: str, queue_id: int, now_ms: int
+) -> int:
+    """The age of the next message; 0 when there is none."""
+    _, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
+    if consumed >= high:
+        return 0
+    return max(0, now_ms - _time(broker, topic, queue_id, consumed))
+
+
+def _human(epoch_ms: int) -> str:
+    """Local time as `UtilAll.timeMillisToHumanString2`-like text; empty before 1970."""
+    if epoch_ms < 0:
+        return ""
+    moment = datetime.fromtimestamp(epoch_ms // 1000)  # noqa: DTZ006  # local, as Java
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{epoch_ms % 1000:03d}"
+
+
+def get_groups_of_topic(broker: Broker, request: Request) -> Reply:
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): who is online, and who ever committed."""
+    topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
+    online = {
+        name
+        for name in broker.clients.groups()
+        if broker.clients.subscription(name, topic) is not None
+    }
+    groups = sorted(online | broker.offsets.groups_of(topic))
+    return Reply(body=encode_group_list(groups))
+
+
+def get_topics_of_group(broker: Broker, request: Request) -> Reply:
+    """QUERY_TOPICS_BY_CONSUMER (343): by what the group has committed."""
+    group = request.header(QueryTopicsByConsumerRequestHeader).group
+    topics = sorted(broker.offsets.topics_of(group))
+    data = {"brokerAddr": broker.settings.address, "topicList": topics}
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def get_subscription(broker: Broker, request: Request) -> Reply:
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+    header = request.header(QuerySubscriptionByConsumerRequestHeader)
+    data: dict[str, object] = {"group": header.group, "topic": header.topic}
+    found = broker.clients.subscription(header.group, header.topic or "")
+    if found is not None:
+        data["subscriptionData"] = subscription_json(found)
+    return Reply(body=fastjson.dump_body(data))
+
+
+def clone_offsets(broker: Broker, request: Request) -> Reply:
+    """CLONE_GROUP_OFFSET (314): topics that a live target does not have are left."""
+    header = request.header(CloneGroupOffsetRequestHeader)
+    table = broker.offsets.table()
+    for topic in _asked_topics(broker, header.src_group, header.topic):
+        if broker.topics.get(topic) is None:
+            continue
+        if not header.offline and not _is_subscribed(broker, header.dest_group, topic):
+            continue
+        for queue_id, offset in table.get((topic, header.src_group), {}).items():
+            broker.offsets.commit(header.dest_group, topic, queue_id, offset)
+    return Reply()

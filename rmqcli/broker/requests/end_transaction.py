@@ -1,0 +1,114 @@
+"""A producer commits or rolls back a half message: 37.
+
+Imitated: the checks that it is that message, the committed copy, the late answer that
+5.x refuses. As with RocketMQ a second commit stores a second copy. Not imitated: the
+warnings in the log.
+
+Source: `EndTransactionProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.message.delayed import (
+    REAL_QID,
+    REAL_TOPIC,
+    real_place,
+    redirected,
+)
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.send_check import not_stored
+from rmqcli.broker.requests.send_message import put_or_refuse
+from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.send import EndTransactionRequestHeader
+from rmqcli.wire.message.system_flag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    with_transaction_type,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.wire.message.record import StoredMessage
+
+
+def end_transaction(broker: Broker, request: Request) -> Reply:
+    """End a half message; an end that is still unknown changes nothing."""
+    header = request.header(EndTransactionRequestHeader)
+    end = header.commit_or_rollback
+    if end not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return Reply()
+    half = look_message(broker, header.commit_log_offset)
+    if half is None:
+        raise _refusal("Find prepared transaction message failed")
+    _need_same(header, half)
+    if broker.manners.adds_transaction_id and not header.from_transaction_check:
+        _need_in_time(broker, request, half)
+    if end == TRANSACTION_COMMIT:
+        _commit(broker, request, header, half)
+    try:
+        broker.transactions.ended(half.queue_offset, request.now)
+    except StoreError as error:
+        raise not_stored(error) from error
+    return Reply()
+
+
+def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None:
+    if half.properties.get("PGROUP") != header.producer_group:
+        raise _refusal("The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset:
+        raise _refusal("The transaction state table offset wrong")
+    if half.commit_log_offset != header.commit_log_offset:
+        raise _refusal("The commit log offset wrong")
+
+
+def _need_in_time(broker: Broker, request: Request, half: StoredMessage) -> None:
+    """After the time it asked for only the answer to a check counts (5.x)."""
+    if CHECK_IMMUNITY not in half.properties:
+        return
+    age_ms = request.now.epoch_ms - half.born_timestamp_ms
+    default_ms = broker.settings.transaction_timeout_ms
+    if age_ms > immunity_of(half.properties, default_ms):
+        raise Refusal(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"the end comes {age_ms} ms after the message was born, wait for a check",
+        )
+
+
+def _commit(
+    broker: Broker,
+    request: Request,
+    header: EndTransactionRequestHeader,
+    half: StoredMessage,
+) -> None:
+    properties = dict(half.properties)
+    place = real_place(properties)
+    if place is None:
+        raise _refusal("Find prepared transaction message failed")
+    topic, queue_id = place
+    if not broker.manners.keeps_real_topic_of_transactions:
+        del properties[REAL_TOPIC], properties[REAL_QID]
+    fields = dataclasses.replace(
+        copy_fields(
+            broker,
+            half,
+            request.now,
+            topic=topic,
+            queue_id=queue_id,
+            properties=properties,
+        ),
+        sys_flag=with_transaction_type(half.sys_flag, header.commit_or_rollback),
+        prepared_transaction_offset=header.commit_log_offset,
+    )
+    fields = redirected(broker, fields, properties, request.now)
+    put_or_refuse(broker, [fields], request.now)
+
+
+def _refusal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,130 @@
+"""Subscription groups for mqadmin: set, list, show, delete, forbid topics.
+
+Imitated: what each version deletes with a group. Not imitated: lite subscriptions.
+
+Source: `AdminBrokerProcessor` and `SubscriptionGroupManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.requests.topics import part
+from rmqcli.broker.state.groups import GROUPS_MAX, group_name_fault
+from rmqcli.broker.table_json import group_json, groups_json
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import parse_subscription_group
+from rmqcli.wire.bodies.read import get_objects, load_object
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.config import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
+from rmqcli.wire.version import V4_9_0
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+
+_GROUPS_MAX: Final = 10_000
+
+
+def update_group(broker: Broker, request: Request) -> Reply:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
+    config = read_body(parse_subscription_group, request)
+    _check(broker, config)
+    broker.groups.put(config)
+    return Reply()
+
+
+def update_groups(broker: Broker, request: Request) -> Reply:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
+
+    def parse(body: bytes) -> list[SubscriptionGroupConfig]:
+        items = get_objects(load_object(body, "groups"), "groupConfigList")
+        return [
+            parse_subscription_group(fastjson.dumps(item).encode())
+            for item in items[:_GROUPS_MAX]
+        ]
+
+    configs = read_body(parse, request)
+    for config in configs:
+        _check(broker, config)
+    for config in configs:
+        broker.groups.put(config)
+    return Reply()
+
+
+def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
+    if broker.groups.is_full and broker.groups.get(config.group_name) is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"group {config.group_name} is not created: there are {GROUPS_MAX} already",
+        )
+    fault = group_name_fault(config.group_name)
+    if fault is not None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group's name {fault}")
+
+
+def get_groups(broker: Broker, request: Request) -> Reply:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
+    if not broker.manners.has_bodies_of_5:
+        return Reply(body=fastjson.dumps(groups_json(broker)).encode())
+    groups = broker.groups.all()
+    first, count = part(request, "groupSeq", "maxGroupNum", broker.groups.data_version)
+    data = groups_json(broker, list(islice(groups.values(), first, first + count)))
+    return Reply(
+        body=fastjson.dumps(data).encode(),
+        ext_fields={"totalGroupNum": str(len(groups))},
+    )
+
+
+def get_group(broker: Broker, request: Request) -> Reply:
+    """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group where that is allowed."""
+    group = request.header(GetSubscriptionGroupConfigRequestHeader).group
+    config = broker.groups.find_or_create(group)
+    if config is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"No group in this broker. group: {group}",
+        )
+    return Reply(body=fastjson.dumps(group_json(broker, config)).encode())
+
+
+def delete_group(broker: Broker, request: Request) -> Reply:
+    """DELETE_SUBSCRIPTIONGROUP (207). Success for an unknown group too."""
+    header = request.header(DeleteSubscriptionGroupRequestHeader)
+    manners = broker.manners
+    cleans = header.clean_offset if manners.has_bodies_of_5 else header.remove_offset
+    if manners.version < V4_9_0:
+        cleans = False  # it knows neither
+    is_known = broker.groups.delete(header.group_name)
+    if cleans:
+        broker.offsets.delete_group(header.group_name)
+    elif is_known and manners.recreates_deleted_group:
+        broker.groups.find_or_create(header.group_name)
+    return Reply()
+
+
+def update_forbidden(broker: Broker, request: Request) -> Reply:
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set when `readable` is given, then show."""
+    header = request.header(UpdateGroupForbiddenRequestHeader)
+    group, topic = header.group, header.topic
+    if header.readable is not None:
+        if broker.groups.get(group) is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {group}",
+            )
+        if broker.topics.get(topic) is None:
+            raise Refusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"the topic is not exist {topic}"
+            )
+        broker.groups.set_readable(group, topic, readable=header.readable)
+    readable = not broker.groups.is_read_forbidden(group, topic)
+    data = {"group": group, "readable": readable, "topic": topic}
+    return Reply(body=fastjson.dumps(data).encode())

@@ -1,0 +1,64 @@
+"""Clients come, stay and leave: 34, 35, 38.
+
+Imitated: the group and its retry topic come into being with the first heartbeat, the
+remarks. Not imitated: `rejectPullConsumerEnable`, the order flag of retry topics.
+
+Source: `ClientManageProcessor`, `ConsumerManageProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.state.clients import Member
+from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX
+from rmqcli.wire.bodies.consumer import encode_consumer_list
+from rmqcli.wire.bodies.heartbeat import parse_heartbeat
+from rmqcli.wire.codes import LanguageCode, ResponseCode
+from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
+from rmqcli.wire.headers.client import UnregisterClientRequestHeader
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+
+def heart_beat(broker: Broker, request: Request) -> Reply:
+    """Register the client on this connection in all its groups (34)."""
+    data = read_body(parse_heartbeat, request)
+    broker.clients.check(request.peer, data)
+    command = request.command
+    language = LanguageCode.OTHER if command.language is None else command.language
+    member = Member(
+        data.client_id, request.peer, int(language), command.version, request.now
+    )
+    for consumer in data.consumers:
+        config = broker.groups.find_or_create(consumer.group_name)
+        if config is not None:
+            broker.topics.create_in_send_back(
+                RETRY_PREFIX + consumer.group_name,
+                queue_nums=config.retry_queue_nums,
+                perm=PERM_READ | PERM_WRITE,
+            )
+    broker.clients.heartbeat(member, data)
+    return Reply()
+
+
+def unregister_client(broker: Broker, request: Request) -> Reply:
+    """Forget this connection in the groups that are named (35)."""
+    header = request.header(UnregisterClientRequestHeader)
+    if header.producer_group is not None:
+        broker.clients.unregister_producer(request.peer, header.producer_group)
+    if header.consumer_group is not None:
+        broker.clients.unregister_consumer(request.peer, header.consumer_group)
+    return Reply()
+
+
+def get_consumer_list(broker: Broker, request: Request) -> Reply:
+    """The client ids of a group (38), one for each connection."""
+    name = request.header(GetConsumerListByGroupRequestHeader).consumer_group
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+    return Reply(body=encode_consumer_list(m.client_id for m in group.members))

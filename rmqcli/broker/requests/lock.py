@@ -1,0 +1,31 @@
+"""Queue locks of orderly consumers: 41 and 42.
+
+Not imitated: `onlyThisBroker` and the quorum of replicas (5.x's strict mode).
+
+Source: `AdminBrokerProcessor.lockBatchMQ`, `unlockBatchMQ` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.request import Reply, read_body
+from rmqcli.wire.bodies.heartbeat import encode_lock_answer, parse_lock_request
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+
+def lock_batch(broker: Broker, request: Request) -> Reply:
+    """Take or renew locks; answers those that the client has now (41)."""
+    group, client_id, queues = read_body(parse_lock_request, request)
+    locked = broker.locks.lock(group, client_id, queues, request.now)
+    return Reply(body=encode_lock_answer(locked))
+
+
+def unlock_batch(broker: Broker, request: Request) -> Reply:
+    """Give locks back (42)."""
+    group, client_id, queues = read_body(parse_lock_request, request)
+    broker.locks.unlock(group, client_id, queues)
+    return Reply()

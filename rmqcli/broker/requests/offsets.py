@@ -1,0 +1,86 @@
+"""Offsets that consumers commit and ask for: 14 and 15.
+
+Imitated: a group without an offset gets 0 where the whole queue is still there and
+young, else 22; any value is taken; a commit is dropped while a reset by the server is
+pending (5.x), yet answered with success. Not imitated: static topics.
+
+Source: `ConsumerManageProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.message.get import is_on_disk
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+
+def query_consumer_offset(broker: Broker, request: Request) -> Reply:
+    """The offset a group has committed (14)."""
+    header = request.header(QueryConsumerOffsetRequestHeader)
+    topic, queue_id = header.topic, header.queue_id
+    offset = broker.offsets.query(header.consumer_group, topic, queue_id)
+    if offset is not None:
+        return Reply(ext_fields={"offset": str(offset)})
+    if header.set_zero_if_not_found is False and broker.manners.checks_offset_commits:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, do not set to zero, maybe this group boot first",
+        )
+    if not _is_young(broker, topic, queue_id):
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
+    return Reply(ext_fields={"offset": "0"})
+
+
+def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
+    """Whether a queue begins at 0 and its first message is taken to be in memory."""
+    low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    if low > 0:
+        return False
+    units = broker.store.units(topic, queue_id, 0, 1)
+    if not units:
+        return not broker.manners.zero_offset_needs_message
+    return not is_on_disk(broker, units[0].commit_log_offset)
+
+
+def update_consumer_offset(broker: Broker, request: Request) -> Reply:
+    """Commit an offset (15)."""
+    if broker.manners.checks_offset_commits:
+        _check_commit(broker, request)
+    header = request.header(UpdateConsumerOffsetRequestHeader)
+    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+    if broker.offsets.has_pending_reset(group, topic, queue_id):
+        return Reply(remark="Offset has been previously reset")
+    broker.offsets.commit(group, topic, queue_id, header.commit_offset)
+    return Reply()
+
+
+def _check_commit(broker: Broker, request: Request) -> None:
+    """What 5.x refuses before it commits."""
+    fields = request.command.ext_fields
+    group, topic = fields.get("consumerGroup"), fields.get("topic")
+    if group is None or topic is None:
+        return  # refused for it by whoever reads the header
+    if broker.groups.get(group) is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+        )
+    if broker.topics.get(topic) is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    for name, what in (("queueId", "QueueId"), ("commitOffset", "Offset")):
+        if not fields.get(name):
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER, f"{what} is null, topic is {topic}"
+            )

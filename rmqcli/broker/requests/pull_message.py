@@ -1,0 +1,191 @@
+"""Pulling messages: 11 and 361.
+
+Imitated: the checks, every case of an offset with its code, the slave's rules, the
+commit that a pull carries, holding. Not imitated: `litePullMessageEnable` (361 is
+always served), the broadcast offsets that 5.x keeps for proxies.
+
+Source: `PullMessageProcessor`, `DefaultPullMessageResultHandler` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.message.get import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    NO_MATCHED_MESSAGE,
+    NO_MESSAGE_IN_QUEUE,
+    OFFSET_FOUND_NULL,
+    OFFSET_OVERFLOW_ONE,
+    OFFSET_RESET,
+    GetMessageResult,
+    get_message,
+)
+from rmqcli.broker.message.offset_moved_event import store_offset_moved_event
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pull_check import (
+    FLAG_COMMIT_OFFSET,
+    FLAG_SUSPEND,
+    check_group,
+    check_topic,
+    find_filter,
+)
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.pull import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.request import Request
+    from rmqcli.clock import Now
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY_IMMEDIATELY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+_OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+
+_CODES: Final = {
+    FOUND: _SUCCESS,
+    MESSAGE_WAS_REMOVING: _RETRY_IMMEDIATELY,
+    NO_MATCHED_MESSAGE: _RETRY_IMMEDIATELY,
+    OFFSET_FOUND_NULL: _NOT_FOUND,
+    OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+}
+
+
+def pull_message(broker: Broker, request: Request) -> Reply | None:
+    """Answer a pull, or hold it (None)."""
+    header = request.header(PullMessageRequestHeader)
+    return _pull(broker, request, header, request.now, may_suspend=True)
+
+
+def pull_again(
+    broker: Broker, request: Request, header: PullMessageRequestHeader, now: Now
+) -> Reply:
+    """The answer to a pull that was held: now, whatever there is."""
+    try:
+        reply = _pull(broker, request, header, now, may_suspend=False)
+    except Refusal as refusal:
+        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+    if reply is None:
+        raise AssertionError("a pull that may not be held was held")
+    return reply
+
+
+def _pull(
+    broker: Broker,
+    request: Request,
+    header: PullMessageRequestHeader,
+    now: Now,
+    *,
+    may_suspend: bool,
+) -> Reply | None:
+    group = check_group(broker, header.consumer_group)
+    topic = check_topic(broker, request, header)
+    message_filter = find_filter(broker, header, group)
+    result = _result(broker, header, message_filter)
+    code, broker_id = _code(broker, header, group, result)
+    _commit(broker, header, result, may_commit=may_suspend)
+    may_hold = may_suspend and code == _NOT_FOUND and header.sys_flag & FLAG_SUSPEND
+    if may_hold and broker.holds.hold(request, header, message_filter):
+        return None
+    fields = {
+        "suggestWhichBrokerId": str(broker_id),
+        "nextBeginOffset": str(result.next_begin_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+    }
+    if broker.manners.tells_sys_flags:
+        fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        fields["groupSysFlag"] = str(group.group_sys_flag)
+    if code == _OFFSET_MOVED and broker.manners.writes_offset_moved_events:
+        store_offset_moved_event(broker, header, result.next_begin_offset, now)
+    body = result.body if code == _SUCCESS else b""
+    broker.stats.got(header.topic, header.consumer_group, body, now)
+    return Reply(code, result.status, None, fields, body)
+
+
+def _result(
+    broker: Broker,
+    header: PullMessageRequestHeader,
+    message_filter: MessageFilter | None,
+) -> GetMessageResult:
+    topic, queue_id = header.topic, header.queue_id
+    reset = broker.offsets.take_pending_reset(header.consumer_group, topic, queue_id)
+    if reset is not None:
+        low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+        return GetMessageResult(OFFSET_RESET, reset, low, high)
+    if header.max_msg_nums < 0 and broker.manners.refuses_negative_max_msg_nums:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"java.lang.IllegalArgumentException: Illegal Capacity: "
+            f"{header.max_msg_nums}",
+        )
+    return get_message(
+        broker,
+        topic,
+        queue_id,
+        offset=header.queue_offset,
+        max_msg_nums=header.max_msg_nums,
+        message_filter=message_filter,
+    )
+
+
+def _code(
+    broker: Broker,
+    header: PullMessageRequestHeader,
+    group: SubscriptionGroupConfig,
+    result: GetMessageResult,
+) -> tuple[int, int]:
+    """The answer's code, and the broker id to pull from next."""
+    if result.status == NO_MESSAGE_IN_QUEUE:
+        code = _NOT_FOUND if header.queue_offset == 0 else _OFFSET_MOVED
+    else:
+        code = _CODES.get(result.status, _OFFSET_MOVED)
+    settings = broker.settings
+    broker_id = 0
+    if settings.slave_read_enable:
+        slow, usual = group.which_broker_when_consume_slowly, group.broker_id
+        broker_id = slow if result.is_slow else usual
+    if settings.broker_id == 0:
+        return code, broker_id
+    return _code_of_slave(broker, group, result, code=code, broker_id=broker_id)
+
+
+def _code_of_slave(
+    broker: Broker,
+    group: SubscriptionGroupConfig,
+    result: GetMessageResult,
+    *,
+    code: int,
+    broker_id: int,
+) -> tuple[int, int]:
+    settings = broker.settings
+    if broker.manners.slave_sends_to_master and not result.is_slow:
+        broker_id = 0
+        if result.status != FOUND:
+            code = _RETRY_IMMEDIATELY
+    if code == _OFFSET_MOVED and not settings.offset_check_in_slave:
+        return _RETRY_IMMEDIATELY, group.broker_id
+    return code, broker_id
+
+
+def _commit(
+    broker: Broker,
+    header: PullMessageRequestHeader,
+    result: GetMessageResult,
+    *,
+    may_commit: bool,
+) -> None:
+    """Note how far the pull came, and store the offset that it carries.
+
+    Also when it will be held; a pull that was held does not store it again.
+    """
+    offsets, group = broker.offsets, header.consumer_group
+    offsets.commit_pull(group, header.topic, header.queue_id, result.next_begin_offset)
+    if not may_commit or not header.sys_flag & FLAG_COMMIT_OFFSET:
+        return
+    if broker.settings.broker_id == 0 or broker.manners.slave_takes_commits:
+        offsets.commit(group, header.topic, header.queue_id, header.commit_offset)

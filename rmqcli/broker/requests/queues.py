@@ -1,0 +1,61 @@
+"""Where a queue begins and ends, and where a time is in it: 29, 30, 31, 32.
+
+Imitated: an unknown queue is an empty one. Not imitated: static topics, the difference
+between what is stored and what is committed.
+
+Source: `AdminBrokerProcessor`, `DefaultMessageStore` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.message.search_offset import offset_in_queue_by_time
+from rmqcli.broker.request import Reply
+from rmqcli.wire.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+
+def search_offset(broker: Broker, request: Request) -> Reply:
+    """The offset for a store time (29)."""
+    header = request.header(SearchOffsetRequestHeader)
+    offset = offset_in_queue_by_time(
+        broker,
+        header.topic,
+        header.queue_id,
+        timestamp_ms=header.timestamp,
+        boundary=header.boundary_type,
+    )
+    return Reply(ext_fields={"offset": str(offset)})
+
+
+def get_max_offset(broker: Broker, request: Request) -> Reply:
+    """The next offset that will be written (30)."""
+    header = request.header(GetMaxOffsetRequestHeader)
+    _, high = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
+    return Reply(ext_fields={"offset": str(high)})
+
+
+def get_min_offset(broker: Broker, request: Request) -> Reply:
+    """The oldest offset that is still there (31)."""
+    header = request.header(GetMinOffsetRequestHeader)
+    low, _ = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
+    remark = broker.manners.min_offset_remark
+    return Reply(remark=remark, ext_fields={"offset": str(low)})
+
+
+def get_earliest_store_time(broker: Broker, request: Request) -> Reply:
+    """When the oldest message was stored (32); -1 for none."""
+    header = request.header(GetEarliestMsgStoretimeRequestHeader)
+    topic, queue_id = header.topic, header.queue_id
+    low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+    time_ms = broker.store.store_time_ms(topic, queue_id, low)
+    return Reply(ext_fields={"timestamp": str(-1 if time_ms is None else time_ms)})

@@ -1,0 +1,161 @@
+"""What a broker asks its consumers for others: 307, 309, 223.
+
+Imitated: the request's fields go on as they came, the client's answer comes back as it
+is, the version check, 10 s for one client and 5 s for each of several. Unlike RocketMQ,
+which asks one after the other, 223 asks all members at once.
+
+Source: `AdminBrokerProcessor.getConsumerRunningInfo`, `consumeMessageDirectly`,
+`Broker2Client.getConsumeStatus` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.state.relays import Lost
+from rmqcli.errors import RmqError
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.read import get_queue_numbers, load_object
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.admin import GetConsumerRunningInfoRequestHeader
+from rmqcli.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from rmqcli.wire.headers.offset import GetConsumerStatusRequestHeader
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.version import version_name
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.clients import Member
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.command import RemotingCommand
+
+_V3_0_7_SNAPSHOT: Final = 28
+_V3_1_8_SNAPSHOT: Final = 62
+STATUS_TIMEOUT_MS: Final = 5_000
+
+
+def get_running_info(broker: Broker, request: Request) -> Reply | None:
+    """Ask one consumer what it is doing (307)."""
+    header = request.header(GetConsumerRunningInfoRequestHeader)
+    member = _member(broker, header.consumer_group, header.client_id)
+    broker.relays.ask(
+        request,
+        member.peer,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        ext_fields=request.command.ext_fields,
+    )
+    return None
+
+
+def consume_directly(broker: Broker, request: Request) -> Reply | None:
+    """Let one consumer consume one stored message now (309)."""
+    header = request.header(ConsumeMessageDirectlyResultRequestHeader)
+    try:
+        offset = decode_offset_msg_id(header.msg_id or "").commit_log_offset
+    except RmqError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+    body = broker.store.message_at(offset)
+    if body is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"no message with id {header.msg_id}, commit log offset {offset}",
+        )
+    member = _member(broker, header.consumer_group, header.client_id or "")
+    fields = {
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+        **request.command.ext_fields,
+        "brokerName": broker.settings.broker_name,
+    }
+    broker.relays.ask(
+        request,
+        member.peer,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        ext_fields=fields,
+        body=body,
+    )
+    return None
+
+
+def get_consumer_status(broker: Broker, request: Request) -> Reply | None:
+    """Ask all members, or the one named, where they are in a topic (223)."""
+    header = request.header(GetConsumerStatusRequestHeader)
+    group = broker.clients.consumer_group(header.group)
+    if group is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"No Any Consumer online in the consumer group: [{header.group}]",
+        )
+    wanted = (header.client_addr or "").strip()
+    members = [m for m in group.members if wanted in ("", m.client_id)]
+    for member in members:
+        if member.version < _V3_0_7_SNAPSHOT:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                "the client does not support this feature. "
+                f"version={version_name(member.version)}",
+            )
+    if not members:
+        return Reply(body=_status_body({}))
+    _StatusRound(broker, request, members).ask(
+        GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+    )
+    return None
+
+
+class _StatusRound:
+    """One 223: answered when every member answered, or did not."""
+
+    def __init__(self, broker: Broker, request: Request, members: list[Member]) -> None:
+        self._broker = broker
+        self._request = request
+        self._members = members
+        self._missing = len(members)
+        self._table: dict[str, dict[MessageQueue, int]] = {}
+
+    def ask(self, header: GetConsumerStatusRequestHeader) -> None:
+        for member in self._members:
+            self._broker.relays.call(
+                member.peer,
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                self._request.now,
+                done=lambda answer, m=member: self._take(m, answer),  # type: ignore[misc]  # bound now
+                header=header,
+                timeout_ms=STATUS_TIMEOUT_MS,
+            )
+
+    def _take(self, member: Member, answer: RemotingCommand | Lost) -> None:
+        self._missing -= 1
+        if not isinstance(answer, Lost) and answer.code == ResponseCode.SUCCESS:
+            try:
+                data = load_object(bytes(answer.body), "consumer status")
+                offsets = get_queue_numbers(data, "messageQueueTable")
+            except RmqError:
+                pass  # as RocketMQ: who does not answer properly is left out
+            else:
+                self._table[member.client_id] = offsets
+        if not self._missing:
+            self._broker.answer(self._request, Reply(body=_status_body(self._table)))
+
+
+def _status_body(table: dict[str, dict[MessageQueue, int]]) -> bytes:
+    return fastjson.dumps({"consumerTable": table, "messageQueueTable": {}}).encode()
+
+
+def _member(broker: Broker, group: str, client_id: str) -> Member:
+    found = broker.clients.consumer_group(group)
+    member = None if found is None else found.member(client_id)
+    if member is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer <{group}> <{client_id}> not online",
+        )
+    if member.version < _V3_1_8_SNAPSHOT:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer <{client_id}> Version <{version_name(member.version)}> too "
+            "low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+        )
+    return member

@@ -1,0 +1,164 @@
+"""Replies to requests: 324 and 325, pushed to who asked as 326.
+
+Java's `DefaultMQProducer.request` puts its client id and a correlation id into a
+message. Who consumes it sends the reply to `<cluster>_REPLY_TOPIC` of the broker that
+had the message, and the broker pushes it down the requester's connection.
+
+Imitated: the checks of a send, the pushed header and PUSH_REPLY_TIME, the answer after
+the requester's (SYSTEM_ERROR when the requester is unknown, gone, silent for 10 s or
+refuses), storeReplyMessageEnable. The reply is stored at once here, and not only after
+the requester has answered.
+
+Source: `ReplyMessageProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.send_check import (
+    need_body,
+    need_properties,
+    need_queue,
+    need_topic,
+)
+from rmqcli.broker.requests.send_message import (
+    ANSWER_FIELDS,
+    put_or_refuse,
+    sys_flag_of,
+)
+from rmqcli.broker.state.relays import Lost
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.client import ReplyMessageRequestHeader
+from rmqcli.wire.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from rmqcli.wire.ids import encode_offset_msg_id
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.properties import encode_properties, parse_properties
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.requests.send_check import SendHeader
+    from rmqcli.wire.command import RemotingCommand
+
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"  # PROPERTY_MESSAGE_REPLY_TO_CLIENT
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"  # PROPERTY_PUSH_REPLY_TIME
+#: Bytes that PUSH_REPLY_TIME may take of the 32 KiB.
+_OWN_PROPERTIES_BYTES: Final = 64
+
+
+def send_reply(broker: Broker, request: Request) -> Reply | None:
+    """Push a reply to the client that it names, and answer when that has answered."""
+    header: SendHeader
+    try:
+        if request.command.code == RequestCode.SEND_REPLY_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        return _push(broker, request, header)
+    except Refusal as refusal:
+        refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
+        raise
+
+
+def _push(broker: Broker, request: Request, header: SendHeader) -> Reply | None:
+    config = need_topic(broker, request, header)
+    queue_id = need_queue(broker, header, config)
+    body = need_body(broker, request.command.body)
+    text = need_properties(broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES)
+    properties = parse_properties(text)
+    client_id = properties.get(REPLY_TO_CLIENT)
+    fields = MessageFields(
+        topic=header.topic,
+        body=body,
+        queue_id=queue_id,
+        flag=header.flag,
+        sys_flag=sys_flag_of(header, config),
+        born_timestamp_ms=header.born_timestamp,
+        born_host=request.peer.address,
+        store_timestamp_ms=request.now.epoch_ms,
+        store_host=broker.settings.address,
+        reconsume_times=header.reconsume_times or 0,
+        properties=text,
+    )
+    stored = _stored(broker, request, fields)
+    if client_id is None:
+        return _failed(
+            f"push reply message fail, {REPLY_TO_CLIENT} is null, "
+            "can not reply message",
+            stored,
+        )
+    peer = broker.clients.producer_peer(client_id)
+    if peer is None:
+        return _failed(
+            f"push reply message fail, channel of <{client_id}> not found.", stored
+        )
+    properties[PUSH_REPLY_TIME] = str(request.now.epoch_ms)
+
+    def done(answer: RemotingCommand | Lost) -> None:
+        if isinstance(answer, Lost) or answer.code != ResponseCode.SUCCESS:
+            reply = _failed(f"push reply message to {client_id}fail.", stored)
+        else:
+            reply = Reply(header=stored, ext_fields=ANSWER_FIELDS)
+        broker.answer(request, reply)
+
+    broker.relays.call(
+        peer,
+        RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+        request.now,
+        done=done,
+        header=_pushed_header(header, fields, properties),
+        body=body,
+    )
+    return None
+
+
+def _stored(
+    broker: Broker, request: Request, fields: MessageFields
+) -> SendMessageResponseHeader:
+    """Where the reply is; zeros when it is not stored: RocketMQ takes no offence."""
+    place = None
+    if broker.settings.store_reply_message_enable:
+        try:
+            place = put_or_refuse(broker, [fields], request.now)[0]
+        except Refusal:
+            place = None
+    if place is None:
+        return SendMessageResponseHeader(
+            msg_id="0", queue_id=fields.queue_id, queue_offset=0
+        )
+    return SendMessageResponseHeader(
+        msg_id=encode_offset_msg_id(broker.settings.address, place.commit_log_offset),
+        queue_id=fields.queue_id,
+        queue_offset=place.queue_offset,
+    )
+
+
+def _failed(remark: str, stored: SendMessageResponseHeader) -> Reply:
+    return Reply(ResponseCode.SYSTEM_ERROR, remark, stored, ANSWER_FIELDS)
+
+
+def _pushed_header(
+    header: SendHeader, fields: MessageFields, properties: dict[str, str]
+) -> ReplyMessageRequestHeader:
+    return ReplyMessageRequestHeader(
+        producer_group=header.producer_group,
+        topic=fields.topic,
+        default_topic=header.default_topic,
+        default_topic_queue_nums=header.default_topic_queue_nums,
+        queue_id=fields.queue_id,
+        sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp,
+        flag=header.flag,
+        properties=encode_properties(properties),
+        reconsume_times=header.reconsume_times,
+        unit_mode=bool(header.unit_mode),
+        born_host=fields.born_host,
+        store_host=fields.store_host,
+        store_timestamp=fields.store_timestamp_ms,
+    )

@@ -1,0 +1,146 @@
+"""INVOKE_BROKER_TO_RESET_OFFSET (222), both ways of doing it.
+
+At the broker (5.2.0 on): offsets are stored, and the group's next pull is told so with
+21; it works for groups that are away. By the members (before, or by setting): each
+online member is pushed 220 and resets itself; 206 when none is.
+
+Source: `AdminBrokerProcessor.resetOffset`, `Broker2Client.resetOffset`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.message.search_offset import offset_in_queue_by_time
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.offset import encode_reset_offset, encode_reset_offset_for_c
+from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rmqcli.wire.headers.offset import ResetOffsetRequestHeader
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+
+def reset_offset(broker: Broker, request: Request) -> Reply:
+    """Answer 222 the way this broker does it."""
+    header = request.header(ResetOffsetRequestHeader)
+    if broker.configuration.resets_at_broker:
+        offsets = _reset_at_broker(broker, header)
+    else:
+        is_cpp = request.command.language == LanguageCode.CPP
+        offsets = _reset_by_members(broker, header, is_cpp=is_cpp)
+    return Reply(body=encode_reset_offset(offsets))
+
+
+def _reset_at_broker(
+    broker: Broker, header: ResetOffsetRequestHeader
+) -> dict[MessageQueue, int]:
+    """isForce means nothing here."""
+    topic, group = header.topic, header.group
+    if broker.settings.broker_id:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+    if broker.groups.get(group) is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+        )
+    if header.queue_id is not None and header.queue_id >= 0:
+        targets = {header.queue_id: _target(broker, header, header.queue_id)}
+    else:
+        targets = {
+            queue_id: _by_time(broker, topic, queue_id, header.timestamp)
+            for queue_id in range(config.read_queue_nums)
+        }
+    if not targets:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+    name = broker.settings.broker_name
+    for queue_id, offset in targets.items():
+        broker.offsets.reset(group, topic, queue_id, offset)
+    return {
+        MessageQueue(topic, name, queue_id): offset
+        for queue_id, offset in targets.items()
+    }
+
+
+def _target(broker: Broker, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+    """The offset that was asked for one queue; one beyond the end is allowed."""
+    offset = header.offset
+    if offset is None or offset == -1:
+        return _by_time(broker, header.topic, queue_id, header.timestamp)
+    low, high = broker.store.queue_bounds(header.topic, queue_id) or (0, 0)
+    if not low <= offset <= high + 1:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"Target offset {offset} not in consume queue range [{low}-{high}]",
+        )
+    return offset
+
+
+def _by_time(broker: Broker, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    if timestamp_ms < 0:
+        return (broker.store.queue_bounds(topic, queue_id) or (0, 0))[1]
+    return offset_in_queue_by_time(broker, topic, queue_id, timestamp_ms=timestamp_ms)
+
+
+def _reset_by_members(
+    broker: Broker, header: ResetOffsetRequestHeader, *, is_cpp: bool
+) -> dict[MessageQueue, int]:
+    """By time only: a queue and offset in the request mean nothing here."""
+    offsets = _targets_of_members(broker, header)
+    group = broker.clients.consumer_group(header.group)
+    if group is None or not group.members:
+        raise Refusal(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            "Consumer not online, so can not reset offset, "
+            f"Group: {header.group} Topic: {header.topic} "
+            f"Timestamp: {header.timestamp}",
+        )
+    encode = encode_reset_offset_for_c if is_cpp else encode_reset_offset
+    push = ResetOffsetRequestHeader(
+        topic=header.topic,
+        group=header.group,
+        timestamp=header.timestamp,
+        is_force=header.is_force,
+    )
+    for member in group.members:
+        broker.push(
+            member.peer,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            push,
+            body=encode(offsets),
+        )
+    return offsets
+
+
+def _targets_of_members(
+    broker: Broker, header: ResetOffsetRequestHeader
+) -> dict[MessageQueue, int]:
+    """For each write queue; without force none goes forward."""
+    topic, group = header.topic, header.group
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"[reset-offset] reset offset failed, no topic in this broker. "
+            f"topic={topic}",
+        )
+    offsets: dict[MessageQueue, int] = {}
+    for queue_id in range(config.write_queue_nums):
+        committed = broker.offsets.query(group, topic, queue_id)
+        if committed is None or committed == -1:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist"
+            )
+        if header.timestamp == -1:
+            offset = _by_time(broker, topic, queue_id, -1)
+        else:
+            offset = _by_time(broker, topic, queue_id, max(0, header.timestamp))
+        if not header.is_force:
+            offset = min(offset, committed)
+        queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
+        offsets[queue] = max(0, offset)
+    return offsets

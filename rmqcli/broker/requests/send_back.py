@@ -1,0 +1,122 @@
+"""A consumer sends back what it could not consume: 36.
+
+Imitated: the retry topic, the growing delay, the dead letter queue, the properties that
+say where the message came from. Not imitated: retry policies of a group, POP.
+
+Source: `AbstractSendMessageProcessor.consumerSendMsgBack` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.message.delayed import DELAY, redirected
+from rmqcli.broker.message.put import put_messages
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.send_message import WAIT
+from rmqcli.broker.state.topics import (
+    DLQ_PREFIX,
+    PERM_WRITE,
+    RETRY_PREFIX,
+)
+from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+    from rmqcli.wire.message.record import StoredMessage
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
+_FIRST_LEVEL: Final = 3
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+def send_back(broker: Broker, request: Request) -> Reply:
+    """Store a copy for the group's retry topic, or its dead letter queue."""
+    header = request.header(ConsumerSendMsgBackRequestHeader)
+    config = broker.groups.find_or_create(header.group)
+    if config is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {header.group}",
+        )
+    if config.retry_queue_nums <= 0:
+        return Reply()  # the message is lost without a word, as with RocketMQ
+    retry_topic = RETRY_PREFIX + header.group
+    _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
+    message = look_message(broker, header.offset)
+    if message is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+        )
+    level = max(-1, min(header.delay_level, _INT32_MAX))
+    if level < 0 or message.reconsume_times >= _times_max(header, config):
+        topic, queue_id, level = DLQ_PREFIX + header.group, 0, 0
+        _need_writable(broker, topic, queue_nums=1, perm=broker.manners.dlq_perm)
+    else:
+        topic = retry_topic
+        queue_id = broker.topics.pick_queue(topic, config.retry_queue_nums)
+        level = level or _FIRST_LEVEL + message.reconsume_times
+    _put_copy(broker, request, message, topic=topic, queue_id=queue_id, level=level)
+    return Reply()
+
+
+def _times_max(
+    header: ConsumerSendMsgBackRequestHeader, config: SubscriptionGroupConfig
+) -> int:
+    if header.max_reconsume_times is None:
+        return config.retry_max_times
+    return header.max_reconsume_times
+
+
+def _need_writable(broker: Broker, topic: str, *, queue_nums: int, perm: int) -> None:
+    """The topic, made when it is not there. Raises Refusal(16) for one not writable."""
+    found = broker.topics.create_in_send_back(topic, queue_nums=queue_nums, perm=perm)
+    if not found.perm & PERM_WRITE:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{topic}] sending message is forbidden",
+        )
+
+
+def _put_copy(
+    broker: Broker,
+    request: Request,
+    message: StoredMessage,
+    *,
+    topic: str,
+    queue_id: int,
+    level: int,
+) -> None:
+    properties = dict(message.properties)
+    properties.setdefault(RETRY_TOPIC, message.topic)
+    properties[WAIT] = "false"
+    properties[DELAY] = str(level)
+    if level > 0 or broker.manners.marks_dead_letters:
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
+    else:
+        del properties[DELAY]
+    fields = copy_fields(
+        broker,
+        message,
+        request.now,
+        topic=topic,
+        queue_id=queue_id,
+        properties=properties,
+        reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
+    )
+    try:
+        put_messages(
+            broker, [redirected(broker, fields, properties, request.now)], request.now
+        )
+    except StoreFullError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from error
+    except (StoreError, ValueError) as error:
+        # A message whose properties grew over 32 KiB by what is added here.
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from error

@@ -1,0 +1,308 @@
+"""A topic's attributes (5.x): `+name=value` sets one, `-name` removes one.
+
+Source: `AttributeParser`, `AttributeUtil` and `TopicAttributes` in apache/rocketmq.
+
+Topics for mqadmin: set, list, show, delete; and the ends of their queues.
+
+Imitated: name rules and system topics by version, attributes (5.x) with their rules,
+lists in parts. Not imitated: static topics (mappings are empty), ACL checks. Queue
+numbers are bounded, which RocketMQ does not do.
+
+Source: `AdminBrokerProcessor` and `TopicConfigManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.state.topics import (
+    NOT_ALLOWED_SEND_TOPICS,
+    TOPICS_MAX,
+    is_system_topic,
+    topic_name_fault,
+)
+from rmqcli.broker.table_json import topics_json, version_json
+from rmqcli.errors import BodyError
+from rmqcli.files import file_name_fault
+from rmqcli.model import MessageQueue
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import (
+    TopicConfig,
+    encode_topic_config,
+    parse_all_topic_config,
+)
+from rmqcli.wire.bodies.read import get_objects, load_object
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.admin import GetTopicStatsInfoRequestHeader
+from rmqcli.wire.headers.config import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.data_version import DataVersion
+
+
+#: Name -> the values it can have; None: a number.
+_VALUES: Final[Mapping[str, frozenset[str] | None]] = {
+    "queue.type": frozenset({"BatchCQ", "SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
+    "message.type": frozenset(
+        {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"}
+    ),
+    "reserve.time": None,
+    "lite.topic.expiration": None,
+}
+#: Can only be said when a topic is made.
+_IMMUTABLE: Final = frozenset({"queue.type", "cleanup.policy"})
+
+
+def changed_attributes(
+    current: Mapping[str, str], text: str, *, is_new: bool
+) -> dict[str, str]:
+    """What `text` makes of the attributes. Raises Refusal(1) for what cannot be."""
+    result = dict(current)
+    seen: set[str] = set()
+    for item in filter(None, map(str.strip, text.split(","))):
+        key, _, value = item.partition("=")
+        name = key.strip().removeprefix("+").removeprefix("-")
+        if name in seen:
+            raise _refused(f"key in input twice: {name}")
+        seen.add(name)
+        if is_new and key.startswith("-"):
+            raise _refused(
+                f"only add attribute is supported while creating topic. key: {key}"
+            )
+        _check(name, value, is_new=is_new, is_removal=key.startswith("-"))
+        if key.startswith("-"):
+            if name not in result:
+                raise _refused(f"attempt to delete a nonexistent key: {name}")
+            del result[name]
+        else:
+            result[name] = value.strip()
+    return result
+
+
+def _check(name: str, value: str, *, is_new: bool, is_removal: bool) -> None:
+    if name not in _VALUES:
+        raise _refused(f"unsupported key: {name}")
+    if name in _IMMUTABLE and not is_new:
+        raise _refused(f"attempt to update an unchangeable attribute. key: {name}")
+    if is_removal:
+        return
+    allowed = _VALUES[name]
+    value = value.strip()
+    is_good = value.lstrip("-").isdecimal() if allowed is None else value in allowed
+    if not is_good:
+        raise _refused(f"value is not in set: {value}")
+
+
+def _refused(remark: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+QUEUE_NUMS_MAX: Final = 65_536
+_TOPICS_MAX: Final = 10_000
+_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def update_topic(broker: Broker, request: Request) -> Reply:
+    """UPDATE_AND_CREATE_TOPIC (17)."""
+    header = request.header(CreateTopicRequestHeader)
+    asked = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=header.topic_filter_type,
+        topic_sys_flag=header.topic_sys_flag or 0,
+        order=header.order,
+    )
+    _put(broker, asked, header.attributes or "")
+    # Nothing sets a remark here in 5.x: the one that answers are born with stays.
+    is_silent = not broker.manners.has_bodies_of_5
+    return Reply(remark=None if is_silent else "not set any response code")
+
+
+def update_topics(broker: Broker, request: Request) -> Reply:
+    """UPDATE_AND_CREATE_TOPIC_LIST (18): all or none."""
+
+    def parse(body: bytes) -> list[TopicConfig]:
+        items = get_objects(load_object(body, "topics"), "topicConfigList")
+        table = {str(item.get("topicName")): item for item in items[:_TOPICS_MAX]}
+        data = fastjson.dumps({"topicConfigTable": table}).encode()
+        return list(parse_all_topic_config(data).values())
+
+    configs = read_body(parse, request)
+    for config in configs:
+        _check_topic(broker, config)
+    for config in configs:
+        given = ",".join(f"{name}={value}" for name, value in config.attributes.items())
+        _put(broker, dataclasses.replace(config, attributes={}), given)
+    return Reply()
+
+
+def _put(broker: Broker, config: TopicConfig, attributes: str) -> None:
+    _check_topic(broker, config)
+    known = broker.topics.get(config.topic_name)
+    if broker.manners.has_bodies_of_5:
+        kept = {} if known is None else known.attributes
+        changed = changed_attributes(kept, attributes, is_new=known is None)
+        config = dataclasses.replace(config, attributes=changed)
+        if config == known:
+            return
+    broker.topics.put(config)
+
+
+def _check_topic(broker: Broker, config: TopicConfig) -> None:
+    topic, manners = config.topic_name, broker.manners
+    code = manners.invalid_parameter_code
+    if broker.topics.is_full and broker.topics.get(topic) is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"topic {topic} is not created: there are {TOPICS_MAX} already",
+        )
+    if manners.checks_topic_names:
+        fault = topic_name_fault(topic)
+        if fault is not None:
+            raise Refusal(code, fault)
+    _need_storable(broker, topic)
+    if topic == broker.settings.cluster or (
+        manners.protects_system_topics and is_system_topic(topic)
+    ):
+        raise Refusal(code, f"The topic[{topic}] is conflict with system topic.")
+    for nums in (config.read_queue_nums, config.write_queue_nums):
+        if not 0 <= nums <= QUEUE_NUMS_MAX:
+            raise Refusal(
+                code, f"The topic[{topic}] has {nums} queues, not 0..{QUEUE_NUMS_MAX}"
+            )
+    if config.topic_filter_type not in _FILTER_TYPES:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"No enum constant TopicFilterType.{config.topic_filter_type}",
+        )
+
+
+def _need_storable(broker: Broker, topic: str) -> None:
+    """Refuse what can be no folder's name, which older versions take for a topic's."""
+    fault = file_name_fault(topic)
+    if fault is not None:
+        code = broker.manners.invalid_parameter_code
+        raise Refusal(code, f"The specified topic's name {fault}.")
+
+
+def delete_topic(broker: Broker, request: Request) -> Reply:
+    """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
+    topic = request.header(DeleteTopicRequestHeader).topic
+    if broker.manners.protects_system_topics:
+        if not topic.strip():
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
+        if is_system_topic(topic):
+            raise Refusal(
+                broker.manners.invalid_parameter_code,
+                f"The topic[{topic}] is conflict with system topic.",
+            )
+    _need_storable(broker, topic)
+    broker.topics.delete(topic)
+    broker.store.delete_topic(topic)
+    if broker.manners.deletes_offsets_of_topics:
+        broker.offsets.delete_topic(topic)
+    return Reply()
+
+
+def get_topic(broker: Broker, request: Request) -> Reply:
+    """GET_TOPIC_CONFIG (351)."""
+    topic = request.header(GetTopicConfigRequestHeader).topic
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
+        )
+    return Reply(body=encode_topic_config(config))
+
+
+def get_topics(broker: Broker, request: Request) -> Reply:
+    """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
+    if not broker.manners.has_bodies_of_5:
+        return Reply(body=fastjson.dumps(topics_json(broker)).encode())
+    topics = broker.topics.all()
+    first, count = part(request, "topicSeq", "maxTopicNum", broker.topics.data_version)
+    configs = list(islice(topics.values(), first, first + count))
+    data = topics_json(broker, configs)
+    data["mappingDataVersion"] = version_json(
+        broker, dataclasses.replace(broker.topics.data_version, counter=0)
+    )
+    return Reply(
+        body=fastjson.dumps(data).encode(),
+        ext_fields={"totalTopicNum": str(len(topics))},
+    )
+
+
+def part(
+    request: Request, first_name: str, count_name: str, version: DataVersion
+) -> tuple[int, int]:
+    """From where and how many of a table are asked; everything by default.
+
+    A reader of parts begins anew when the table changed since its first part.
+    """
+    fields = request.command.ext_fields
+    first = _number(fields.get(first_name), 0)
+    count = _number(fields.get(count_name), 2**31)
+    seen = fields.get("dataVersion")
+    if first and seen and not _is_same(seen, version):
+        first = 0
+    return first, count
+
+
+def _is_same(text: str, version: DataVersion) -> bool:
+    try:
+        return fastjson.loads(text) == version.to_json()
+    except BodyError:
+        return False
+
+
+def _number(text: str | None, default: int) -> int:
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) < 11):
+        return default
+    return int(text)
+
+
+def get_topic_stats(broker: Broker, request: Request) -> Reply:
+    """GET_TOPIC_STATS_INFO (202)."""
+    topic = request.header(GetTopicStatsInfoRequestHeader).topic
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    queues = config.write_queue_nums
+    if broker.manners.has_bodies_of_5:
+        queues = max(queues, config.read_queue_nums)
+    table: dict[MessageQueue, dict[str, int]] = {}
+    for queue_id in range(queues):
+        low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+        time_ms = broker.store.store_time_ms(topic, queue_id, high - 1) if high else 0
+        queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
+        table[queue] = {
+            "lastUpdateTimestamp": time_ms or 0,
+            "maxOffset": high,
+            "minOffset": low,
+        }
+    data: dict[str, object] = {"offsetTable": table}
+    if broker.manners.has_bodies_of_5:
+        data["topicPutTps"] = broker.stats.topic_put_nums.recent(topic, request.now).tps
+    return Reply(body=fastjson.dumps(data).encode())
+
+
+def get_system_topics(broker: Broker, _: Request) -> Reply:
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+    own = {broker.settings.cluster, broker.settings.broker_name}
+    named = {topic for topic in broker.topics.all() if is_system_topic(topic)}
+    topics = sorted(own | named | NOT_ALLOWED_SEND_TOPICS)
+    return Reply(body=fastjson.dumps({"topicList": topics}).encode())

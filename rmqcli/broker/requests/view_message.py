@@ -1,0 +1,76 @@
+"""Messages by their place in the log or by a key: 33 and 12.
+
+Imitated: the bytes at a place are not compared with anything; keys are found by the
+index, so that a rare message of another key may be among them (clients compare); the
+newest that fit, oldest first. Not imitated: the index' own last update is told as the
+end of the log.
+
+Source: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.store import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.request import Request
+
+_UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+_DEFAULT_QUERY_MAX_NUM: Final = 32
+_MAX_MSGS_NUM_BATCH: Final = 64
+_BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger frames
+
+
+def view_message(broker: Broker, request: Request) -> Reply:
+    """The message at a commit log offset (33)."""
+    offset = request.header(ViewMessageRequestHeader).offset
+    low, high = broker.store.log_bounds()
+    record = broker.store.message_at(offset) if low <= offset < high else None
+    if record is None:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+        )
+    return Reply(body=record)
+
+
+def query_message(broker: Broker, request: Request) -> Reply:
+    """Messages by key (12)."""
+    header = request.header(QueryMessageRequestHeader)
+    count_max = min(header.max_num, _MAX_MSGS_NUM_BATCH)
+    if request.command.ext_fields.get(_UNIQUE_KEY_QUERY) == "true":
+        count_max = _DEFAULT_QUERY_MAX_NUM
+    offsets: list[int] = []
+    if count_max > 0:
+        offsets = broker.store.query_index(
+            header.topic,
+            header.key,
+            begin_ms=header.begin_timestamp,
+            end_ms=header.end_timestamp,
+            count_max=count_max,
+        )
+    _, end = broker.store.log_bounds()
+    told = QueryMessageResponseHeader(
+        index_last_update_timestamp=request.now.epoch_ms if end else 0,
+        index_last_update_phyoffset=end,
+    )
+    body = bytearray()
+    for offset in sorted(offsets):
+        record = broker.store.message_at(offset)
+        if record is not None and len(body) + len(record) <= _BODY_BYTES_MAX:
+            body += record
+    if not body:
+        raise Refusal(
+            ResponseCode.QUERY_NOT_FOUND,
+            "can not find message, maybe time range not correct",
+            header=told,
+        )
+    return Reply(header=told, body=bytes(body))

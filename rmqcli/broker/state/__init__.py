@@ -1,0 +1,1 @@
+"""What a broker keeps: topics, groups, clients, offsets, locks, held pulls."""

@@ -1,0 +1,292 @@
+"""Which clients are connected, in which groups, and who is told when that changes.
+
+Imitated: 40 to every member, also the one that joined, when a member comes, says
+goodbye or loses its connection, and when topics come or go; connections silent for
+120 s closed, without a word to the others. Not imitated: batched notifications, the
+short form of heartbeats (V2: never announced, so clients do not use it).
+
+Source: `ConsumerManager`, `ProducerManager`, `DefaultConsumerIdsChangeListener` and
+`ClientHousekeepingService` in apache/rocketmq.
+
+One consumer group as a broker sees it: its members and what they subscribe.
+
+Imitated: one member for each connection, so that one client id on two connections is
+there twice; a subscription replaced only by a newer one; topics that a heartbeat does
+not name forgotten. Not imitated: groups made up from pulls of a proxy (5.x).
+
+Source: `ConsumerGroupInfo` and `ClientChannelInfo` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.effects import Peer
+    from rmqcli.clock import Now
+    from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+    from rmqcli.wire.subscription import SubscriptionData
+
+
+@dataclass(slots=True)
+class Member:
+    """A client on one connection. `language` is a LanguageCode number."""
+
+    client_id: str
+    peer: Peer
+    language: int
+    version: int
+    seen: Now
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group with at least one member. Enums by Java's names, None when unknown."""
+
+    name: str
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    by_peer: dict[Peer, Member] = field(default_factory=dict)
+
+    @property
+    def members(self) -> list[Member]:
+        """All members, in the order in which they joined."""
+        return list(self.by_peer.values())
+
+    def member(self, client_id: str) -> Member | None:
+        """The first member of that client id."""
+        for member in self.by_peer.values():
+            if member.client_id == client_id:
+                return member
+        return None
+
+    def update(self, member: Member, data: ConsumerData, *, is_partial: bool) -> bool:
+        """Take one heartbeat; whether members or topics changed.
+
+        `is_partial`: it has no subscriptions, and means those that are known.
+        """
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        is_changed = member.peer not in self.by_peer
+        self.by_peer[member.peer] = member
+        if is_partial:
+            return is_changed
+        return self._update_subscriptions(data.subscriptions) or is_changed
+
+    def _update_subscriptions(self, given: Iterable[SubscriptionData]) -> bool:
+        topics = set()
+        is_changed = False
+        for subscription in given:
+            topics.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None:
+                is_changed = True
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscriptions[subscription.topic] = subscription
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
+            is_changed = True
+        return is_changed
+
+
+SCAN_INTERVAL_MS: Final = 10_000
+#: Groups that one connection may be in, and topics that one of them may subscribe.
+PEER_GROUPS_MAX: Final = 1_000
+GROUP_TOPICS_MAX: Final = 10_000
+#: Groups with members, of consumers and of producers each.
+MEMBER_GROUPS_MAX: Final = 20_000
+
+
+class ClientTable:
+    """Consumers and producers by group. A group without members is forgotten."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._consuming: dict[Peer, set[str]] = {}
+        self._producing: dict[Peer, set[str]] = {}
+        #: client id -> its newest connection; a producer has one
+        self._producer_peers: dict[str, Peer] = {}
+        self._turn = 0
+        broker.agenda.every(SCAN_INTERVAL_MS, broker.started, self._expire)
+
+    # --- what is there ---
+
+    def groups(self) -> list[str]:
+        """The consumer groups that have members."""
+        return list(self._consumers)
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """A group that has members; else None."""
+        return self._consumers.get(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group's members subscribe of a topic; None for nothing."""
+        found = self._consumers.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """The groups with members that subscribe the topic."""
+        return [g.name for g in self._consumers.values() if topic in g.subscriptions]
+
+    def producer_groups(self) -> list[str]:
+        """The producer groups that have members."""
+        return list(self._producers)
+
+    def producers(self, group: str) -> list[Member]:
+        """Who produces in a group; empty for an unknown one."""
+        return list(self._producers.get(group, {}).values())
+
+    def any_producer_peer(self, group: str) -> Peer | None:
+        """A connection of a producer of the group, in turn; None without any."""
+        members = self._producers.get(group)
+        if not members:
+            return None
+        self._turn += 1
+        return list(members)[self._turn % len(members)]
+
+    def producer_peer(self, client_id: str) -> Peer | None:
+        """The connection of a producer; None when there is none of that client id.
+
+        Source: ProducerManager.findChannel.
+        """
+        return self._producer_peers.get(client_id)
+
+    # --- what happens ---
+
+    def check(self, peer: Peer, data: HeartbeatData) -> None:
+        """Raises Refusal(1) for more groups or topics than anybody has.
+
+        To be called before a heartbeat has any effect.
+        """
+        joined = {consumer.group_name for consumer in data.consumers}
+        groups = joined | self._consuming.get(peer, set())
+        produced = set(data.producer_groups) | self._producing.get(peer, set())
+        if max(len(groups), len(produced)) > PEER_GROUPS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"more than {PEER_GROUPS_MAX} groups"
+            )
+        for known, named in (
+            (self._consumers, joined),
+            (self._producers, data.producer_groups),
+        ):
+            new = len(set(named).difference(known))
+            if new and len(known) + new > MEMBER_GROUPS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"more than {MEMBER_GROUPS_MAX} groups with members",
+                )
+        for consumer in data.consumers:
+            if len(consumer.subscriptions) > GROUP_TOPICS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"more than {GROUP_TOPICS_MAX} topics, {consumer.group_name}",
+                )
+
+    def heartbeat(self, member: Member, data: HeartbeatData) -> None:
+        """A client says what it is: `member` in each of its groups."""
+        for consumer in data.consumers:
+            self._register_consumer(member, consumer, is_partial=data.without_sub)
+        for name in data.producer_groups:
+            self._producers.setdefault(name, {})[member.peer] = member
+            self._producing.setdefault(member.peer, set()).add(name)
+            self._producer_peers[member.client_id] = member.peer
+
+    def _register_consumer(
+        self, member: Member, data: ConsumerData, *, is_partial: bool
+    ) -> None:
+        name = data.group_name
+        group = self._consumers.get(name)
+        if group is None:
+            group = self._consumers[name] = ConsumerGroup(name)
+        self._consuming.setdefault(member.peer, set()).add(name)
+        if group.update(member, data, is_partial=is_partial):
+            self._notify(group)
+
+    def unregister_consumer(self, peer: Peer, group: str) -> None:
+        """A client leaves a group; the others are told."""
+        self._consuming.get(peer, set()).discard(group)
+        left = self._remove_consumer(peer, group)
+        if left is not None:
+            self._notify(left)
+
+    def unregister_producer(self, peer: Peer, group: str) -> None:
+        """A client no longer produces in a group."""
+        self._producing.get(peer, set()).discard(group)
+        self._remove_producer(peer, group)
+
+    def closed(self, peer: Peer, now: Now) -> None:
+        """A connection is gone: its groups' other members are told."""
+        for group in sorted(self._consuming.pop(peer, ())):
+            left = self._remove_consumer(peer, group)
+            if left is not None:
+                self._notify(left)
+        for group in self._producing.pop(peer, set()):
+            self._remove_producer(peer, group)
+
+    def _remove_consumer(self, peer: Peer, name: str) -> ConsumerGroup | None:
+        """Take a member out; returns the group when it is still there."""
+        group = self._consumers.get(name)
+        if group is None:
+            return None
+        group.by_peer.pop(peer, None)
+        if group.by_peer:
+            return group
+        del self._consumers[name]
+        return None
+
+    def _remove_producer(self, peer: Peer, name: str) -> None:
+        members = self._producers.get(name)
+        if members is not None:
+            member = members.pop(peer, None)
+            is_last = not self._producing.get(peer, set()) - {name}
+            if member is not None and is_last:
+                self._forget_producer(member)
+            if not members:
+                del self._producers[name]
+
+    def _forget_producer(self, member: Member) -> None:
+        if self._producer_peers.get(member.client_id) == member.peer:
+            del self._producer_peers[member.client_id]
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        config = self._broker.groups.get(group.name)
+        if config is not None and not config.notify_consumer_ids_changed_enable:
+            return
+        header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+        for peer in group.by_peer:
+            self._broker.push(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+
+    def _expire(self, now: Now) -> None:
+        """Close what said nothing of itself for too long, whatever else it sent."""
+        oldest_ms = now.monotonic_ms - self._broker.settings.channel_expired_timeout_ms
+        silent: dict[Peer, None] = {}
+        for name, group in list(self._consumers.items()):
+            for peer in _silent(group.by_peer, oldest_ms):
+                silent[peer] = None
+                self._remove_consumer(peer, name)
+                self._consuming[peer].discard(name)
+        for name, members in list(self._producers.items()):
+            for peer in _silent(members, oldest_ms):
+                silent[peer] = None
+                self._remove_producer(peer, name)
+                self._producing[peer].discard(name)
+        for peer in silent:
+            self._broker.close(peer)
+
+
+def _silent(members: dict[Peer, Member], oldest_ms: int) -> list[Peer]:
+    return [p for p, member in members.items() if member.seen.monotonic_ms < oldest_ms]

@@ -1,0 +1,154 @@
+"""The subscription groups that a broker knows, and their settings.
+
+Imitated: creation when a group is first seen, the built-in groups, topics that a group
+may not read (5.x), the data version. Not imitated: retry policies.
+
+Source: `SubscriptionGroupManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.state.data_version import DataVersion
+from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.files import file_name_fault
+from rmqcli.log import get_logger
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.broker.core import Broker
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+
+#: Source: SubscriptionGroupManager.init.
+BUILT_IN_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+
+GROUP_LENGTH_MAX: Final = 255
+#: With that many groups clients create no new ones. RocketMQ has no such limit.
+GROUPS_MAX: Final = 20_000
+
+_READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
+
+
+_log = get_logger(__name__)
+
+
+def group_name_fault(group: str) -> str | None:
+    """Why a name cannot be a group's; None for a good one.
+
+    Its retry and dead letter topics must be names of folders, in a store of any kind.
+    The words go behind "the group's name".
+    """
+    if not 0 < len(group) <= GROUP_LENGTH_MAX:
+        return f"has {len(group)} characters, not 1..{GROUP_LENGTH_MAX}"
+    for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
+        fault = file_name_fault(topic)
+        if fault is not None:
+            return f"makes a topic whose name {fault}"
+    return None
+
+
+class GroupTable:
+    """Groups by name. Configurations are values: `put` a changed one.
+
+    `forbidden`: group -> topic -> bits of what it may not do; treat as read-only.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
+        self.forbidden: dict[str, dict[str, int]] = {}
+        names = list(BUILT_IN_GROUPS)
+        if broker.manners.has_transaction_group:
+            names.append(TRANSACTION_GROUP)
+        self._groups = {
+            name: SubscriptionGroupConfig(group_name=name) for name in names
+        }
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; None for one that is unknown."""
+        return self._groups.get(group)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether clients may create no more groups."""
+        return len(self._groups) >= GROUPS_MAX
+
+    def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, created where that is allowed; else None (code 26)."""
+        found = self._groups.get(group)
+        if found is not None or group_name_fault(group) is not None:
+            return found
+        if self.is_full or not self._broker.settings.auto_create_subscription_group:
+            return None
+        created = SubscriptionGroupConfig(group_name=group)
+        self.put(created)
+        return created
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group. Raises ValueError for a name that cannot be."""
+        fault = group_name_fault(config.group_name)
+        if fault is not None:
+            raise ValueError(f"the group's name {fault}")
+        self._groups[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Forget a group; whether there was one."""
+        found = self._groups.pop(group, None)
+        if found is None:
+            return False
+        self.forbidden.pop(group, None)
+        self._changed()
+        return True
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        """Whether the group may not read the topic (16 in a pull)."""
+        return bool(self.forbidden.get(group, {}).get(topic, 0) & _READ_BIT)
+
+    def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
+        """Let a group read a topic, or not any more."""
+        topics = self.forbidden.setdefault(group, {})
+        if readable:
+            topics.pop(topic, None)
+        else:
+            topics[topic] = topics.get(topic, 0) | _READ_BIT
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        """All groups by name; a copy."""
+        return dict(self._groups)
+
+    def load(
+        self,
+        configs: Iterable[SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        """Take what was stored; it wins over what is built in.
+
+        Groups whose names cannot be are left out with a warning.
+        """
+        for config in configs:
+            fault = group_name_fault(config.group_name)
+            if fault is not None:
+                _log.warning("group is left out: the name %s", fault)
+                continue
+            self._groups[config.group_name] = config
+        if forbidden is not None:
+            self.forbidden = {group: dict(of) for group, of in forbidden.items()}
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next()

@@ -1,0 +1,177 @@
+"""Pulls that wait for a message: long polling.
+
+Imitated: the table by topic and queue, waking by arrival with the tag's hash and the
+properties, the check each 5 s (short polling: each second) that also ends holds, so
+that a hold lasts up to 5 s longer than asked, and that knows no tag, so that whoever
+waits behind entries of other tags is answered 20. A slave wakes by the check alone. A
+held pull is read again without holding. Not imitated: RocketMQ keeps what clients that
+have gone wait for.
+
+Source: `PullRequestHoldService`, `NotifyMessageArrivingListener` and
+`PullMessageProcessor.executeRequestWhenWakeup` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.broker.requests.pull_message import pull_again
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.broker.effects import Peer
+    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.request import Request
+    from rmqcli.clock import Now
+    from rmqcli.wire.headers.pull import PullMessageRequestHeader
+
+CHECK_INTERVAL_MS: Final = 5_000
+#: Pulls that one broker holds; one more is answered at once.
+HELD_MAX: Final = 100_000
+
+
+class _Held(NamedTuple):
+    request: Request
+    header: PullMessageRequestHeader
+    message_filter: MessageFilter | None
+    ends_ms: int  # monotonic
+
+
+class PullRequestHoldService:
+    """Who waits for which queue."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._held: dict[tuple[str, int], list[_Held]] = {}
+        self._queues_of: dict[int, set[tuple[str, int]]] = {}  # by a peer's number
+        self._count = 0
+        self._check_at_ms: int | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(
+        self,
+        request: Request,
+        header: PullMessageRequestHeader,
+        message_filter: MessageFilter | None,
+    ) -> bool:
+        """Keep a pull until a message comes or its time is over; False: too many."""
+        if self._count >= HELD_MAX:
+            return False
+        settings = self._broker.settings
+        timeout_ms = header.suspend_timeout_millis
+        if not settings.long_polling_enable:
+            timeout_ms = settings.short_polling_time_mills
+        key = (header.topic, header.queue_id)
+        held = _Held(
+            request, header, message_filter, request.now.monotonic_ms + timeout_ms
+        )
+        self._held.setdefault(key, []).append(held)
+        self._queues_of.setdefault(request.peer.number, set()).add(key)
+        self._count += 1
+        self._plan_check(request.now)
+        return True
+
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        tags_code: int,
+        properties: Mapping[str, str],
+        now: Now,
+    ) -> None:
+        """A message was put into a consume queue: wake who asked for such a one."""
+        waiting = self._held.get((topic, queue_id))
+        if waiting is None:
+            return
+        settings = self._broker.settings
+        if settings.broker_id == 0 and settings.long_polling_enable:
+            self._notify(
+                (topic, queue_id),
+                queue_offset + 1,
+                now,
+                tags_code=tags_code,
+                properties=properties,
+            )
+
+    def closed(self, peer: Peer) -> None:
+        """Drop what a client that has gone was waiting for."""
+        for key in self._queues_of.pop(peer.number, ()):
+            held = self._held.get(key)
+            if held is not None:
+                left = [each for each in held if each.request.peer != peer]
+                self._count -= len(held) - len(left)
+                self._put_back(key, left)
+
+    def _plan_check(self, now: Now) -> None:
+        """The checks come at multiples of their interval since the broker's start."""
+        if self._check_at_ms is not None:
+            return
+        settings = self._broker.settings
+        interval_ms = CHECK_INTERVAL_MS
+        if not settings.long_polling_enable:
+            interval_ms = max(1, settings.short_polling_time_mills)
+        passed_ms = now.monotonic_ms - self._broker.started.monotonic_ms
+        turns = passed_ms // interval_ms + 1
+        at_ms = self._broker.started.monotonic_ms + turns * interval_ms
+        self._check_at_ms = at_ms
+        self._broker.agenda.at(at_ms, self._check)
+
+    def _check(self, now: Now) -> None:
+        self._check_at_ms = None
+        for key in list(self._held):
+            self._notify(key, 0, now)
+        if self._count:
+            self._plan_check(now)
+
+    def _notify(
+        self,
+        key: tuple[str, int],
+        max_offset: int,
+        now: Now,
+        *,
+        tags_code: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Source: PullRequestHoldService.notifyMessageArriving."""
+        waiting = self._held.pop(key)
+        woken, left = [], []
+        for held in waiting:
+            wanted = held.header.queue_offset
+            newest = max_offset
+            if newest <= wanted:
+                newest = (self._broker.store.queue_bounds(*key) or (0, 0))[1]
+            if (
+                newest > wanted and _matches(held.message_filter, tags_code, properties)
+            ) or now.monotonic_ms >= held.ends_ms:
+                woken.append(held)
+            else:
+                left.append(held)
+        self._count -= len(woken)
+        self._put_back(key, left)
+        for held in woken:
+            reply = pull_again(self._broker, held.request, held.header, now)
+            self._broker.answer(held.request, reply)
+
+    def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:
+        if left:
+            self._held[key] = left
+        else:
+            self._held.pop(key, None)
+
+
+def _matches(
+    message_filter: MessageFilter | None,
+    tags_code: int | None,
+    properties: Mapping[str, str] | None,
+) -> bool:
+    if message_filter is None:
+        return True
+    if not message_filter.matches_unit(tags_code):
+        return False
+    condition = message_filter.condition
+    return condition is None or properties is None or condition(properties)

@@ -1,0 +1,97 @@
+"""Which client of a group may consume a queue in order.
+
+Imitated: a lock lives 60 s after it was last taken, survives its owner's connection
+and is gone after a restart; who has it renews it, anybody may take an expired one.
+Not imitated: strict mode, where a quorum of replicas decides.
+
+Source: `RebalanceLockManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+    from rmqcli.model import MessageQueue
+
+LOCK_MAX_LIVE_MS: Final = 60_000
+#: Locks of all groups. When there are so many, no new one is given.
+LOCKS_MAX: Final = 200_000
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    taken_ms: int
+
+    def is_expired(self, now: Now) -> bool:
+        return now.monotonic_ms - self.taken_ms > LOCK_MAX_LIVE_MS
+
+
+class QueueLocks:
+    """Locks by group and queue."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], now: Now
+    ) -> list[MessageQueue]:
+        """Take or renew locks; returns the queues that the client has now."""
+        given = []
+        for queue in dict.fromkeys(queues):
+            known = self._groups.get(group, {}).get(queue)
+            if known is None:
+                if not self._has_room(now):
+                    continue
+                self._count += 1
+            elif known.client_id != client_id and not known.is_expired(now):
+                continue
+            taken = _Lock(client_id, now.monotonic_ms)
+            self._groups.setdefault(group, {})[queue] = taken
+            given.append(queue)
+        return given
+
+    def unlock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """Give locks back; those of others stay."""
+        table = self._groups.get(group, {})
+        for queue in queues:
+            known = table.get(queue)
+            if known is not None and known.client_id == client_id:
+                del table[queue]
+                self._count -= 1
+        if not table:
+            self._groups.pop(group, None)
+
+    def owner(self, group: str, queue: MessageQueue, now: Now) -> str | None:
+        """The client that has the queue; None when nobody has."""
+        lock = self._groups.get(group, {}).get(queue)
+        return None if lock is None or lock.is_expired(now) else lock.client_id
+
+    def is_held(self, group: str, now: Now) -> bool:
+        """Whether any queue of the group is locked.
+
+        Source: RebalanceLockManager.isLockAllExpired.
+        """
+        return any(
+            not lock.is_expired(now) for lock in self._groups.get(group, {}).values()
+        )
+
+    def _has_room(self, now: Now) -> bool:
+        if self._count < LOCKS_MAX:
+            return True
+        for group, table in list(self._groups.items()):
+            kept = {queue: k for queue, k in table.items() if not k.is_expired(now)}
+            self._count -= len(table) - len(kept)
+            if kept:
+                self._groups[group] = kept
+            else:
+                del self._groups[group]
+        return self._count < LOCKS_MAX

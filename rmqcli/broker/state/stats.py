@@ -1,0 +1,143 @@
+"""What a broker counts: messages and bytes put and got, in all and lately.
+
+Counted by the second for ten minutes, and by ten seconds for each topic and group.
+Not imitated: the day's totals by midnight, latencies, sizes by group.
+
+Source: `StoreStatsService` and `BrokerStatsManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.clock import Now
+
+_WINDOW_S: Final = 600
+_KEYED_STEP_MS: Final = 10_000
+_KEYED_STEPS: Final = 6
+_KEYS_MAX: Final = 100_000
+
+#: Indexes of what is counted by the second.
+PUT, FOUND, MISS, TRANSFERRED = range(4)
+
+
+class Recent(NamedTuple):
+    """What one key had in the last minute."""
+
+    times: int
+    total: int
+    tps: float
+
+
+class Keyed:
+    """Counts by key over the last minute."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, deque[list[int]]] = {}
+
+    def add(self, key: str, count: int, now: Now) -> None:
+        """Count `count` more. Keys beyond a bound are not counted."""
+        step = now.monotonic_ms // _KEYED_STEP_MS
+        steps = self._steps.get(key)
+        if steps is None:
+            if len(self._steps) >= _KEYS_MAX:
+                return
+            steps = self._steps[key] = deque(maxlen=_KEYED_STEPS + 1)
+        if not steps or steps[-1][0] < step:
+            steps.append([step, 0, 0])
+        steps[-1][1] += count
+        steps[-1][2] += 1
+
+    def has(self, key: str) -> bool:
+        """Whether the key was ever counted."""
+        return key in self._steps
+
+    def recent(self, key: str, now: Now) -> Recent:
+        """The last minute of a key; zeros for one that was never counted."""
+        first = now.monotonic_ms // _KEYED_STEP_MS - _KEYED_STEPS
+        found = [each for each in self._steps.get(key, ()) if each[0] > first]
+        count = sum(each[1] for each in found)
+        return Recent(sum(each[2] for each in found), count, count / 60)
+
+    def forget(self, key: str) -> None:
+        """Let go of a key."""
+        self._steps.pop(key, None)
+
+
+class BrokerStats:
+    """Counters of one broker since it started. Adding is cheap: it is on every path."""
+
+    def __init__(self, started: Now) -> None:
+        self._started = started
+        self.put_times = 0
+        self.put_bytes = 0
+        #: puts that the store refused, once for each batch
+        self.put_failed = 0
+        self.got_messages = 0
+        self._seconds: deque[list[int]] = deque(maxlen=_WINDOW_S)
+        #: by topic
+        self.topic_put_nums = Keyed()
+        self.topic_put_size = Keyed()
+        #: by `topic@group`
+        self.group_get_nums = Keyed()
+        self.group_get_size = Keyed()
+
+    def put(self, topic: str, messages: int, size_bytes: int, now: Now) -> None:
+        """Messages of one topic were stored together."""
+        self.put_times += messages
+        self.put_bytes += size_bytes
+        self._second(now)[1 + PUT] += messages
+        self.topic_put_nums.add(topic, messages, now)
+        self.topic_put_size.add(topic, size_bytes, now)
+
+    def got(self, topic: str, group: str, records: bytes, now: Now) -> None:
+        """A pull was answered; without records it is a miss."""
+        second = self._second(now)
+        if not records:
+            second[1 + MISS] += 1
+            return
+        messages = _count(records)
+        self.got_messages += messages
+        second[1 + FOUND] += 1
+        second[1 + TRANSFERRED] += messages
+        key = f"{topic}@{group}"
+        self.group_get_nums.add(key, messages, now)
+        self.group_get_size.add(key, len(records), now)
+
+    def rate(self, what: int, interval_s: int, now: Now) -> float:
+        """Per second over the last `interval_s`, or since the start if that is less."""
+        second = now.monotonic_ms // 1000
+        lived_s = max(1, second - self._started.monotonic_ms // 1000)
+        first = second - interval_s
+        total = sum(each[1 + what] for each in self._seconds if each[0] > first)
+        return total / min(interval_s, lived_s)
+
+    def by_name(self) -> Mapping[str, Keyed]:
+        """What VIEW_BROKER_STATS_DATA can ask for."""
+        return {
+            "TOPIC_PUT_NUMS": self.topic_put_nums,
+            "TOPIC_PUT_SIZE": self.topic_put_size,
+            "GROUP_GET_NUMS": self.group_get_nums,
+            "GROUP_GET_SIZE": self.group_get_size,
+        }
+
+    def _second(self, now: Now) -> list[int]:
+        second = now.monotonic_ms // 1000
+        seconds = self._seconds
+        if not seconds or seconds[-1][0] < second:
+            seconds.append([second, 0, 0, 0, 0])
+        return seconds[-1]
+
+
+def _count(records: bytes) -> int:
+    """How many records there are, by the sizes that they begin with."""
+    count = at = 0
+    end = len(records)
+    while at < end:
+        at += max(1, int.from_bytes(records[at : at + 4], "big"))
+        count += 1
+    return count

@@ -1,0 +1,137 @@
+"""Timer messages of 5.x: delivered at the second they ask for, at most 3 days ahead.
+
+Imitated: the topic they wait in, their properties, the precision (a due time is rounded
+down to the second and served one second later). Not imitated: the wheel and its log on
+disk. After a restart the waiting ones are found again by reading the topic; whatever
+was due well before the last message stored counts as delivered.
+
+Source: `TimerMessageStore` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.message.copy import copy_fields, look_message, put_copies
+from rmqcli.broker.message.delayed import (
+    TIMER_DELAY_MS_MAX,
+    TIMER_OUT_MS,
+    TIMER_PRECISION_MS,
+    real_place,
+)
+from rmqcli.broker.state.topics import TIMER_TOPIC
+from rmqcli.store.message_store import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+    from rmqcli.store.message_store import Appended
+
+_RETRY_MS: Final = 10_000
+_SCAN_UNITS: Final = 256
+#: How much earlier than the last store time something was surely delivered.
+_SETTLED_MS: Final = 5_000
+
+
+class TimerService:
+    """The waiting messages by due time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        #: (due, commit log offset) of each; due in epoch ms
+        self._waiting: list[tuple[int, int]] = []
+        self._armed_ms: int | None = None
+        self._recover()
+
+    def arrived(self, place: Appended, properties: Mapping[str, str], now: Now) -> None:
+        """A message came into the timers' topic."""
+        due_ms = _due_ms(properties)
+        if due_ms is not None:
+            heapq.heappush(self._waiting, (due_ms, place.commit_log_offset))
+            self._arm(now)
+
+    def _arm(self, now: Now) -> None:
+        due_ms = self._waiting[0][0]
+        if self._armed_ms is None or due_ms < self._armed_ms:
+            self._armed_ms = due_ms
+            wait_ms = max(0, due_ms - now.epoch_ms)
+            self._broker.agenda.at(now.monotonic_ms + wait_ms, self._run)
+
+    def _run(self, now: Now) -> None:
+        self._armed_ms = None
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now.epoch_ms:
+            try:
+                self._deliver(waiting[0][1], now)
+            except StoreError:
+                self._armed_ms = now.epoch_ms + _RETRY_MS
+                self._broker.agenda.at(now.monotonic_ms + _RETRY_MS, self._run)
+                return
+            heapq.heappop(waiting)
+        if waiting:
+            self._arm(now)
+
+    def _deliver(self, commit_log_offset: int, now: Now) -> None:
+        message = look_message(self._broker, commit_log_offset)
+        if message is None:
+            return  # its log file is gone
+        place = real_place(message.properties)
+        if place is None:
+            return
+        topic, queue_id = place
+        properties = dict(message.properties)
+        properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
+        properties["TIMER_DEQUEUE_MS"] = str(now.epoch_ms)
+        fields = copy_fields(
+            self._broker,
+            message,
+            now,
+            topic=topic,
+            queue_id=queue_id,
+            properties=properties,
+        )
+        put_copies(self._broker, [fields], now)
+
+    def _recover(self) -> None:
+        """Find what waited when the broker stopped."""
+        store = self._broker.store
+        bounds = store.queue_bounds(TIMER_TOPIC, 0)
+        if bounds is None or bounds[0] == bounds[1]:
+            return
+        last_ms = _last_store_ms(self._broker)
+        end = bounds[1]
+        while end > bounds[0]:
+            start = max(bounds[0], end - _SCAN_UNITS)
+            for unit in store.units(TIMER_TOPIC, 0, start, end - start):
+                message = look_message(self._broker, unit.commit_log_offset)
+                due_ms = None if message is None else _due_ms(message.properties)
+                if due_ms is not None and due_ms > last_ms - _SETTLED_MS:
+                    heapq.heappush(self._waiting, (due_ms, unit.commit_log_offset))
+            oldest_ms = store.store_time_ms(TIMER_TOPIC, 0, start)
+            if oldest_ms is not None and oldest_ms < last_ms - TIMER_DELAY_MS_MAX:
+                break
+            end = start
+        if self._waiting:
+            self._broker.agenda.at(self._broker.started.monotonic_ms, self._run)
+
+
+def _due_ms(properties: Mapping[str, str]) -> int | None:
+    text = properties.get(TIMER_OUT_MS, "")
+    if not text.isdecimal() or len(text) > 18:  # fits 64 bits
+        return None
+    return int(text) + TIMER_PRECISION_MS
+
+
+def _last_store_ms(broker: Broker) -> int:
+    """When the newest message of all queues was stored: the broker was alive then."""
+    store = broker.store
+    last_ms = 0
+    for topic, queue_id in store.queues():
+        bounds = store.queue_bounds(topic, queue_id)
+        if bounds is not None and bounds[1] > bounds[0]:
+            time_ms = store.store_time_ms(topic, queue_id, bounds[1] - 1)
+            last_ms = max(last_ms, time_ms or 0)
+    return last_ms

@@ -1,0 +1,255 @@
+"""The topics of one broker and their settings.
+
+Imitated: RocketMQ's own topics, creation at the first send (a copy of TBW102's or
+another topic's settings, when that can be inherited) and at sending back, the data
+version. Not imitated: unit flags, attributes' rules, static topics.
+
+Source: `TopicConfigManager` and `TopicValidator` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.request import Refusal
+from rmqcli.broker.state.data_version import DataVersion
+from rmqcli.files import file_name_fault
+from rmqcli.log import get_logger
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.broker.core import Broker
+
+DEFAULT_TOPIC: Final = "TBW102"  # AUTO_CREATE_TOPIC_KEY_TOPIC
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+TOPIC_LENGTH_MAX: Final = 127
+#: With that many topics clients create no new ones. RocketMQ has no such limit.
+TOPICS_MAX: Final = 50_000
+
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+
+#: Topics that clients cannot write.
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+_SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
+    DEFAULT_TOPIC,
+    "BenchmarkTest",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+}
+_SYSTEM_PREFIX: Final = "rmq_sys_"
+_log = get_logger(__name__)
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether RocketMQ itself owns the topic (not those named after the broker)."""
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Why a name cannot be a topic's, in RocketMQ's words; None for a good one."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _LEGAL.fullmatch(topic):
+        return (
+            "The specified topic contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+class TopicTable:
+    """Topics by name. Configurations are values: `put` a changed one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
+        self._topics = {each.topic_name: each for each in _built_in(broker)}
+        self._picks: dict[str, int] = {}
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's settings; None for one that is unknown."""
+        return self._topics.get(topic)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """All topics by name; a copy."""
+        return dict(self._topics)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or replace a topic. Raises ValueError for one that has no folder."""
+        fault = file_name_fault(config.topic_name)
+        if fault is not None:
+            raise ValueError(f"the topic's name {fault}")
+        self._topics[config.topic_name] = config
+        self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; whether there was one."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._picks.pop(topic, None)
+        self._changed()
+        return True
+
+    def load(self, configs: Iterable[TopicConfig]) -> None:
+        """Take what was stored; it wins over what is built in.
+
+        Topics whose names cannot be are left out with a warning.
+        """
+        for config in configs:
+            fault = file_name_fault(config.topic_name)
+            if fault is not None:
+                _log.warning(
+                    "topic %.60r is left out: the name %s", config.topic_name, fault
+                )
+                continue
+            self._topics[config.topic_name] = config
+
+    def renew_default_topic(self) -> None:
+        """Let TBW102 be what the settings say: whether and how topics are created."""
+        settings = self._broker.settings
+        if settings.auto_create_topic_enable:
+            nums = settings.default_topic_queue_nums
+            self.put(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether clients may create no more topics."""
+        return len(self._topics) >= TOPICS_MAX
+
+    def create_in_send(
+        self, topic: str, default_topic: str, default_queue_nums: int
+    ) -> TopicConfig | None:
+        """Create an unknown topic after `default_topic`; None where that cannot be.
+
+        It gets the fewer of the client's and the default topic's queues. With creation
+        off TBW102 loses its inherit bit for good, as in RocketMQ.
+        Source: TopicConfigManager.createTopicInSendMessageMethod.
+        """
+        default = self._topics.get(default_topic)
+        if default is None or self.is_full:
+            return None
+        if (
+            default_topic == DEFAULT_TOPIC
+            and not self._broker.settings.auto_create_topic_enable
+        ):
+            default = dataclasses.replace(default, perm=PERM_READ | PERM_WRITE)
+            self._topics[default_topic] = default
+        if not default.perm & PERM_INHERIT:
+            return None
+        queue_nums = max(0, min(default_queue_nums, default.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=default.perm & ~PERM_INHERIT,
+            topic_filter_type=default.topic_filter_type,
+        )
+        self.put(created)
+        return created
+
+    def create_in_send_back(
+        self, topic: str, *, queue_nums: int, perm: int
+    ) -> TopicConfig:
+        """The topic; created when it is unknown (retry and DLQ topics, and the like).
+
+        Raises Refusal(1) when there are too many topics.
+        Source: TopicConfigManager.createTopicInSendMessageBackMethod.
+        """
+        found = self._topics.get(topic)
+        if found is None:
+            if self.is_full:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {topic} is not created: there are {TOPICS_MAX} already",
+                )
+            found = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=perm,
+            )
+            self.put(found)
+        return found
+
+    def pick_queue(self, topic: str, queue_nums: int) -> int:
+        """A queue below `queue_nums` for a message that names none: in turn.
+
+        RocketMQ picks at random; this is repeatable.
+        """
+        pick = self._picks.get(topic, 0)
+        self._picks[topic] = pick + 1
+        return pick % queue_nums
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next()
+        self._broker.on_topics_changed()
+
+
+def _built_in(broker: Broker) -> list[TopicConfig]:
+    """RocketMQ's own topics. Source: the constructor of TopicConfigManager."""
+    settings, manners = broker.settings, broker.manners
+    cluster, name = settings.cluster, settings.broker_name
+    topics = [
+        _own("SELF_TEST_TOPIC"),
+        _own("BenchmarkTest", queue_nums=1024),
+        _own(cluster, queue_nums=16, perm=7),
+        _own(name, perm=7),
+        _own("OFFSET_MOVED_EVENT"),
+        _own(f"{cluster}_REPLY_TOPIC"),
+        _own(HALF_TOPIC),
+    ]
+    if settings.auto_create_topic_enable:
+        nums = settings.default_topic_queue_nums
+        topics.append(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
+    if manners.has_schedule_topic:
+        levels = len(settings.message_delay_level.split())
+        topics.append(_own(SCHEDULE_TOPIC, queue_nums=levels))
+    if manners.has_timer:
+        topics += [
+            _own(OP_TOPIC),
+            _own(TIMER_TOPIC),
+            _own("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
+            _own("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"),
+            _own(f"rmq_sys_REVIVE_LOG_{cluster}", queue_nums=8),
+            _own(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", perm=PERM_INHERIT),
+        ]
+    return topics
+
+
+def _own(topic: str, *, queue_nums: int = 1, perm: int = 6) -> TopicConfig:
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queue_nums,
+        write_queue_nums=queue_nums,
+        perm=perm,
+    )

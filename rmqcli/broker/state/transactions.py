@@ -1,0 +1,295 @@
+"""Half messages: kept apart until their producer commits or rolls back.
+
+Imitated: the two topics, checks of what is undecided, the end after too many, the time
+a message may ask for before its first check. All state is in the topics and two
+progresses of group CID_RMQ_SYS_TRANS, so a restart forgets nothing. An operation record
+is written at once (5.x: together, after 3 s).
+
+Source: `TransactionalMessageServiceImpl`, `TransactionalMessageBridge`.
+
+Asking a producer how a transaction ended: the push 39.
+
+Source: `AbstractTransactionalMessageCheckListener.sendCheckMessage`, `Broker2Client`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
+from rmqcli.broker.message.put import put_messages
+from rmqcli.broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
+from rmqcli.wire.message.encode import MessageFields, encode_message
+from rmqcli.wire.message.properties import UNIQ_KEY
+from rmqcli.wire.message.system_flag import with_transaction_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.broker.core import Broker
+    from rmqcli.clock import Now
+    from rmqcli.wire.message.record import StoredMessage
+
+
+def push_check(broker: Broker, half: StoredMessage) -> None:
+    """Ask one producer of the message's group; without any, nobody is asked."""
+    properties = half.properties
+    group, place = properties.get("PGROUP"), real_place(properties)
+    if not group or place is None:
+        return
+    topic, queue_id = place
+    peer = broker.clients.any_producer_peer(group)
+    if peer is None:
+        return
+    body = encode_message(
+        MessageFields(
+            topic=topic,
+            body=half.raw_body,
+            queue_id=queue_id,
+            queue_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            flag=half.flag,
+            sys_flag=half.sys_flag,
+            born_timestamp_ms=half.born_timestamp_ms,
+            born_host=half.born_host,
+            store_timestamp_ms=half.store_timestamp_ms,
+            store_host=half.store_host,
+            reconsume_times=half.reconsume_times,
+            prepared_transaction_offset=half.prepared_transaction_offset,
+            properties=half.raw_properties,
+        )
+    )
+    unique_key = properties.get(UNIQ_KEY)
+    header = CheckTransactionStateRequestHeader(
+        tran_state_table_offset=half.queue_offset,
+        commit_log_offset=half.commit_log_offset,
+        msg_id=unique_key,
+        transaction_id=unique_key,
+        offset_msg_id=half.offset_msg_id,
+    )
+    broker.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
+
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+_PREPARED_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+_OP_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
+_KEPT_MS_MAX: Final = 72 * 3600 * 1000  # fileReservedTime
+_CHUNK: Final = 256
+_DIGITS_MAX: Final = 18
+#: How many half messages one turn looks at.
+_CHECKS_MAX: Final = 10_000
+
+
+class Transactions:
+    """Half messages of one broker and what is known of their ends."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._numbers = itertools.count(1)
+        #: half offsets that operation records say are ended, from the progress on
+        self._ended: set[int] = set()
+        #: (offset of the operation record, half offsets it ends)
+        self._operations: deque[tuple[int, tuple[int, ...]]] = deque()
+        self._next_operation: int | None = None
+        interval_ms = broker.settings.transaction_check_interval_ms
+        if interval_ms is None:
+            interval_ms = broker.manners.transaction_check_interval_ms
+        broker.agenda.every(interval_ms, broker.started, self._check)
+
+    def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
+        """The message as it waits for its end. `properties` are changed.
+
+        Source: TransactionalMessageBridge.parseHalfMessageInner.
+        """
+        properties[REAL_TOPIC] = fields.topic
+        properties[REAL_QID] = str(fields.queue_id)
+        unique_key = properties.get(UNIQ_KEY)
+        if unique_key and self._broker.manners.adds_transaction_id:
+            properties["__transactionId__"] = unique_key
+        return dataclasses.replace(
+            fields,
+            topic=HALF_TOPIC,
+            queue_id=0,
+            sys_flag=with_transaction_type(fields.sys_flag, 0),
+            properties=properties,
+        )
+
+    def unique_key(self) -> str:
+        """A UNIQ_KEY for a message that came without: counted, so repeatable."""
+        started_ms = self._broker.started.epoch_ms & 0xFFFFFFFFFFFF
+        return f"7F000001{started_ms:012X}{next(self._numbers) & 0xFFFFFFFFFFFF:012X}"
+
+    def ended(self, half_offset: int, now: Now) -> None:
+        """Write down that a half message is ended. Raises StoreError."""
+        broker = self._broker
+        broker.topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
+        separator = "," if broker.manners.adds_transaction_id else ""
+        put_messages(
+            broker,
+            [
+                MessageFields(
+                    topic=OP_TOPIC,
+                    body=f"{half_offset}{separator}".encode(),
+                    born_timestamp_ms=now.epoch_ms,
+                    born_host=broker.settings.address,
+                    store_timestamp_ms=now.epoch_ms,
+                    store_host=broker.settings.address,
+                    properties={"TAGS": _OP_TAG, "WAIT": "true"},
+                )
+            ],
+            now,
+        )
+
+    def _check(self, now: Now) -> None:
+        """Ask for what is undecided too long. Source: check()."""
+        bounds = self._broker.store.queue_bounds(HALF_TOPIC, 0)
+        if bounds is None:
+            return
+        self._read_operations()
+        at = min(max(self._progress(HALF_TOPIC) or 0, bounds[0]), bounds[1])
+        start = at
+        try:
+            for half_offset, message in _messages(
+                self._broker, HALF_TOPIC, at, min(bounds[1], at + _CHECKS_MAX)
+            ):
+                if (
+                    message is not None
+                    and half_offset not in self._ended
+                    and not self._settle(message, now)
+                ):
+                    break
+                at = half_offset + 1
+        except StoreError:
+            pass  # full: asked again next time
+        if at != start or self._progress(HALF_TOPIC) is None:
+            self._broker.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
+        self._forget_before(at)
+
+    def _settle(self, message: StoredMessage, now: Now) -> bool:
+        """Deal with an undecided message; False when it is too young to ask for."""
+        settings = self._broker.settings
+        properties = dict(message.properties)
+        if _number(properties.get(_PREPARED_OFFSET)) in self._ended:
+            return True
+        times = _number(properties.get(_CHECK_TIMES)) or 0
+        age_ms = now.epoch_ms - message.born_timestamp_ms
+        if times >= settings.transaction_check_max or age_ms > _KEPT_MS_MAX:
+            self._discard(message, now)
+            return True
+        if message.store_timestamp_ms >= now.epoch_ms:
+            return False
+        immunity_ms = immunity_of(properties, settings.transaction_timeout_ms)
+        # Born in the future: somebody's clock is wrong, and no reason to wait.
+        if 0 <= age_ms < immunity_ms:
+            if CHECK_IMMUNITY not in properties:
+                return False
+            properties.setdefault(_PREPARED_OFFSET, str(message.queue_offset))
+            self._put_back(message, properties, now)
+            return True
+        properties[_CHECK_TIMES] = str(times + 1)
+        again = self._put_back(message, properties, now)
+        if again is not None:
+            push_check(self._broker, again)
+        return True
+
+    def _put_back(
+        self, message: StoredMessage, properties: dict[str, str], now: Now
+    ) -> StoredMessage | None:
+        """Store a half message anew at the queue's end, so that the queue moves on."""
+        fields = copy_fields(
+            self._broker,
+            message,
+            now,
+            topic=HALF_TOPIC,
+            queue_id=0,
+            properties=properties,
+        )
+        place = put_messages(self._broker, [fields], now)[0]
+        return look_message(self._broker, place.commit_log_offset)
+
+    def _discard(self, message: StoredMessage, now: Now) -> None:
+        """Nobody decided: keep it where somebody can find it."""
+        broker = self._broker
+        broker.topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
+        fields = copy_fields(
+            broker, message, now, topic=CHECK_MAX_TIME_TOPIC, queue_id=0
+        )
+        put_messages(broker, [fields], now)
+
+    def _read_operations(self) -> None:
+        """Take in the operation records that came since the last time."""
+        bounds = self._broker.store.queue_bounds(OP_TOPIC, 0)
+        if bounds is None:
+            return
+        at = self._next_operation
+        if at is None:
+            at = self._progress(OP_TOPIC) or 0
+        at = min(max(at, bounds[0]), bounds[1])
+        for offset, message in _messages(self._broker, OP_TOPIC, at, bounds[1]):
+            if message is not None and message.tags == _OP_TAG:
+                ends = _half_offsets(message.raw_body)
+                self._operations.append((offset, ends))
+                self._ended.update(ends)
+        self._next_operation = bounds[1]
+
+    def _forget_before(self, half_offset: int) -> None:
+        """Let go of operation records that only end what is behind the progress."""
+        done: int | None = None
+        while self._operations and all(
+            each < half_offset for each in self._operations[0][1]
+        ):
+            offset, ends = self._operations.popleft()
+            self._ended.difference_update(ends)
+            done = offset + 1
+        if done is not None:
+            self._broker.offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, done)
+
+    def _progress(self, topic: str) -> int | None:
+        progress: int | None = self._broker.offsets.query(TRANSACTION_GROUP, topic, 0)
+        return progress
+
+
+def immunity_of(properties: dict[str, str], default_ms: int) -> int:
+    """How long after its birth a half message is not asked for.
+
+    Source: TransactionalMessageUtil.getImmunityTime.
+    """
+    text = properties.get(CHECK_IMMUNITY)
+    seconds = _number(text)
+    return default_ms if seconds is None else seconds * 1_000
+
+
+def _messages(
+    broker: Broker, topic: str, start: int, end: int
+) -> Iterator[tuple[int, StoredMessage | None]]:
+    """Queue 0's messages in order; None for one whose bytes are gone."""
+    at = start
+    while at < end:
+        units = broker.store.units(topic, 0, at, min(_CHUNK, end - at))
+        if not units:
+            return
+        for unit in units:
+            yield at, look_message(broker, unit.commit_log_offset)
+            at += 1
+
+
+def _half_offsets(body: bytes) -> tuple[int, ...]:
+    """What an operation record ends: one offset (4.x), or more with commas (5.x)."""
+    parts = body.decode("ascii", "replace").split(",")
+    return tuple(number for part in parts if (number := _number(part)) is not None)
+
+
+def _number(text: str | None) -> int | None:
+    if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
+        return int(text)
+    return None

@@ -1,0 +1,352 @@
+"""A command as `--exec` reads it without a shell, and what only a shell would obey.
+
+`rmq consume`: flags in, a member of a group, and what they mean together.
+
+What becomes of the messages is `consume_print`'s or `consume_exec`'s, the run itself
+`consume_run`'s. The engine is not imported here: help does without it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from rmqcli.cli.options import (
+    Common,
+    choice_option,
+    command_options,
+    duration_option,
+    option_parser,
+)
+from rmqcli.cli.ui.records.output import FIELDS, FORMATS
+from rmqcli.errors import TextError, UsageError
+from rmqcli.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from rmqcli.cli.consume.run import StartAt
+
+
+#: The longest first, so that `>>` is not named as `>`.
+_OPERATOR: Final = re.compile(
+    r"\|\||\|&|\||&&|&>>|&>|&|;;|;|<<<|<<|<|>>|>&|>\||>|\(|\)|\n"
+)
+#: `$1` means nothing without a script, and `$` before a blank or quote is plain.
+_EXPANSION: Final = re.compile(r"\$\(|\$\{|\$[A-Za-z_]\w*|`", re.ASCII)
+
+
+def parse_words(text: str) -> list[str]:
+    """The program and its arguments. Raises TextError when there are none."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        raise TextError(text, what, start=0, end=max(1, len(text))) from None
+    if not words:
+        raise TextError(text, "no command in it", start=0, end=max(1, len(text)))
+    return words
+
+
+def check_no_shell_needed(text: str) -> None:
+    """Raise TextError for an operator or an expansion that stands outside quotes.
+
+    Inside double quotes a shell would still expand, so that counts too.
+    """
+    at, quote = 0, ""
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and quote != "'":
+            at += 2
+            continue
+        if char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+        elif quote != "'":
+            found = None if quote else _OPERATOR.match(text, at)
+            found = found or _EXPANSION.match(text, at)
+            if found is not None:
+                raise TextError(
+                    text,
+                    f"only a shell knows {found.group()!r}, and there is none",
+                    start=at,
+                    end=found.end(),
+                    hint="add --shell to let /bin/sh read it, or single quotes",
+                )
+        at += 1
+
+
+#: At once, if --threads does not say: lines have an order, commands wait.
+THREADS_TO_EXEC = 4
+#: Failed commands in a row, if --max-failures does not say.
+FAILURES_MAX = 20
+#: As long as Java's consumers wait for a listener (consumeTimeout, 15 minutes).
+EXEC_TIMEOUT_MS = 15 * 60 * 1_000
+
+
+def _parse_start(text: str) -> StartAt:
+    """Read a position as everywhere, and Java's words `first` and `last`.
+
+    Raises TextError for one at which no member can make its group begin.
+    """
+    from rmqcli.cli.consume.run import StartAt
+    from rmqcli.position import Ago, AtTime, Earliest, Latest, Now, parse_position
+
+    words = {"first": "earliest", "last": "latest"}
+    hint = "write earliest, latest, now, @2026-01-02T03:04:05Z or -15m"
+    try:
+        position = parse_position(words.get(text, text), tz=None)
+    except TextError as error:
+        if text[:1] in ("@", "-", "+") or text.startswith("group:"):
+            raise
+        at = (error.start, error.end)
+        raise TextError(
+            text, "not a position", start=at[0], end=at[1], hint=hint
+        ) from None
+    match position:
+        case Earliest():
+            return StartAt("first", text="earliest")
+        case Latest():
+            return StartAt("last", text="latest")
+        case Now():
+            return StartAt("time", ago_ms=0, text="now")
+        case AtTime():
+            return StartAt(
+                "time", epoch_ms=position.epoch_ms, text=text, echo=position.echo
+            )
+        case Ago():
+            return StartAt("time", ago_ms=position.ago_ms, text=text)
+    raise TextError(
+        text,
+        "a group cannot begin there: it begins at an end or a time",
+        start=0,
+        end=len(text),
+        hint=f"{hint}; rmq reset-offset moves a group to any position",
+    )
+
+
+def _parse_command(text: str) -> str:
+    parse_words(text)
+    return text
+
+
+def _parse_limit(text: str) -> int | None:
+    """Milliseconds; None for 0, which means no limit."""
+    if text == "0":
+        return None
+    return parse_duration_ms(text) or None
+
+
+def _parse_template(text: str) -> str:
+    from rmqcli.cli.ui.records.format import RecordFormat
+
+    RecordFormat(text)
+    return text
+
+
+@command_options(formats=FORMATS, fields=FIELDS)
+def consume(
+    common: Common,
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="What to consume.")
+    ],
+    group: Annotated[
+        str, typer.Option("--group", "-g", metavar="GROUP", help="The group to join.")
+    ],
+    orderly: Annotated[
+        bool,
+        typer.Option(
+            "--orderly", help="Each queue in its order, locked at the broker."
+        ),
+    ] = False,
+    broadcast: Annotated[
+        bool,
+        typer.Option(
+            "--broadcast", help="Every member gets all; offsets in a file of ours."
+        ),
+    ] = False,
+    from_: Annotated[
+        Any,
+        typer.Option(
+            "--from",
+            parser=option_parser(_parse_start),
+            metavar="POSITION",
+            show_default=False,
+            help="Where the group begins in a queue that is new to it: earliest,"
+            " latest, now, -15m or @TIME.  [default: latest]",
+        ),
+    ] = None,
+    tag: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="Only tags, e.g. 'A || B'.")
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="EXPR", help="Only what SQL92 selects, e.g. 'a > 5'."),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            show_default=False,
+            help="So many at once.  [default: 1; 4 with --exec and no --count]",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            metavar="N",
+            show_default=False,
+            help="Up to N messages of a queue for each command.  [default: 1]",
+        ),
+    ] = None,
+    pull_batch: Annotated[
+        int, typer.Option(min=1, max=1024, metavar="N", help="Pull up to N at once.")
+    ] = 32,
+    max_reconsume: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            metavar="N",
+            show_default=False,
+            help="Retries until a message is a dead letter."
+            "  [default: 16; --orderly: no limit]",
+        ),
+    ] = None,
+    max_failures: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            metavar="N",
+            help="Stop after N failed commands in a row; 0: never.",
+        ),
+    ] = FAILURES_MAX,
+    exec_: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            parser=option_parser(_parse_command),
+            metavar="COMMAND",
+            help="Run this with the message on stdin; exit status 0 is consumed.",
+        ),
+    ] = None,
+    exec_input: Annotated[
+        str,
+        choice_option(
+            choices=("jsonl", "raw"), help="On its stdin: the record, or the body."
+        ),
+    ] = "jsonl",
+    exec_timeout: Annotated[
+        Any,
+        typer.Option(
+            "--exec-timeout",
+            parser=option_parser(_parse_limit),
+            metavar="DURATION",
+            show_default=False,
+            help="End a command that runs longer; 0: never.  [default: 15m]",
+        ),
+    ] = EXEC_TIMEOUT_MS,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Let /bin/sh read the command.")
+    ] = False,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            parser=option_parser(_parse_template),
+            metavar="TEMPLATE",
+            help="Print this of each, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Leave after N consumed messages."),
+    ] = None,
+    timeout: Annotated[
+        Any, duration_option("--timeout", help="Leave after this time.")
+    ] = None,
+) -> None:
+    """Consume in a group: print messages, or run a command for each.
+
+    Example: rmq consume orders --group billing --exec ./charge.sh --threads 8
+
+    A message is consumed once its line is written, or its command ended with 0. The
+    command finds RMQ_TOPIC, RMQ_BROKER_NAME, RMQ_QUEUE_ID, RMQ_OFFSET, RMQ_KEYS,
+    RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT in its environment. Of each message that
+    failed stderr says what became of it: a retry, or a dead letter. Ctrl-C and SIGTERM
+    end what was begun, commit and leave the group; a second one kills the commands.
+
+    Exit code 1: every delivery failed. 6: some failed, others were consumed. 130: the
+    command was interrupted.
+    """
+    _check(
+        {
+            "--tag": tag is not None,
+            "--sql": sql is not None,
+            "--exec": exec_ is not None,
+            "--shell": shell,
+            "--exec-input": exec_input != "jsonl",
+            "--exec-timeout": exec_timeout != EXEC_TIMEOUT_MS,
+            "--max-failures": max_failures != FAILURES_MAX,
+            "--format": format_ is not None,
+            "--output": common.output != "auto",
+            "--broadcast": broadcast,
+            "--max-reconsume": max_reconsume is not None,
+        }
+    )
+    if exec_input == "raw" and batch is not None and batch > 1:
+        raise UsageError(
+            "--exec-input raw and --batch contradict each other",
+            hint="bodies have no end of their own: take one at a time, or jsonl",
+        )
+    if exec_ is not None and not shell:
+        check_no_shell_needed(exec_)
+    from rmqcli.cli.consume.run import ConsumeRequest, run_consume
+
+    if threads is None:
+        threads = THREADS_TO_EXEC if exec_ is not None and count is None else 1
+    run_consume(
+        common,
+        ConsumeRequest(
+            topics=tuple(dict.fromkeys(topics)),
+            group=group,
+            orderly=orderly,
+            broadcast=broadcast,
+            start=from_,
+            tag=tag,
+            sql=sql,
+            threads=threads,
+            batch=batch,
+            pull_batch=pull_batch,
+            max_reconsume=max_reconsume,
+            command=exec_,
+            exec_input=exec_input,
+            shell=shell,
+            template=format_,
+            count=count,
+            timeout_ms=timeout,
+            exec_timeout_ms=exec_timeout,
+            failures_max=max_failures or None,
+        ),
+    )
+
+
+def _check(given: dict[str, bool]) -> None:
+    """Refuse flags that mean different things, or nothing."""
+    for one, other in (
+        ("--tag", "--sql"),
+        ("--format", "--output"),
+        ("--exec", "--format"),
+        ("--exec", "--output"),
+        ("--broadcast", "--max-reconsume"),
+    ):
+        if given[one] and given[other]:
+            raise UsageError(f"{one} and {other} contradict each other")
+    for flag in ("--shell", "--exec-input", "--exec-timeout", "--max-failures"):
+        if given[flag] and not given["--exec"]:
+            raise UsageError(f"{flag} needs --exec")

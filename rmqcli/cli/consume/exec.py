@@ -1,0 +1,241 @@
+"""`--exec`: a command for each message, or batch; exit status 0 means consumed.
+
+The command gets the message on its stdin and facts about it in its environment, without
+the keys of the cluster. Its stdout and stderr are ours. Each runs in a process group of
+its own: Ctrl-C on a terminal reaches us alone, and we let begun commands end. One that
+takes too long gets SIGTERM, and its whole group SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.read.record_json import JsonLines
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.credentials import without_secrets
+from rmqcli.engine.listener import LeaveRest
+from rmqcli.errors import DecodeError
+from rmqcli.model import MessageQueue
+from rmqcli.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.cli.consume.failed import FailedDeliveries
+    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+
+    Readable = Message | MessageItem
+
+#: An argument or a variable may not be longer on Linux (MAX_ARG_STRLEN).
+_VARIABLE_BYTES_MAX = 128 * 1024 - 64
+#: How long a command may take to end after SIGTERM.
+TERM_GRACE_MS = 5_000
+_LOOK_MS = 20
+
+
+class CommandRunner:
+    """A listener that runs a command, for `timeout_ms` at most (None: no limit).
+
+    `failed` takes why a delivery failed, `say` other things for people.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        shell: bool,
+        raw: bool,
+        timeout_ms: int | None,
+        tally: Tally,
+        failed: FailedDeliveries,
+        say: Callable[[str], None],
+    ) -> None:
+        self._arguments = ["/bin/sh", "-c", command] if shell else shlex.split(command)
+        self._raw = raw
+        self._timeout_ms = timeout_ms
+        self._failed = failed
+        self._tally = tally
+        self._say = say
+        self._lines = JsonLines()
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_killed = False
+
+    def on_batch(self, messages: Sequence[Readable], _context: object) -> bool:
+        """Run the command; raises LeaveRest for messages that it does not get."""
+        granted = self._tally.take(len(messages))
+        if not granted:
+            raise LeaveRest
+        shown = messages[:granted]
+        is_consumed = False
+        try:
+            is_consumed = self._run(shown)
+        finally:
+            self._tally.settle(granted, consumed=is_consumed)
+        if not is_consumed:
+            # Of a batch cut short by --count all go back: there is one result for it.
+            self._tally.fail(granted)
+            return False
+        if granted < len(messages):
+            raise LeaveRest(granted)
+        return True
+
+    def on_undecodable(self, message: UndecodableMessage) -> None:
+        """Tell of it: a command that cannot read it would fail for ever."""
+        queue, offset = message.message_queue, message.queue_offset
+        if not self._tally.take(1):
+            raise LeaveRest
+        self._tally.settle(1, consumed=True, undecodable=1)
+        self._say(
+            f"warning: {queue} offset {offset} cannot be read and is passed over:"
+            f" {message.failure.error}; see it with: rmq tail {queue.topic}"
+            f" --queue {queue.broker_name}:{queue.queue_id}"
+            f" --from {offset} --to {offset + 1} -o jsonl"
+        )
+
+    def close(self) -> bool:
+        """True: no output of ours has an end."""
+        return True
+
+    def kill(self) -> None:
+        """Send SIGTERM to all that still run, and start no more."""
+        with self._lock:
+            self._is_killed = True
+            for process in self._running:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGTERM)
+
+    def _run(self, messages: Sequence[Readable]) -> bool:
+        try:
+            with self._lock:
+                if self._is_killed:
+                    raise LeaveRest
+                process = subprocess.Popen(  # noqa: S603  # what the user typed
+                    self._arguments,
+                    stdin=subprocess.PIPE,
+                    env=_environment(messages),
+                    process_group=0,
+                )
+                self._running.add(process)
+        except OSError as error:
+            # Not the message's fault, and the next would fare no better.
+            self._tally.end(error)
+            raise LeaveRest from None
+        limit_s = None if self._timeout_ms is None else self._timeout_ms / 1000
+        is_late = False
+        try:
+            # A command that does not read all of it is its own affair.
+            process.communicate(self._input(messages), timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            is_late = True
+            _end_group(process)
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        reason = _failure(process.returncode)
+        if is_late:
+            limit = format_duration(self._timeout_ms or 0)
+            reason = f"the command took over {limit} (--exec-timeout) and was ended"
+        if reason is not None:
+            for message in messages:
+                self._failed.explain(message, reason)
+        return reason is None
+
+    def _input(self, messages: Sequence[Readable]) -> bytes:
+        if self._raw:
+            return _body(messages[0])
+        lines = [self._lines.lines(_queue_of(m), [m])[0] + "\n" for m in messages]
+        return "".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the command's process group, SIGKILL once it ended or did not.
+
+    The command is not waited for before SIGKILL was sent: until then nobody else can
+    have its process group's number.
+    """
+    _signal_group(process, signal.SIGTERM)
+    grace, never = Deadline(SYSTEM_CLOCK, TERM_GRACE_MS), threading.Event()
+    while not grace.is_over() and not _has_ended(process):
+        SYSTEM_CLOCK.wait_ms(never, _LOOK_MS)
+    _signal_group(process, signal.SIGKILL)
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+    process.wait()
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
+def _signal_group(process: subprocess.Popen[bytes], signum: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signum)
+
+
+def _failure(status: int) -> str | None:
+    """Why a command that ended with this status failed; None when it did not."""
+    if not status:
+        return None
+    how = f"exit status {status}"
+    if status < 0:
+        how = f"signal {_signal_name(-status)}"
+    return f"the command ended with {how}"
+
+
+def _queue_of(message: Readable) -> MessageQueue:
+    """The queue it was pulled from, under the topic that it was sent to."""
+    queue = message.message_queue
+    return MessageQueue(message.topic, queue.broker_name, queue.queue_id)
+
+
+def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
+    """Our own variables but the secrets, and facts about the first message.
+
+    What is absent of it is empty.
+    """
+    first = messages[0]
+    values: dict[str, object] = {
+        "RMQ_TOPIC": first.topic,
+        "RMQ_BROKER_NAME": first.broker_name,
+        "RMQ_QUEUE_ID": first.queue_id,
+        "RMQ_OFFSET": first.queue_offset,
+        "RMQ_KEYS": first.keys or "",
+        "RMQ_TAGS": first.tags or "",
+        "RMQ_RECONSUME_TIMES": first.reconsume_times,
+        "RMQ_COUNT": len(messages),
+    }
+    environ = {
+        os.fsencode(name): os.fsencode(value)
+        for name, value in without_secrets(os.environ).items()
+    }
+    return environ | {name.encode(): _variable(each) for name, each in values.items()}
+
+
+def _variable(value: object) -> bytes:
+    """A variable ends at a zero byte, and a peer may send one."""
+    data = str(value).replace("\0", "").encode("utf-8", "backslashreplace")
+    return data[:_VARIABLE_BYTES_MAX]
+
+
+def _body(message: Readable) -> bytes:
+    try:
+        return message.body
+    except DecodeError:
+        return message.raw_body
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

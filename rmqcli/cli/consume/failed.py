@@ -1,0 +1,190 @@
+"""Failed deliveries: what became of each message, in a line on stderr.
+
+The engine's thread hands them in and never waits: the main thread looks up where a
+message was first stored, and writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.api.calls.store import view_message_by_id
+from rmqcli.api.client import Client
+from rmqcli.cli.ui.escape import safe
+from rmqcli.engine.reports import Fate
+from rmqcli.errors import RmqError
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue, dlq_topic
+from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import StoredMessage
+
+if TYPE_CHECKING:
+    from rmqcli.cli.consume.status import Status
+    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import Message, MessageItem
+    from rmqcli.engine.reports import FailedDelivery
+
+    Readable = Message | MessageItem
+
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+#: Lines that wait for the main thread; more are counted instead.
+_WAITING_MAX: Final = 10_000
+#: Places of messages that failed, remembered for their retries.
+_PLACES_MAX: Final = 10_000
+#: A lookup is an extra: a broker that hangs must not hold the lines up for long.
+_LOOKUP_TIMEOUT_MS: Final = 1_000
+
+
+class FailedDeliveries:
+    """Collects what failed and says what became of it."""
+
+    def __init__(self, group: str, tally: Tally, client_config: ClientConfig) -> None:
+        self._group = group
+        self._tally = tally
+        self._client_config = client_config
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+        #: (queue, offset) -> why the delivery failed; guarded by _lock
+        self._reasons: dict[tuple[MessageQueue, int], str] = {}
+        #: (delivery, reason); guarded by _lock
+        self._waiting: deque[tuple[FailedDelivery, str]] = deque()
+        self._left_out = 0
+        #: id -> the queue and offset of the first copy; of the main thread
+        self._places: dict[str, tuple[MessageQueue, int]] = {}
+
+    def explain(self, message: Readable, reason: str) -> None:
+        """Remember why a delivery failed, until its fate is known. Any thread."""
+        with self._lock:
+            self._reasons[message.message_queue, message.queue_offset] = reason
+
+    def on_failed(self, failed: FailedDelivery) -> None:
+        """Take a fate from the engine; never waits for more than a lock."""
+        message = failed.message
+        self._tally.count_fate(failed.fate)
+        with self._lock:
+            key = (message.message_queue, message.queue_offset)
+            reason = self._reasons.pop(key, "failed")
+            if len(self._waiting) < _WAITING_MAX:
+                self._waiting.append((failed, reason))
+            else:
+                self._left_out += 1
+        self._tally.has_news.set()
+
+    def say(self, status: Status) -> None:
+        """Write a line for each; in the main thread."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+            left_out, self._left_out = self._left_out, 0
+        for failed, reason in waiting:
+            line = safe(self._line(failed, reason))
+            if failed.fate in (Fate.DEAD_LETTER, Fate.GIVEN_UP):
+                status.warn(line)
+            else:
+                status.say(line)
+        if left_out:
+            status.warn(f"{left_out:,} more failed deliveries are not listed")
+
+    def close(self, status: Status) -> None:
+        """Write what is left, also of those whose fate will never be known."""
+        self.say(status)
+        with self._lock:
+            unknown, self._reasons = self._reasons, {}
+        for (queue, queue_offset), reason in sorted(unknown.items()):
+            status.warn(
+                safe(
+                    f"{queue} offset {queue_offset}: {reason}; no broker confirmed that"
+                    " it took the message back: it may come again, or be in its retry"
+                    " topic"
+                )
+            )
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _line(self, failed: FailedDelivery, reason: str) -> str:
+        message = failed.message
+        return f"{self._where(message)}: {reason}; {self._fate(failed)}"
+
+    def _fate(self, failed: FailedDelivery) -> str:
+        of = "" if failed.retries_max is None else f" of {failed.retries_max}"
+        match failed.fate:
+            case Fate.RETRY_TOPIC:
+                return f"retry {failed.retry}{of} follows"
+            case Fate.RETRY_HERE if failed.error is not None:
+                return f"no broker took it back ({failed.error}): tried again here"
+            case Fate.RETRY_HERE:
+                return f"retry {failed.retry}{of} follows, its queue waits"
+            case Fate.DEAD_LETTER:
+                return f"dead letter in {dlq_topic(self._group)}"
+            case Fate.GIVEN_UP:
+                return "given up: there are no retries with --broadcast"
+            case Fate.QUEUE_LOST:
+                return "not committed: the next owner of its queue gets it"
+        return "it was sent back before, when it had taken too long"
+
+    def _where(self, message: Readable) -> str:
+        """The queue and offset of the first copy, as far as known, and its id."""
+        queue, queue_offset = message.message_queue, message.queue_offset
+        origin_id = self._origin_id(message)
+        msg_id = message.msg_id or origin_id or message.offset_msg_id
+        if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            place: tuple[MessageQueue, int] | None = (queue, queue_offset)
+            self._remember(message.offset_msg_id, (queue, queue_offset))
+            self._remember(msg_id, (queue, queue_offset))
+        else:
+            place = self._places.get(origin_id or msg_id)
+            if place is None and origin_id is not None:
+                place = self._look_up(message, origin_id)
+                if place is not None:
+                    self._remember(origin_id, place)
+        if place is None:
+            where = f"message of {message.topic}, now {queue} offset {queue_offset}"
+        else:
+            where = f"{place[0]} offset {place[1]}"
+        return f"{where}, id {msg_id}"
+
+    def _origin_id(self, message: Readable) -> str | None:
+        return message.properties.get(ORIGIN_MESSAGE_ID)
+
+    def _remember(self, msg_id: str, place: tuple[MessageQueue, int]) -> None:
+        self._places.pop(msg_id, None)
+        self._places[msg_id] = place
+        while len(self._places) > _PLACES_MAX:
+            del self._places[next(iter(self._places))]
+
+    def _look_up(
+        self, message: Readable, origin_id: str
+    ) -> tuple[MessageQueue, int] | None:
+        """Ask the broker for a first copy that failed before we came, if it is there.
+
+        The broker that has the retry is asked: it copied the message from its own log.
+        """
+        broker_name = message.broker_name
+        try:
+            at = decode_offset_msg_id(origin_id).commit_log_offset
+            if self._client is None:
+                self._client = Client(self._client_config)
+            client = self._client
+            address = client.master_of(client.route(message.topic), broker_name)
+            body = client.invoke(
+                address,
+                view_message_by_id(at, topic=message.topic),
+                timeout_ms=_LOOKUP_TIMEOUT_MS,
+            )
+        except RmqError:  # the line then names the place of the retry
+            return None
+        for found in decode_messages(body):
+            is_origin = (
+                isinstance(found, StoredMessage)
+                and found.topic == message.topic
+                and found.offset_msg_id == origin_id
+                and found.msg_id == message.msg_id
+            )
+            if is_origin:
+                assert isinstance(found, StoredMessage)  # noqa: S101  # as just seen
+                queue = MessageQueue(found.topic, broker_name, found.queue_id)
+                return queue, found.queue_offset
+        return None

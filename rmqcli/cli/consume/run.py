@@ -1,0 +1,334 @@
+"""Carrying `rmq consume` out: look whether it can be, join, wait, leave.
+
+The main thread only waits and tells; messages are consumed in the consumer's threads.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from rmqcli.api.client import Client
+from rmqcli.cli.consume.exec import CommandRunner
+from rmqcli.cli.consume.failed import FailedDeliveries
+from rmqcli.cli.consume.print import Printer
+from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
+from rmqcli.cli.consume.status import Status
+from rmqcli.cli.consume.tally import Tally
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.consumer.consumer import Consumer, sql
+from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
+from rmqcli.errors import ConfigError, ExitCode, RmqError
+from rmqcli.model import dlq_topic
+from rmqcli.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.cli.options import Common
+    from rmqcli.wire.subscription import SubscriptionData
+
+#: How long what was begun may take to end once we leave.
+DRAIN_MS: Final = 30_000
+#: Between two looks at the consumer.
+_LOOK_MS: Final = 500
+#: Objects more than were, until Python looks for garbage. With its own 700 it looks
+#: through what is cached again and again: a fifth of the speed, with 1,024 queues.
+_GC_THRESHOLD: Final = 50_000
+#: How long a command that takes too long may take to be gone, generously.
+_KILL_MS: Final = 60_000
+_CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1_000  # consumeTimeout
+_CONSUME_TIMEOUT_MS_MAX: Final = 24 * 60 * 60 * 1_000
+#: Lines written together where nothing speaks against it.
+_LINES: Final = 32
+
+_WHERE: Final = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "time": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """`--from`: `where` is first, last or time; then one of the times is set.
+
+    `text` is what `reset-offset --to` would say for it.
+    """
+
+    where: str
+    epoch_ms: int | None = None
+    ago_ms: int | None = None
+    text: str = "latest"
+    #: the moment with its zone, for people
+    echo: str = ""
+
+    def timestamp_ms(self) -> int | None:
+        """The time, counted from now where it is relative; None when there is none."""
+        if self.ago_ms is not None:
+            return max(0, SYSTEM_CLOCK.epoch_ms() - self.ago_ms)
+        return self.epoch_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeRequest:
+    """What the flags say, checked against each other."""
+
+    topics: tuple[str, ...]
+    group: str
+    orderly: bool
+    broadcast: bool
+    start: StartAt | None
+    tag: str | None
+    sql: str | None
+    threads: int
+    batch: int | None
+    pull_batch: int
+    max_reconsume: int | None
+    command: str | None
+    exec_input: str
+    shell: bool
+    template: str | None
+    count: int | None
+    timeout_ms: int | None
+    #: None: a command may take as long as it likes
+    exec_timeout_ms: int | None
+    #: failed commands in a row that end it; None: it never ends for that
+    failures_max: int | None
+
+    def subscriptions(self) -> Mapping[str, str | SubscriptionData]:
+        """What is asked of each topic."""
+        if self.sql is not None:
+            return {topic: sql(topic, self.sql) for topic in self.topics}
+        return dict.fromkeys(self.topics, "*" if self.tag is None else self.tag)
+
+    def config(self) -> ConsumerConfig:
+        """The engine's settings."""
+        start = self.start or StartAt("last")
+        model = MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
+        return ConsumerConfig(
+            message_model=model,
+            consume_from_where=_WHERE[start.where],
+            consume_timestamp_ms=start.timestamp_ms(),
+            consume_threads=self.threads,
+            # The last tickets could go to a message, and not to the one before it.
+            share_slow_pulls=self.count is None,
+            consume_message_batch_max_size=self._batch_size(),
+            pull_batch_size=self.pull_batch,
+            max_reconsume_times=self.max_reconsume,
+            await_termination_ms=DRAIN_MS,
+            consume_timeout_ms=self._consume_timeout_ms(),
+        )
+
+    def _consume_timeout_ms(self) -> int:
+        """When a message is sent back although its listener has not ended.
+
+        Not while its command may still run: it would be consumed twice.
+        """
+        if self.command is None:
+            return _CONSUME_TIMEOUT_MS
+        if self.exec_timeout_ms is None:
+            return _CONSUME_TIMEOUT_MS_MAX
+        longest_ms = self.exec_timeout_ms + _KILL_MS
+        return min(max(_CONSUME_TIMEOUT_MS, longest_ms), _CONSUME_TIMEOUT_MS_MAX)
+
+    def _batch_size(self) -> int:
+        if self.batch is not None:
+            return self.batch
+        is_free = self.command is None and self.count is None and not self.orderly
+        return _LINES if is_free else 1
+
+
+def run_consume(common: Common, request: ConsumeRequest) -> None:
+    """Consume until there is a reason to end.
+
+    Raises KeyboardInterrupt when that was a signal, after everything was committed.
+    """
+    run = _Run(common, request)
+    run.check()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_GC_THRESHOLD)
+    try:
+        run.consume()
+    except BaseException as error:
+        run.leave(error)
+        raise
+    finally:
+        gc.set_threshold(*thresholds)
+    run.leave()
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, common: Common, request: ConsumeRequest) -> None:
+        self._common = common
+        self._request = request
+        self._tally = tally = Tally(request.count, failures_max=request.failures_max)
+        self._client_config = common.client_config()
+        self._failed = FailedDeliveries(request.group, tally, self._client_config)
+        config = request.config()
+        # A command's own output would be torn by a line that is drawn again and again.
+        in_place = request.command is None or not is_terminal(sys.stdout)
+        self.status = Status(
+            common.messages,
+            tally,
+            pull_threshold_for_queue=config.pull_threshold_for_queue,
+            in_place=in_place,
+        )
+        self._starts = _starts(request, config, tally)
+        self._listener = self._make_listener()
+        self._consumer = Consumer(
+            request.group,
+            request.subscriptions(),
+            on_batch=self._listener.on_batch,
+            orderly=request.orderly,
+            config=config,
+            client=self._client_config,
+            on_undecodable=self._listener.on_undecodable,
+            on_failed=self._failed.on_failed,
+            on_start=self._starts.on_start,
+        )
+
+    def _make_listener(self) -> Printer | CommandRunner:
+        request = self._request
+        if request.command is None:
+            writer = make_writer(
+                self._common.output,
+                template=request.template,
+                color=self._common.use_color,
+            )
+            return Printer(writer, self._tally, self.status.clear)
+        if not request.shell:
+            program = shlex.split(request.command)[0]
+            if shutil.which(program) is None:
+                raise ConfigError(
+                    f"--exec: no program {program}",
+                    hint="see its path and mode, or add --shell for a shell's words",
+                )
+        return CommandRunner(
+            request.command,
+            shell=request.shell,
+            raw=request.exec_input == "raw",
+            timeout_ms=request.exec_timeout_ms,
+            tally=self._tally,
+            failed=self._failed,
+            say=self.status.say,
+        )
+
+    def check(self) -> None:
+        """Look for the topics and the group, before anybody hears of us."""
+        request = self._request
+        with Client(self._client_config) as client:
+            _check_topics(client, request.topics)
+            if not request.broadcast:
+                self._starts.committed = read_committed(
+                    client, request.group, request.topics
+                )
+            if request.start is not None and request.start.where == "first":
+                self._starts.min_offsets = read_min_offsets(client, request.topics)
+
+    def consume(self) -> None:
+        """Join and stay until there is a reason to end."""
+        request, tally, status = self._request, self._tally, self.status
+        started_ms = SYSTEM_CLOCK.monotonic_ms()
+        try:
+            self._consumer.start()
+        except RmqError as error:
+            if request.sql is not None:
+                from rmqcli.cli.tail.run import explain_sql
+
+                raise explain_sql(error) from None
+            raise
+        status.say(f"joined group {request.group} as {self._consumer.client_id}")
+        while not tally.ended.is_set():
+            wait_ms = _LOOK_MS
+            if request.timeout_ms is not None:
+                spent_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
+                if spent_ms >= request.timeout_ms:
+                    return
+                wait_ms = min(wait_ms, request.timeout_ms - spent_ms)
+            self._say_news()
+            status.look(self._consumer)
+            tally.has_news.wait(wait_ms / 1000)
+            tally.has_news.clear()
+
+    def _say_news(self) -> None:
+        self._starts.say(self.status)
+        self._failed.say(self.status)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End what was begun, commit, say goodbye, sum up. Raises what went wrong.
+
+        `error` is why we leave, if it is no good reason.
+        """
+        tally, status = self._tally, self.status
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        try:
+            if is_interrupted:
+                status.say("ending what was begun; interrupt again to leave it")
+            tally.drain()
+            self._consumer.close(timeout_ms=DRAIN_MS)
+        except KeyboardInterrupt:
+            status.warn("left at once: what was begun will be consumed again")
+            self._leave_at_once(ExitCode.INTERRUPTED)
+        is_stuck = tally.at_work > 0 or not self._listener.close()
+        status.clear()
+        self._starts.say(status, is_last=True)
+        self._failed.close(status)
+        if self._consumer.client_id is not None:
+            status.say(status.summary())
+        if is_stuck:
+            status.warn(
+                f"left after {format_duration(DRAIN_MS)} with work that did not end:"
+                " it will be consumed again"
+            )
+            code = ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
+            self._leave_at_once(code)
+        if tally.error is not None:
+            raise tally.error
+        failure = tally.failure()
+        if error is None and failure is not None:
+            if failure.hint == "" and tally.has_dead_letters():
+                letters = dlq_topic(self._request.group)
+                failure.hint = (
+                    f"read the dead letters with: rmq tail '{letters}' --from earliest"
+                    " --to latest"
+                )
+            raise failure
+
+    def _leave_at_once(self, code: ExitCode) -> NoReturn:
+        """Threads that do not end would hold Python's own end up, too."""
+        self._tally.end()
+        self._listener.kill()
+        os._exit(code)
+
+
+def _starts(request: ConsumeRequest, config: ConsumerConfig, tally: Tally) -> Starts:
+    start = request.start or StartAt("last")
+    words = ["rmq", "reset-offset", request.group, request.topics[0]]
+    words += ["--to", start.text]
+    return Starts(
+        tally,
+        where=start.where,
+        is_typed=request.start is not None,
+        time_ms=config.consume_timestamp_ms,
+        reset_hint=shlex.join(words),
+        is_local=request.broadcast,
+    )
+
+
+def _check_topics(client: Client, topics: tuple[str, ...]) -> None:
+    for topic in topics:
+        if not client.route(topic).read_queues():
+            raise RmqError(
+                f"topic {topic} has no queue that may be read",
+                hint=f"see its permissions with: rmq topic show {topic}",
+            )

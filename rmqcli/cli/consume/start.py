@@ -1,0 +1,222 @@
+"""Where each queue begins, and what `--from` had to do with it: lines on stderr.
+
+The engine says where a queue begins and which rule decided. What the group had
+committed is asked before it is joined: an answer of 0 to a member may mean that nothing
+was committed (RocketMQ begins at 0 where a queue still has its first message).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.api.calls.offset import (
+    get_all_consumer_offset,
+    get_min_offset,
+    query_consumer_offset,
+)
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.engine.reports import QueueStart, Start
+from rmqcli.errors import RmqError
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.api.client import Client
+    from rmqcli.cli.consume.status import Status
+    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.model import MessageQueue
+
+#: Longest wait for what the group had committed: without it words are less exact.
+#: How long queues that begin are gathered for one line.
+_GATHER_MS: Final = 200
+_TIMEOUT_MS: Final = 2_000
+#: Offsets on a line, of one broker's queues of one topic.
+_OFFSETS_MAX: Final = 64
+
+#: Queue -> what the group had committed, None: nothing. Absent: not known.
+Committed = dict["MessageQueue", "int | None"]
+
+
+def read_committed(client: Client, group: str, topics: Iterable[str]) -> Committed:
+    """What the group has committed in every queue that a broker tells of."""
+    asked = []
+    for topic in topics:
+        route = client.route(topic)
+        for queue in route.read_queues():
+            try:
+                address = client.master_of(route, queue.broker_name)
+            except RmqError:
+                continue
+            call = query_consumer_offset(group, topic, queue.queue_id)
+            pending = client.submit(address, call, timeout_ms=_TIMEOUT_MS)
+            asked.append((queue, address, pending))
+    outcomes = client.gather([pending for _, _, pending in asked])
+    committed: Committed = {}
+    doubtful: dict[str, list[MessageQueue]] = {}
+    for (queue, address, _), outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, RmqError):
+            continue
+        if outcome == 0 and client.broker_version(address) < V5_0_0:
+            doubtful.setdefault(address, []).append(queue)
+        else:
+            committed[queue] = outcome
+    for address, queues in doubtful.items():
+        try:
+            table = client.invoke(
+                address, get_all_consumer_offset(), timeout_ms=_TIMEOUT_MS
+            )
+        except RmqError:
+            continue
+        for queue in queues:
+            offsets = table.get((group, queue.topic), {})
+            committed[queue] = offsets.get(queue.queue_id)
+    return committed
+
+
+def read_min_offsets(client: Client, topics: Iterable[str]) -> dict[MessageQueue, int]:
+    """The first offset of every queue that a broker tells of."""
+    asked = []
+    for topic in topics:
+        route = client.route(topic)
+        for queue in route.read_queues():
+            try:
+                address = client.master_of(route, queue.broker_name)
+            except RmqError:
+                continue
+            call = get_min_offset(topic, queue.queue_id)
+            asked.append((queue, client.submit(address, call, timeout_ms=_TIMEOUT_MS)))
+    outcomes = client.gather([pending for _, pending in asked])
+    return {
+        queue: outcome
+        for (queue, _), outcome in zip(asked, outcomes, strict=True)
+        if isinstance(outcome, int)
+    }
+
+
+class Starts:
+    """Collects where queues begin and says it.
+
+    `where` is what `--from` says: first, last or time; `is_typed` whether it was typed.
+    `reset_hint` is a command that would move the group there.
+    """
+
+    def __init__(
+        self,
+        tally: Tally,
+        *,
+        where: str,
+        is_typed: bool,
+        time_ms: int | None,
+        reset_hint: str,
+        is_local: bool,
+    ) -> None:
+        self.committed: Committed = {}
+        #: for `--from first`: a member asks for 0, and the broker corrects it
+        self.min_offsets: dict[MessageQueue, int] = {}
+        self._tally = tally
+        self._where = where
+        self._is_typed = is_typed
+        self._time_ms = time_ms
+        self._reset_hint = reset_hint
+        self._is_local = is_local
+        self._has_hinted = False
+        self._lock = threading.Lock()
+        self._waiting: list[QueueStart] = []
+        self._last_start_ms = 0
+
+    def on_start(self, start: QueueStart) -> None:
+        """Take a start from the engine."""
+        with self._lock:
+            self._waiting.append(start)
+            self._last_start_ms = SYSTEM_CLOCK.monotonic_ms()
+        self._tally.has_news.set()
+
+    def say(self, status: Status, *, is_last: bool = False) -> None:
+        """Write a line for each broker, topic and reason; in the main thread.
+
+        Queues begin one by one. Their lines are written once no further queue has begun
+        for a moment, or at once with `is_last`.
+        """
+        with self._lock:
+            age_ms = SYSTEM_CLOCK.monotonic_ms() - self._last_start_ms
+            if age_ms < _GATHER_MS and not is_last:
+                return
+            starts, self._waiting = self._waiting, []
+        lines: dict[tuple[str, str, str], list[QueueStart]] = {}
+        for each in sorted(map(self._corrected, starts), key=lambda s: s.queue):
+            queue = each.queue
+            key = (queue.topic, queue.broker_name, self._why(each))
+            lines.setdefault(key, []).append(each)
+        for (topic, broker_name, why), some in lines.items():
+            status.say(f"{topic}@{broker_name} begins at {_offsets(some)}: {why}")
+        is_moot = any(self._is_moot(each) for each in starts)
+        if is_moot and self._is_typed and not self._has_hinted:
+            self._has_hinted = True
+            status.say(
+                "--from counts only where the group has committed nothing; to move the"
+                f" group: {self._reset_hint}"
+            )
+
+    def _corrected(self, each: QueueStart) -> QueueStart:
+        if each.start is not Start.FIRST:
+            return each
+        first = self.min_offsets.get(each.queue, each.queue_offset)
+        return QueueStart(each.queue, first, each.start)
+
+    def _is_moot(self, each: QueueStart) -> bool:
+        return each.start is Start.COMMITTED and not self._is_zero_of_a_new_group(each)
+
+    def _is_zero_of_a_new_group(self, each: QueueStart) -> bool:
+        """Whether the broker said 0 for a queue that the group never committed."""
+        is_known = each.queue in self.committed
+        return is_known and not each.queue_offset and self.committed[each.queue] is None
+
+    def _why(self, each: QueueStart) -> str:
+        match each.start:
+            case Start.COMMITTED if self._is_local:
+                return "as this host's offsets file says"
+            case Start.COMMITTED if self._is_zero_of_a_new_group(each):
+                return self._why_zero()
+            case Start.COMMITTED if self._is_doubtful(each):
+                return (
+                    "committed there, or new to the group: a broker lets new groups"
+                    " begin at 0 while a queue has its first message"
+                )
+            case Start.COMMITTED:
+                return "where the group's committed offsets are"
+            case Start.FIRST:
+                return "new to the group, its first message (--from first)"
+            case Start.LAST:
+                return "new to the group, its end (--from last)"
+            case Start.TIME:
+                at = format_rfc3339(self._time_ms or 0)
+                return f"new to the group, the first message since {at}"
+        return "retries of the group, from the first"
+
+    def _is_doubtful(self, each: QueueStart) -> bool:
+        is_known = each.queue in self.committed
+        return not is_known and not each.queue_offset and each.queue.topic[:1] != "%"
+
+    def _why_zero(self) -> str:
+        if self._where == "first":
+            return "new to the group, its first message (--from first)"
+        return (
+            f"new to the group; brokers take no account of --from {self._where} while a"
+            " queue has its first message, so all of it is read"
+        )
+
+
+def _offsets(starts: Sequence[QueueStart]) -> str:
+    """`0:17 1:18`, or one number where all queues begin at the same."""
+    shown = [f"{each.queue.queue_id}:{each.queue_offset}" for each in starts]
+    if len(starts) == 1:
+        return f"{starts[0].queue_offset} in queue {starts[0].queue.queue_id}"
+    if len({each.queue_offset for each in starts}) == 1:
+        return f"{starts[0].queue_offset} in each of {len(starts)} queues"
+    more = ""
+    if len(shown) > _OFFSETS_MAX:
+        more = f" and {len(shown) - _OFFSETS_MAX} more"
+    return f"QUEUE:OFFSET {' '.join(shown[:_OFFSETS_MAX])}{more}"

@@ -1,0 +1,142 @@
+"""What people see on stderr while `rmq consume` runs.
+
+On a terminal a line in place: rates, queues, what is cached, flow control, retries.
+Everywhere a line when the queues that are ours change.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.cli.ui import interrupts
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.cli.ui.messages import Messages
+    from rmqcli.clock import Clock
+    from rmqcli.consumer.consumer import Consumer
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
+
+#: Rates are those of the last so many looks.
+_RATE_LOOKS: Final = 4
+
+
+def queue_ranges(queues: Sequence[MessageQueue]) -> str:
+    """Sorted queues in few words: `T@broker-a:0-3,5; T@broker-b:0`."""
+    parts = []
+    for (topic, broker), some in groupby(queues, lambda q: (q.topic, q.broker_name)):
+        ids = [queue.queue_id for queue in some]
+        spans: list[list[int]] = []
+        for queue_id in ids:
+            if spans and spans[-1][1] == queue_id - 1:
+                spans[-1][1] = queue_id
+            else:
+                spans.append([queue_id, queue_id])
+        text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+        parts.append(f"{topic}@{broker}:{text}")
+    return "; ".join(parts)
+
+
+class Status:
+    """Looks at a consumer when told to. One lock for all words on stderr."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        tally: Tally,
+        *,
+        pull_threshold_for_queue: int,
+        in_place: bool,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._messages = messages
+        self._tally = tally
+        self._threshold = pull_threshold_for_queue
+        self._in_place = in_place and is_terminal(sys.stderr)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._owned: list[MessageQueue] = []
+        self._started_ms = clock.monotonic_ms()
+        self._looks = [(self._started_ms, 0)]
+
+    def say(self, text: str) -> None:
+        """A line, from any thread."""
+        with self._lock:
+            self._messages.info(text)
+
+    def warn(self, text: str) -> None:
+        """A line that `-q` lets through, from any thread."""
+        with self._lock:
+            self._messages.warn(text)
+
+    def clear(self) -> None:
+        """Take the line in place away, before data is written to the same terminal."""
+        if self._in_place:
+            with self._lock:
+                self._messages.clear_progress()
+
+    def look(self, consumer: Consumer) -> None:
+        """Tell what changed; draw the line again."""
+        queues = consumer.queues()
+        if queues != self._owned:
+            self._owned = queues
+            self.say(_owns(queues))
+        if self._in_place:
+            text = self._line(consumer.running_info())
+            columns = shutil.get_terminal_size().columns
+            # An interrupt in between would leave a line that nobody knows of.
+            with interrupts.deferred(), self._lock:
+                self._messages.progress(text[: max(1, columns - 1)])
+
+    def summary(self) -> str:
+        """The closing words."""
+        tally = self._tally
+        spent_ms = max(1, self._clock.monotonic_ms() - self._started_ms)
+        words = [f"{tally.consumed:,} consumed"]
+        if tally.failed:
+            words.append(f"{tally.failed:,} failed: {tally.failures()}")
+        if tally.undecodable:
+            words.append(f"{tally.undecodable:,} undecodable")
+        if tally.at_work:
+            words.append(f"{tally.at_work:,} begun and not ended, not committed")
+        words.append(f"{tally.consumed * 1000 / spent_ms:,.1f}/s")
+        return "; ".join(words)
+
+    def _line(self, info: ConsumerRunningInfo) -> str:
+        held = info.process_queues.values()
+        cached = sum(each.cached_msg_count for each in held)
+        cached_mib = sum(each.cached_msg_size_in_mib for each in held)
+        full = sum(each.cached_msg_count >= self._threshold for each in held)
+        words = [
+            f"{self._tally.consumed:,} consumed",
+            f"{self._rate():,.0f}/s",
+            f"{len(self._owned)} queues",
+            f"cached {cached:,} ({cached_mib} MiB)",
+        ]
+        if full:
+            words.append(f"flow control on {full}")
+        if self._tally.failed:
+            words.append(f"{self._tally.failed:,} failed: {self._tally.failures()}")
+        return " · ".join(words)
+
+    def _rate(self) -> float:
+        now = (self._clock.monotonic_ms(), self._tally.consumed)
+        self._looks = [*self._looks[-_RATE_LOOKS:], now]
+        before = self._looks[0]
+        return (now[1] - before[1]) * 1000 / max(1, now[0] - before[0])
+
+
+def _owns(queues: Sequence[MessageQueue]) -> str:
+    if not queues:
+        return "owns no queue"
+    noun = "queue" if len(queues) == 1 else "queues"
+    return f"owns {len(queues)} {noun}: {queue_ranges(queues)}"

@@ -1,0 +1,266 @@
+"""`rmq lag`: how far groups are behind, per queue, and why.
+
+Decides what is asked for and the exit code. How it looks is in `lag_rows` and
+`lag_watch`, what it means in `rmqcli.admin.lag.model`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqcli.cli.lag.columns import QUEUE_COLUMNS
+from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
+from rmqcli.cli.options import (
+    Common,
+    Store,
+    choice_option,
+    command_options,
+    duration_option,
+)
+from rmqcli.errors import ExitCode, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.lag.gather import LagGatherer, LagReading
+    from rmqcli.admin.lag.memory import LagMemory
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.lag.trend import GroupTrend
+    from rmqcli.api.client import Client
+
+SORT_KEYS = ("queue", "lag", "age", "state", "group")
+
+
+@command_options(fields=QUEUE_COLUMNS)
+def lag(
+    common: Common,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GROUP]...", help="Groups; all without one."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
+    ] = None,
+    process_queues: Annotated[
+        bool,
+        typer.Option(
+            "--process-queues", help="Ask the members what they hold of each queue."
+        ),
+    ] = False,
+    sample: Annotated[
+        int | None,
+        duration_option(
+            "--sample", help="Look twice, so far apart: rates, what becomes of the lag."
+        ),
+    ] = None,
+    watch: Annotated[
+        int | None,
+        duration_option("--watch", help="Look again and again, so far apart."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        choice_option("--sort", choices=SORT_KEYS, help="Order of the rows."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say in words why a group is behind.")
+    ] = False,
+    no_memory: Annotated[
+        bool,
+        typer.Option(
+            "--no-memory", help="Neither read nor write the notes of earlier looks."
+        ),
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Forget brokers that have left for good."),
+    ] = False,
+    store: Store = None,
+) -> int:
+    """Show how far groups are behind, per queue, and why.
+
+    Lag is max less committed; where a number is not known, a state and a reason say
+    so. A group is OK, BEHIND (messages wait, members are online), STOPPED (they wait
+    and nobody is online), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN; a second
+    look (--sample, --watch) tells GROWING, STALLED and REWOUND too. Exits 6 when a
+    broker did not answer, 3 for a group that does not exist.
+
+    Which queues groups have is noted in $XDG_STATE_HOME/rmqcli/lag (else
+    ~/.local/state/rmqcli/lag), so that a broker that has left the route is missed: its
+    queues are UNKNOWN for a week, or until --forget.
+
+    Example: rmq lag my-group --process-queues --explain
+    """
+    _check(common, sample=sample, watch=watch)
+    if forget and no_memory:
+        raise UsageError("--forget and --no-memory contradict each other")
+    if store is not None and process_queues:
+        raise UsageError(
+            "--store and --process-queues contradict each other",
+            hint="only members know what they hold; a folder knows no members",
+        )
+    from rmqcli.admin.lag.assemble import LagWish
+    from rmqcli.admin.lag.gather import LagGatherer
+
+    wish = LagWish(
+        groups=tuple(dict.fromkeys(groups or ())),
+        topics=tuple(dict.fromkeys(topic or ())),
+        process_queues=process_queues,
+        members_unknown=None if store is None else MEMBERS_UNKNOWN,
+    )
+    with read_from(common, store) as source, source.open_client() as client:
+        memory = None
+        if store is None and not no_memory:
+            memory = _open_memory(client, forget=forget)
+        gatherer = LagGatherer(client, wish, memory)
+        if watch is not None:
+            from rmqcli.cli.lag.watch import watch_lag
+
+            return watch_lag(
+                common,
+                gatherer,
+                interval_ms=watch,
+                order=lambda found: sort_groups(found, sort),
+                process_queues=process_queues,
+                is_summary=not groups,
+            )
+        reading, lags, trends = _look(common, gatherer, sample_ms=sample)
+    from rmqcli.cli.lag.rows import LagView
+
+    view = LagView(
+        groups=sort_groups(lags, sort),
+        trends=trends,
+        failures=reading.failures,
+        is_summary=not groups,
+        process_queues=process_queues,
+        explain=explain,
+        sort=sort,
+    )
+    view.write(common)
+    return _exit_code(common, reading, lags, process_queues=process_queues)
+
+
+def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
+    import os
+
+    from rmqcli.admin.lag.memory import LagMemory, memory_directory
+
+    try:
+        directory = memory_directory(os.environ)
+    except RuntimeError:  # a user without a home
+        return None
+    memory = LagMemory(directory, client.config.namesrv, now_ms=client.clock.epoch_ms())
+    if forget:
+        memory.forget()
+    return memory
+
+
+def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
+    """Order groups for `--sort`; what is unknown comes before any number."""
+    from rmqcli.admin.lag.model import rank_of
+
+    match key:
+        case "lag":
+            return sorted(lags, key=lambda g: (g.total_lag is not None, -g.known_lag))
+        case "age":
+            return sorted(lags, key=lambda g: -(g.age_ms or 0))
+        case "state":
+            return sorted(lags, key=lambda g: -rank_of(g.state))
+        case "group":
+            return sorted(lags, key=lambda g: g.group)
+    return list(lags)
+
+
+def _check(common: Common, *, sample: int | None, watch: int | None) -> None:
+    for name, value in (("--sample", sample), ("--watch", watch)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be longer than nothing")
+    if watch is None:
+        return
+    if sample is not None:
+        raise UsageError(
+            "--watch and --sample exclude each other",
+            hint="--watch shows rates by itself, from its second look on",
+        )
+    if common.output not in ("table", "jsonl"):
+        raise UsageError(
+            f"--watch cannot write {common.output}",
+            hint="-o jsonl writes one line per group and look",
+        )
+
+
+def _look(
+    common: Common, gatherer: LagGatherer, *, sample_ms: int | None
+) -> tuple[LagReading, list[GroupLag], dict[str, GroupTrend]]:
+    from rmqcli.admin.lag.model import compute_lag
+
+    reading = gatherer.read()
+    _refuse_missing(common, reading)
+    lags = [compute_lag(group) for group in reading.groups]
+    if sample_ms is None:
+        return reading, lags, {}
+    from rmqcli.admin.lag.trend import COMMIT_INTERVAL_MS, TREND_MIN_MS, compare, judge
+    from rmqcli.clock import SYSTEM_CLOCK
+    from rmqcli.units import format_duration
+
+    if sample_ms < TREND_MIN_MS:
+        common.messages.warn(
+            f"members commit every {format_duration(COMMIT_INTERVAL_MS)}:"
+            f" {format_duration(sample_ms)} is too short to tell STALLED and GROWING;"
+            f" give --sample {format_duration(TREND_MIN_MS)}"
+        )
+    common.messages.progress(f"waiting {format_duration(sample_ms)}")
+    SYSTEM_CLOCK.wait_ms(threading.Event(), sample_ms)
+    common.messages.clear_progress()
+    before = {item.group: item for item in lags}
+    again = gatherer.read()
+    lags = [compute_lag(group) for group in again.groups]
+    elapsed_ms = again.at_ms - reading.at_ms
+    trends = {
+        item.group: compare(before[item.group], item, elapsed_ms=elapsed_ms)
+        for item in lags
+        if item.group in before
+    }
+    return again, [judge(item, trends.get(item.group)) for item in lags], trends
+
+
+def _refuse_missing(common: Common, reading: LagReading) -> None:
+    """Raise when no named group exists; warn about some that do not."""
+    if not reading.missing:
+        return
+    names = ", ".join(reading.missing)
+    if not reading.groups:
+        from rmqcli.wire.codes import ResponseCode
+
+        raise NotFoundError(
+            f"no broker knows the group {names}"
+            if len(reading.missing) == 1
+            else f"no broker knows the groups {names}",
+            code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+            name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+            hint="list groups with: rmq groups",
+        )
+    common.messages.warn(f"no broker knows {names}")
+
+
+def _exit_code(
+    common: Common,
+    reading: LagReading,
+    lags: Sequence[GroupLag],
+    *,
+    process_queues: bool,
+) -> int:
+    for failure in reading.failures:
+        common.messages.warn(f"{failure.broker_name}: {failure.message}")
+    if reading.failures or reading.missing:
+        return ExitCode.PARTIAL
+    if any(group.is_partial for group in lags):
+        return ExitCode.PARTIAL
+    silent = process_queues and any(
+        client.failure is not None
+        for group in lags
+        for client in (group.reading.clients or {}).values()
+    )
+    return ExitCode.PARTIAL if silent else ExitCode.OK

@@ -1,0 +1,498 @@
+"""`rmq reset-offset`: plan, apply, verify or undo a change of a group's offsets.
+
+Decides what is asked for, asks for agreement, saves the backup and sets the exit code.
+What a reset does is in `rmqcli.admin.reset_*`, how it looks in `reset_offset_view`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqcli.cli.options import Common, Queues, command_options, position_option
+from rmqcli.cli.reset_offset.view import (
+    COLUMNS,
+    document,
+    show_plan,
+    summary,
+    write_backups,
+    write_reset,
+)
+from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.reset.apply import ResetRun
+    from rmqcli.admin.reset.backup import Backup
+    from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.admin.reset.target import ResetWish, Target, ToOffsets
+    from rmqcli.api.client import Client
+
+_USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
+
+#: After an interrupt one more look is taken, and no longer than this.
+_LAST_LOOK_MS = 2_000
+#: More queues than this are not listed in a hint.
+_QUEUES_LISTED = 16
+
+
+@command_options(fields=COLUMNS)
+def reset_offset(
+    common: Common,
+    group: Annotated[
+        str | None, typer.Argument(metavar="GROUP", help="The group.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Its topic.")
+    ] = None,
+    backup_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A backup, after --undo.")
+    ] = None,
+    to: Annotated[
+        Any | None,
+        position_option(
+            "--to", help="To a position: latest, earliest, -15m, @TIME, 123 ..."
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None,
+        typer.Option("--shift", metavar="N", help="N messages on, or back: -N."),
+    ] = None,
+    to_group: Annotated[
+        str | None,
+        typer.Option("--to-group", metavar="GROUP", help="To where GROUP stands."),
+    ] = None,
+    past_message: Annotated[
+        str | None,
+        typer.Option(
+            "--past-message", metavar="ID", help="Skip this message and no other."
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            help="A plan of --out, or kafka-consumer-groups' CSV.",
+        ),
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Restore a backup; the latest without ID.")
+    ] = False,
+    list_backups: Annotated[
+        bool, typer.Option("--list-backups", help="List what --undo can restore.")
+    ] = False,
+    other_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--other-cluster",
+            help="Restore backup ID, or apply FILE, although another cluster made it.",
+        ),
+    ] = False,
+    queue: Queues = None,
+    include_retry: Annotated[
+        bool,
+        typer.Option(
+            "--include-retry",
+            help="Also the group's retry topic: by the same time, else to its end.",
+        ),
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, after asking; else only plan.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
+    ] = None,
+    show_edges: Annotated[
+        bool, typer.Option("--show-edges", help="Show the messages at each target.")
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Read back again after 7s: does it hold?"),
+    ] = False,
+) -> int:
+    """Plan, apply, verify or undo a change of a group's offsets.
+
+    Without --execute nothing is changed. With it a backup is saved first and every
+    queue is read back. Exits 7 when offsets moved since a plan was made, when a
+    backup is of another group or cluster, when a plan is of another cluster, or
+    when nobody agreed; 6 when some queues could not be read or set.
+
+    A cluster is recognised by the addresses that its brokers advertise. To use a
+    backup of another cluster, give its ID and --other-cluster.
+
+    Example: rmq reset-offset my-group my-topic --to -15m --execute
+    """
+    values = {
+        "--to": to,
+        "--shift": shift,
+        "--to-group": to_group,
+        "--past-message": past_message,
+        "--apply": apply,
+        "--undo": undo or None,
+        "--list-backups": list_backups or None,
+    }
+    mode = _mode(values)
+    if other_cluster and mode != "--apply" and not (mode == "--undo" and backup_id):
+        raise UsageError(
+            "--other-cluster needs the ID of a backup after --undo, or --apply FILE",
+            hint="see: rmq reset-offset --list-backups",
+        )
+    if mode == "--list-backups":
+        return _list_backups(common, group, topic)
+    if mode in ("--past-message", "--apply", "--undo"):
+        _exclude(mode, {"--include-retry": include_retry})
+    if mode in ("--apply", "--undo"):
+        _exclude(mode, {"--queue": bool(queue)})
+    if mode != "--undo":
+        _exclude(mode, {f"the argument {backup_id}": backup_id is not None})
+    if out is not None and out.suffix not in (".json", ".csv"):
+        raise UsageError(f"--out {out} must end in .json or .csv")
+    if group is None or topic is None:
+        raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
+    from rmqcli.admin.reset.gather import gather_plan
+    from rmqcli.admin.reset.target import ResetWish, Restore, ToOffsets
+
+    with common.open_client() as client:
+        if mode == "--undo":
+            backup = _read_backup(
+                common,
+                client,
+                group=group,
+                topic=topic,
+                backup_id=backup_id,
+                other_cluster=other_cluster,
+            )
+            target: Target = Restore(backup.committed)
+            undo_of = backup.backup_id
+        else:
+            target = _target(client, mode, values[mode], group=group, topic=topic)
+            undo_of = ""
+        if isinstance(target, ToOffsets):
+            _check_cluster(common, client, target, topic, other_cluster=other_cluster)
+        wish = ResetWish(
+            group=group,
+            topic=topic,
+            target=target,
+            selectors=tuple(queue or ()),
+            include_retry=include_retry,
+            wants_proof=wait,
+            with_edges=show_edges,
+        )
+        plan = gather_plan(client, wish)
+        _warn(common, plan, target)
+        if out is not None:
+            _write_file(common, plan, out)
+        if not execute:
+            return _only_plan(common, plan)
+        return _execute(common, client, plan, wish, undo_of=undo_of)
+
+
+def _mode(values: dict[str, object]) -> str:
+    """Which of the options that say what to do was given."""
+    given = [name for name, value in values.items() if value is not None]
+    if not given:
+        raise UsageError(f"nothing to do: give one of {', '.join(values)}", hint=_USAGE)
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other")
+    return given[0]
+
+
+def _exclude(mode: str, others: dict[str, bool]) -> None:
+    for name, is_given in others.items():
+        if is_given:
+            raise UsageError(f"{mode} does not go with {name}")
+
+
+def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
+    from rmqcli.admin.reset.backup import backup_directory, list_backups
+
+    found = list_backups(backup_directory(os.environ), group=group, topic=topic)
+    write_backups(common, found)
+    return ExitCode.OK
+
+
+def _target(
+    client: Client, mode: str, value: object, *, group: str, topic: str
+) -> Target:
+    """Where to go."""
+    from rmqcli.admin.reset import target as reset_target
+
+    match mode, value:
+        case "--shift", int():
+            return reset_target.Shift(value)
+        case "--to-group", str():
+            from rmqcli.position import parse_position
+
+            position = parse_position(f"group:{value}", tz=None)
+            return reset_target.ToPosition(position)
+        case "--past-message", str():
+            return reset_target.PastMessage(value)
+        case "--apply", Path():
+            return _read_file(client, value, group=group, topic=topic)
+    from rmqcli.position import Position
+
+    if not isinstance(value, Position):
+        raise TypeError(f"{mode} gave {value!r}")
+    return reset_target.ToPosition(value)
+
+
+def _read_file(client: Client, path: Path, *, group: str, topic: str) -> ToOffsets:
+    from rmqcli.admin.reset.plan_file import read_plan
+    from rmqcli.model import retry_topic
+
+    queues = client.route(topic).read_queues()
+    with contextlib.suppress(NotFoundError):  # when no member ever was online
+        queues += client.route(retry_topic(group)).read_queues()
+    return read_plan(path, group=group, topic=topic, queues=queues)
+
+
+def _check_cluster(
+    common: Common,
+    client: Client,
+    target: ToOffsets,
+    topic: str,
+    *,
+    other_cluster: bool,
+) -> None:
+    """Refuse a plan file of another cluster. A CSV does not say which it is of."""
+    from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
+
+    here = identity_of(client.route(topic))
+    if target.cluster is None or is_same_cluster(target.cluster, here):
+        return
+    what = f"the plan was made on {target.cluster}, and this is {here}"
+    _insist(common, what, other_cluster=other_cluster)
+
+
+def _read_backup(
+    common: Common,
+    client: Client,
+    *,
+    group: str,
+    topic: str,
+    backup_id: str | None,
+    other_cluster: bool,
+) -> Backup:
+    """The backup to restore: of this group, topic and cluster, or RefusedError."""
+    from rmqcli.admin.reset.backup import (
+        backup_directory,
+        is_of_cluster,
+        latest_backup,
+        load_backup,
+        origin_of,
+    )
+    from rmqcli.admin.reset.cluster_identity import identity_of
+
+    directory = backup_directory(os.environ)
+    if backup_id is None:
+        here = identity_of(client.route(topic))
+        backup = latest_backup(
+            directory, group=group, topic=topic, cluster=here, namesrv=common.namesrv
+        )
+    else:
+        backup = load_backup(directory, backup_id)
+        if (backup.group, backup.topic) != (group, topic):
+            raise RefusedError(
+                f"backup {backup.backup_id} is of group {backup.group} and topic"
+                f" {backup.topic}: nothing was changed",
+                hint=f"see: rmq reset-offset {group} {topic} --list-backups",
+            )
+        here = identity_of(client.route(topic))
+        if not is_of_cluster(backup, here, namesrv=common.namesrv):
+            what = f"backup {backup_id} is of {origin_of(backup)}, and this is {here}"
+            _insist(common, what, other_cluster=other_cluster)
+            return backup
+    if backup.cluster is None:
+        common.messages.warn(
+            f"backup {backup.backup_id} does not say which brokers it is of; it was"
+            f" made through {';'.join(backup.namesrv)}"
+        )
+    return backup
+
+
+def _insist(common: Common, what: str, *, other_cluster: bool) -> None:
+    if not other_cluster:
+        raise RefusedError(
+            f"{what}: nothing was changed",
+            hint="if all brokers of the cluster have moved, or these offsets are meant"
+            " for this cluster too, add --other-cluster",
+        )
+    common.messages.warn(what)
+
+
+def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
+    """Say which moment a time was taken for, and what is odd about the plan."""
+    from rmqcli.admin.reset.target import ToPosition
+    from rmqcli.position import AtTime
+
+    if isinstance(target, ToPosition) and isinstance(target.position, AtTime):
+        common.messages.info(f"target: {target.position}")
+    for warning in plan.warnings:
+        common.messages.warn(warning)
+
+
+def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:
+    """Write the plan, unless queues are missing: applied, it would be half a reset."""
+    from rmqcli.admin.reset.plan_file import write_plan
+
+    if plan.unknown:
+        common.messages.warn(f"{out} was not written: the plan is not complete")
+        return
+    write_plan(out, plan, document(plan, None, backup_id=None))
+
+
+def _only_plan(common: Common, plan: ResetPlan) -> int:
+    write_reset(common, plan, None)
+    if plan.unknown:
+        common.messages.warn("this plan is not complete and would be refused")
+        return ExitCode.PARTIAL
+    if plan.refusals:
+        common.messages.warn("this reset would be refused, see above")
+    elif plan.changes:
+        common.messages.info("nothing was changed; to do it, add --execute")
+    else:
+        common.messages.info("nothing to do: every queue is there already")
+    return ExitCode.OK
+
+
+def _execute(
+    common: Common,
+    client: Client,
+    plan: ResetPlan,
+    wish: ResetWish,
+    *,
+    undo_of: str,
+) -> int:
+    """Ask, save a backup, do it, and report, whatever happens in between."""
+    from rmqcli.admin.reset.apply import ResetRun, recheck
+
+    if plan.unknown:
+        raise _incomplete(plan, wish)
+    if not plan.changes:
+        return _nothing_to_do(common, plan, ResetRun(client, plan))
+    if plan.refusals:
+        raise RefusedError(
+            f"this reset would not hold: {'; '.join(plan.refusals)}",
+            hint="stop the consumers first, or try it and see with --wait",
+        )
+    _agree(common, plan)
+    plan = recheck(client, plan, wish.target)
+    run = ResetRun(client, plan)
+    if not plan.changes:
+        return _nothing_to_do(common, plan, run)
+    backup_id = _save_backup(common, plan, undo_of=undo_of)
+    return _run_and_report(
+        common, plan, run, backup_id=backup_id, wait=wish.wants_proof
+    )
+
+
+def _nothing_to_do(common: Common, plan: ResetPlan, run: ResetRun) -> int:
+    outcomes = run.outcomes()
+    write_reset(common, plan, outcomes)
+    common.messages.info(f"nothing to do; {summary(plan, outcomes)}")
+    return ExitCode.PARTIAL if plan.impossible else ExitCode.OK
+
+
+def _incomplete(plan: ResetPlan, wish: ResetWish) -> RefusedError:
+    """Half a reset only for who asks for it, queue by queue."""
+    from rmqcli.admin.reset.target import Restore, ToOffsets
+
+    brokers = ", ".join(sorted({queue.broker_name for queue in plan.unknown}))
+    hint = f"try again when {brokers} can be reached"
+    if not isinstance(wish.target, Restore | ToOffsets):
+        rest = dict.fromkeys(
+            f" --queue {each.queue.broker_name}:{each.queue.queue_id}"
+            for each in plan.queues
+            if each.queue.topic == plan.topic
+        )
+        hint += f", or reset the others only:{''.join(list(rest)[:_QUEUES_LISTED])}"
+        hint += " ..." if len(rest) > _QUEUES_LISTED else ""
+    count = len(plan.unknown)
+    return RefusedError(
+        f"{count} of {count + len(plan.queues)} queues could not be read: nothing was"
+        " changed",
+        hint=hint,
+    )
+
+
+def _agree(common: Common, plan: ResetPlan) -> None:
+    from rmqcli.cli.ui.confirm import confirm_by_name
+
+    if not common.assume_yes:
+        show_plan(common, plan)
+    queues = len(plan.changes)
+    question = (
+        f"This changes the offsets of group {plan.group} in {queues}"
+        f" {'queue' if queues == 1 else 'queues'} of {plan.topic}."
+    )
+    confirm_by_name(common, question, name=plan.group)
+
+
+def _save_backup(common: Common, plan: ResetPlan, *, undo_of: str) -> str:
+    from rmqcli.admin.reset.backup import backup_directory, save_backup
+    from rmqcli.clock import SYSTEM_CLOCK
+
+    backup_id = save_backup(
+        backup_directory(os.environ),
+        created_ms=SYSTEM_CLOCK.epoch_ms(),
+        namesrv=common.namesrv,
+        cluster=plan.cluster,
+        group=plan.group,
+        topic=plan.topic,
+        committed={each.queue: each.committed for each in plan.changes},
+        targets={
+            each.queue: each.target for each in plan.changes if each.target is not None
+        },
+        undo_of=undo_of,
+    )
+    common.messages.info(f"saved backup {backup_id}")
+    return backup_id
+
+
+def _run_and_report(
+    common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str, wait: bool
+) -> int:
+    """Interrupted or not, what was changed is reported exactly once."""
+    from rmqcli.cli.ui.interrupts import deferred
+
+    is_interrupted = is_reported = False
+    code: int = ExitCode.INTERRUPTED
+    while not is_reported:
+        try:
+            if not is_interrupted:
+                run.execute()
+                if wait:
+                    run.watch()
+            with deferred():
+                if is_interrupted:
+                    run.read_back(timeout_ms=_LAST_LOOK_MS)
+                write_reset(common, plan, run.outcomes(), backup_id=backup_id)
+                code = _close(common, plan, run, backup_id=backup_id)
+                is_reported = True
+        except KeyboardInterrupt:
+            is_interrupted = True
+    return ExitCode.INTERRUPTED if is_interrupted else code
+
+
+def _close(common: Common, plan: ResetPlan, run: ResetRun, *, backup_id: str) -> int:
+    """The last words, and the exit code."""
+    outcomes = run.outcomes()
+    common.messages.info(summary(plan, outcomes))
+    common.messages.info(
+        f"to undo: rmq reset-offset {plan.group} {plan.topic} -n"
+        f" '{common.namesrv_text}' --undo {backup_id} --execute"
+    )
+    if all(outcome.is_good for outcome in outcomes.values()):
+        return ExitCode.OK
+    for error in dict.fromkeys(error.message for error in run.errors):
+        common.messages.warn(error)
+    codes = {error.exit_code for error in run.errors}
+    nothing_done = not any(
+        outcomes[each.queue].is_good for each in plan.changes
+    ) and len(run.errors) >= len(plan.changes)
+    return codes.pop() if nothing_done and len(codes) == 1 else ExitCode.PARTIAL

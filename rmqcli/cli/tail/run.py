@@ -1,0 +1,354 @@
+"""Carrying `rmq tail` out: ranges first, then messages, then the closing words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rmqcli.admin.position_group import check_groups
+from rmqcli.admin.positions import format_ranges, resolve_each, resolve_ranges_each
+from rmqcli.admin.tail.batch import TailCounts
+from rmqcli.admin.tail.tail import Tail, TailPlan
+from rmqcli.api.client import Client
+from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.errors import BrokerError, ExitCode, RmqError, UsageError
+from rmqcli.model import OffsetRange
+from rmqcli.position import (
+    EPOCH_MS_MIN,
+    Ago,
+    AtGroup,
+    AtTime,
+    Earliest,
+    Latest,
+    Now,
+)
+from rmqcli.queue_selector import select_queues
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.subscription import SQL92, parse_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.records.output import Writer
+    from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
+
+#: Flags that `_resume_command` leaves out, each with a value behind it.
+_START_FLAGS = ("--from", "--from-queue", "--last", "--count")
+#: A queue whose end is not known is read again from this long before tail started:
+#: its broker's clock may be behind this machine's.
+_CLOCKS_APART_MS = 60_000
+#: More gaps of a queue than this are not listed one by one.
+_GAPS_LISTED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailRequest:
+    """What the flags say, checked against each other."""
+
+    topics: tuple[str, ...]
+    selectors: tuple[QueueSelector, ...]
+    from_position: Position | None
+    queue_positions: Mapping[MessageQueue, Position]
+    to_position: Position | None
+    around_group: str | None
+    before: int
+    after: int
+    filter: TailFilter
+    last: int | None
+    look_back: int | None
+    follow: bool
+    count: int | None
+    timeout_ms: int | None
+    idle_timeout_ms: int | None
+    rate_per_s: float | None
+    template: str | None
+    fail_if_empty: bool
+
+
+def run_tail(common: Common, request: TailRequest) -> None:
+    """Read and write. Raises typer.Exit with 6 or 8 where that is the outcome."""
+    config = common.client_config()
+    if request.timeout_ms is not None:
+        timeout_ms = max(1, min(config.timeout_ms, request.timeout_ms))
+        config = replace(config, timeout_ms=timeout_ms)
+    writer = make_writer(
+        common.output, template=request.template, color=common.use_color
+    )
+    with Client(config) as client:
+        _check_sql(client, request)
+        started_ms = client.clock.monotonic_ms()
+        started_epoch_ms = client.clock.epoch_ms()
+        ranges, lost = _find_ranges(common, client, request)
+        plan = TailPlan(
+            ranges=tuple(ranges),
+            filter=request.filter,
+            lost=lost,
+            start=request.from_position if request.last is None else None,
+            own_starts=request.queue_positions,
+            started_ms=started_ms,
+            last=request.last,
+            look_back=request.look_back,
+            follow=request.follow,
+            count=request.count,
+            timeout_ms=request.timeout_ms,
+            idle_timeout_ms=request.idle_timeout_ms,
+            rate_per_s=request.rate_per_s,
+            selects=lambda queue: (
+                not request.selectors
+                or any(s.matches(queue) for s in request.selectors)
+            ),
+        )
+        batcher = writer.batcher(request.filter, TailCounts())
+        tail: Tail[Any] = Tail(client, plan, batcher, say=common.messages.info)
+        try:
+            _write_all(tail, writer)
+        except KeyboardInterrupt:
+            _summarise(common, tail)
+            command = _resume_command(tail, request, started_epoch_ms)
+            common.messages.info(f"to go on from here: {command}")
+            raise
+    abandoned = tail.abandoned
+    if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
+        raise explain_sql(next(iter(abandoned.values())))
+    _summarise(common, tail)
+    if abandoned:
+        raise typer.Exit(ExitCode.PARTIAL)
+    if request.fail_if_empty and not tail.counts.matched:
+        raise typer.Exit(ExitCode.EMPTY)
+
+
+def _write_all(tail: Tail[Any], writer: Writer) -> None:
+    """Write what comes; an interrupt too leaves a list that has its end."""
+    try:
+        for items in tail.items():
+            writer.write(items)
+    except KeyboardInterrupt:
+        writer.close()
+        raise
+    writer.close()
+
+
+def _find_ranges(
+    common: Common, client: Client, request: TailRequest
+) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
+    """The range of each queue, told on stderr, and the queues that have none.
+
+    Raises the first error when no queue has one.
+    """
+    queues: list[MessageQueue] = []
+    for topic in request.topics:
+        readable = client.route(topic).read_queues()
+        if not readable:
+            raise RmqError(
+                f"topic {topic} has no queue that may be read",
+                hint=f"see its permissions with: rmq topic show {topic}",
+            )
+        queues += select_queues(readable, request.selectors)
+    for queue in request.queue_positions:
+        if queue not in queues:
+            raise UsageError(
+                f"--from-queue {queue}: no such queue is read",
+                hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
+            )
+    around = None if request.around_group is None else AtGroup(request.around_group)
+    check_groups(
+        client,
+        queues,
+        [
+            around,
+            request.from_position,
+            request.to_position,
+            *request.queue_positions.values(),
+        ],
+    )
+    if around is not None:
+        found = _around_group(common, client, request, queues)
+    else:
+        resolved = resolve_ranges_each(
+            client,
+            queues,
+            request.from_position or Earliest(),
+            request.to_position or Latest(),
+            own_starts=request.queue_positions,
+        )
+        if request.last is None:
+            for line in format_ranges(resolved):
+                common.messages.info(line)
+        found = {
+            queue: each if isinstance(each, RmqError) else each.offsets
+            for queue, each in resolved.items()
+        }
+        if request.last is not None:
+            _tell_ends(common, found)
+    ranges = [each for each in found.values() if not isinstance(each, RmqError)]
+    lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
+    if lost and not ranges:
+        raise next(iter(lost.values()))
+    return ranges, lost
+
+
+def _tell_ends(
+    common: Common, found: Mapping[MessageQueue, OffsetRange | RmqError]
+) -> None:
+    for queue, each in sorted(found.items()):
+        if isinstance(each, RmqError):
+            common.messages.info(f"{queue}: unknown: {each.message}")
+        else:
+            common.messages.info(f"{queue}: up to {each.end}, from {each.start} on")
+
+
+def _around_group(
+    common: Common, client: Client, request: TailRequest, queues: list[MessageQueue]
+) -> dict[MessageQueue, OffsetRange | RmqError]:
+    group = request.around_group or ""
+    found: dict[MessageQueue, OffsetRange | RmqError] = {}
+    for queue, at in resolve_each(client, queues, AtGroup(group)).items():
+        if isinstance(at, RmqError):
+            found[queue] = at
+        elif at.offset is None:
+            common.messages.info(f"{queue}: {group} has committed nothing")
+        else:
+            start = max(at.min_offset, at.offset - request.before)
+            end = min(at.max_offset, at.offset + request.after)
+            found[queue] = OffsetRange(queue, start, max(start, end))
+            note = f"; {at.note}" if at.note else ""
+            common.messages.info(
+                f"{queue}: {group} stands at {at.offset}, showing {start} to {end}"
+                f"{note}"
+            )
+    return found
+
+
+def _check_sql(client: Client, request: TailRequest) -> None:
+    """Let the brokers read the SQL first: a pull with one that they cannot read gets
+    every message. Raises what the first says; who cannot be asked says nothing.
+    """
+    if request.filter.expression_type != SQL92:
+        return
+    from rmqcli.api.calls.consumer import check_client_config
+
+    pendings = []
+    for topic in request.topics:
+        subscription = parse_subscription(
+            topic, request.filter.expression, expression_type=SQL92
+        )
+        brokers = client.route(topic).brokers
+        addresses = [b.master_address for b in brokers if b.master_address is not None]
+        pendings += [
+            client.submit(address, check_client_config(subscription))
+            for address in addresses
+        ]
+    for outcome in client.gather(pendings):
+        if isinstance(outcome, BrokerError) and (
+            outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        ):
+            raise explain_sql(outcome)
+
+
+def explain_sql(error: RmqError) -> RmqError:
+    """An error about SQL from a broker that has it off says how to switch it on."""
+    if "SQL92" in getattr(error, "remark", "") and not error.hint:
+        error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
+    return error
+
+
+def _summarise(common: Common, tail: Tail[Any]) -> None:
+    """The closing words: what was read, and what could not be."""
+    counts = tail.counts
+    missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
+    abandoned = tail.abandoned
+    words = [
+        f"{counts.scanned:,} scanned",
+        f"{counts.matched:,} matched",
+        f"{missing:,} missing in gaps" if missing else "no gaps",
+    ]
+    if counts.undecodable:
+        words.append(f"{counts.undecodable:,} undecodable")
+    words.append(
+        f"{len(abandoned)} queues abandoned" if abandoned else "no queue abandoned"
+    )
+    messages = common.messages
+    for queue, spans in sorted(tail.gaps.items()):
+        joined = _joined(spans)
+        listed = ", ".join(f"{start} to {end}" for start, end in joined[:_GAPS_LISTED])
+        more = len(joined) - _GAPS_LISTED
+        also = f" and {more} more" if more > 0 else ""
+        messages.warn(f"{queue}: the broker does not have offsets {listed}{also}")
+    for queue, error in sorted(abandoned.items()):
+        reached = tail.positions.get(queue)
+        where = "" if reached is None else f" at offset {reached}"
+        messages.warn(f"{queue}: abandoned{where}: {explain_sql(error).message}")
+    if tail.is_cut_short:
+        words.append("ended by the time limit, before everything was shown")
+    messages.info("; ".join(words))
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and joined[-1][1] >= start:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _resume_command(
+    tail: Tail[Any], request: TailRequest, started_epoch_ms: int
+) -> str:
+    """What to type to go on: the offset of each queue that comes next.
+
+    Nothing is left out. Only what was being written just now may come again, and
+    what a bounded part (`--last`, `--around-group`) had shown when it was interrupted.
+    """
+    if request.around_group is not None or tail.is_showing_last:
+        return shlex.join(["rmq", *sys.argv[1:]])
+    words = _without(sys.argv[1:], _START_FLAGS)
+    if request.count is not None:
+        words += ["--count", str(max(1, request.count - tail.counts.matched))]
+    starts = {queue: str(offset) for queue, offset in tail.positions.items()}
+    for queue in tail.abandoned.keys() - starts.keys():
+        starts[queue] = _start_of_lost(queue, request, started_epoch_ms)
+    if len(starts) == 1:
+        return shlex.join(["rmq", *words, "--from", *starts.values()])
+    for queue, start in sorted(starts.items()):
+        words += ["--from-queue", f"{queue}={start}"]
+    return shlex.join(["rmq", *words])
+
+
+def _start_of_lost(
+    queue: MessageQueue, request: TailRequest, started_epoch_ms: int
+) -> str:
+    """Where a queue begins of which nothing was read, as it was meant at the start."""
+    start = request.from_position if request.last is None else None
+    match request.queue_positions.get(queue, start):
+        case None | Latest() | Now():
+            epoch_ms = started_epoch_ms - _CLOCKS_APART_MS
+        case Ago(ago_ms):
+            epoch_ms = started_epoch_ms - ago_ms - _CLOCKS_APART_MS
+        case AtTime(epoch_ms):
+            pass
+        case position:
+            return str(position)
+    return f"@{epoch_ms if epoch_ms >= EPOCH_MS_MIN else 0}"
+
+
+def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
+    kept = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in flags:
+            skip = True
+        elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
+            kept.append(word)
+    return kept

@@ -1,0 +1,1 @@
+"""What commands share in talking to people: tables, progress, escaping, errors."""

@@ -1,0 +1,264 @@
+"""From an exception to at most three lines on stderr and an exit code.
+
+    error: what happened, with values
+           ^ under the part of a text that is wrong
+    hint: one thing to try
+
+With `-o json` or `-o jsonl` it is one JSON object instead. A closed pipe is silent, a
+traceback needs `-vv`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import typer
+
+from rmqcli.cli.ui.escape import safe, safe_json
+from rmqcli.cli.ui.messages import Messages
+from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
+
+
+class Failure(NamedTuple):
+    """What to say about an error."""
+
+    kind: str
+    message: str
+    exit_code: int
+    hint: str = ""
+    detail: str = ""
+    code: int | None = None
+    code_name: str | None = None
+
+
+class _Flags(NamedTuple):
+    """What the arguments say about how to report, even when they do not parse."""
+
+    as_json: bool
+    verbose: int
+    color: str
+
+
+def unknown_name(
+    what: str, name: str, known: Iterable[str], *, help_command: str = ""
+) -> UsageError:
+    """The error for a word that is not one of `known`, with the nearest as a hint."""
+    import difflib  # only when something was mistyped
+
+    near = difflib.get_close_matches(name, list(known), n=3)
+    hint = f"one of: {', '.join(known)}"
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif help_command:
+        hint = f"see: {help_command} --help"
+    return UsageError(f"no such {what}: {name}", hint=hint)
+
+
+def report(error: BaseException, arguments: Sequence[str]) -> int:
+    """Say on stderr what went wrong; return the exit code. Never raises."""
+    flags = _read_flags(arguments)
+    if isinstance(error, (typer.Exit, SystemExit)):
+        return _finish_output(_exit_code_of(error))
+    if isinstance(error, BrokenPipeError):
+        _discard_output()
+        return ExitCode.OK
+    if isinstance(error, MemoryError):
+        error = RmqError("out of memory")
+    failure = describe(error)
+    _discard_output_if_broken(error)
+    messages = Messages(color=flags.color)
+    if flags.verbose >= 2 and not isinstance(error, KeyboardInterrupt):
+        messages.traceback(_traceback_of(error))
+    if flags.as_json:
+        _write_json(failure)
+    elif isinstance(error, KeyboardInterrupt):
+        messages.info(failure.message)
+    else:
+        messages.error(failure.message, hint=failure.hint, detail=failure.detail)
+    return failure.exit_code
+
+
+def describe(error: BaseException) -> Failure:
+    """What to say about `error`, and which exit code it has."""
+    match error:
+        case KeyboardInterrupt() | EOFError() | typer.Abort():
+            return Failure(
+                kind="Interrupted",
+                message="interrupted",
+                exit_code=ExitCode.INTERRUPTED,
+            )
+        case TextError():
+            return _describe_text_error(error, option="")
+        case RmqError():
+            return _describe_rmq_error(error)
+        case typer.TyperException():
+            return _describe_typer_error(error)
+        case OSError():
+            return _describe_os_error(error)
+    return Failure(
+        kind="InternalError",
+        message=f"internal error: {type(error).__name__}: {error}",
+        hint="run again with -vv for the traceback",
+        exit_code=ExitCode.FAILED,
+    )
+
+
+def _describe_rmq_error(error: RmqError) -> Failure:
+    return Failure(
+        kind=type(error).__name__,
+        message=error.message,
+        hint=error.hint,
+        exit_code=error.exit_code,
+        code=error.code if isinstance(error, BrokerError) else None,
+        code_name=error.name if isinstance(error, BrokerError) else None,
+    )
+
+
+def _describe_text_error(error: TextError, *, option: str) -> Failure:
+    """The text as it was typed, and a caret under the part at fault."""
+    before = f"{option}: '" if option else "'"
+    shown = safe(error.text)
+    indent = len("error: ") + len(before) + len(safe(error.text[: error.start]))
+    width = max(1, len(safe(error.text[error.start : error.end])))
+    return Failure(
+        kind="UsageError",
+        message=f"{before}{shown}': {error.what}",
+        detail=" " * indent + "^" * width,
+        hint=error.hint,
+        exit_code=error.exit_code,
+    )
+
+
+def _describe_typer_error(error: typer.TyperException) -> Failure:
+    """Typer's own usage errors, in our words; and what our option parsers raised."""
+    cause = error.__cause__
+    context = getattr(error, "ctx", None)
+    option = _option_of(error)
+    if isinstance(cause, TextError):
+        return _describe_text_error(cause, option=option)
+    if isinstance(cause, RmqError):
+        message = f"{option}: {cause.message}" if option else cause.message
+        hint = cause.hint
+    else:
+        message = error.format_message().rstrip(".")
+        message = message[:1].lower() + message[1:]
+        hint = f"see: {context.command_path} --help" if context is not None else ""
+        near = getattr(error, "possibilities", None)
+        if near:
+            message = error.message[:1].lower() + error.message[1:]
+            hint = f"did you mean {' or '.join(sorted(near))}?"
+    return Failure(
+        kind="UsageError", message=message, hint=hint, exit_code=ExitCode.USAGE
+    )
+
+
+def _option_of(error: typer.TyperException) -> str:
+    """The option or argument that a usage error is about, as it is typed."""
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return ""
+    if getattr(parameter, "param_type_name", "") == "argument":
+        return str(parameter.metavar or parameter.name).upper().strip("[].")
+    return str(max(parameter.opts, key=len))
+
+
+def _describe_os_error(error: OSError) -> Failure:
+    """A file of the user's: sockets never get here, `transport` translates them."""
+    reason = error.strerror or str(error) or type(error).__name__
+    message = reason[:1].lower() + reason[1:]
+    if error.filename is not None:
+        message = f"{os.fsdecode(error.filename)}: {message}"
+    elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):
+        message = f"cannot write the output: {message}"
+    return Failure(kind="OSError", message=message, exit_code=ExitCode.FAILED)
+
+
+def _exit_code_of(error: BaseException) -> int:
+    if isinstance(error, typer.Exit):
+        return int(error.exit_code)
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) else int(bool(code))
+
+
+def _finish_output(exit_code: int) -> int:
+    """Flush what a command wrote before it left; a closed pipe stays silent."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    return exit_code
+
+
+def _discard_output_if_broken(error: BaseException) -> None:
+    """Keep Python's own flush at exit from failing a second time."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """Point stdout at nothing: what is still buffered has no reader."""
+    try:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
+        os.close(devnull)
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = None  # no file behind it
+
+
+def _traceback_of(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _write_json(failure: Failure) -> None:
+    import json
+
+    body: dict[str, object] = {
+        "kind": failure.kind,
+        "message": failure.message,
+        "hint": failure.hint or None,
+        "exit_code": int(failure.exit_code),
+    }
+    if failure.code is not None:
+        body["code"] = failure.code
+        body["code_name"] = failure.code_name
+    text = safe_json(json.dumps({"error": body}, ensure_ascii=False))
+    Messages().write_line(text)
+
+
+def _read_flags(arguments: Sequence[str]) -> _Flags:
+    output = color = ""
+    verbose = 0
+    previous = ""
+    for argument in arguments:
+        if argument == "--":
+            break
+        if previous in ("-o", "--output"):
+            output = argument
+        elif previous == "--color":
+            color = argument
+        elif argument.startswith("--output="):
+            output = argument.removeprefix("--output=")
+        elif argument.startswith("--color="):
+            color = argument.removeprefix("--color=")
+        elif argument.startswith("-o") and len(argument) > 2:
+            output = argument[2:]
+        elif argument == "--verbose":
+            verbose += 1
+        elif argument.startswith("-v") and set(argument[1:]) == {"v"}:
+            verbose += len(argument) - 1
+        previous = argument
+    return _Flags(
+        as_json=output in ("json", "jsonl"),
+        verbose=verbose,
+        color=color if color in ("always", "never") else "auto",
+    )

@@ -1,0 +1,53 @@
+"""Where the package's log goes: to stderr, made safe, as much as `-v` asks for.
+
+The only place that configures logging. WARNING by default, INFO with `-v`, DEBUG with
+`-vv`, ERROR with `-q`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from rmqcli.cli.ui.escape import safe
+
+
+class _SafeFormatter(logging.Formatter):
+    """One line for people; a traceback only below `-vv`."""
+
+    def __init__(self, *, with_traceback: bool) -> None:
+        super().__init__()
+        self._with_traceback = with_traceback
+
+    def format(self, record: logging.LogRecord) -> str:
+        name = record.name.removeprefix("rmqcli.")
+        line = f"{record.levelname.lower()}: {name}: {safe(record.getMessage())}"
+        if record.exc_info and self._with_traceback:
+            trace = self.formatException(record.exc_info)
+            line += "\n" + safe(trace, keep_newlines=True)
+        return line
+
+
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript at run time
+    """Writes to whatever `sys.stderr` is now, which tests replace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is not None:
+            self.stream = sys.stderr
+            super().emit(record)
+
+
+def configure(*, verbose: int, quiet: bool) -> None:
+    """Send the `rmqcli` logger to stderr at the level that the flags ask for."""
+    level = logging.ERROR if quiet else logging.WARNING
+    if verbose:
+        level = logging.INFO if verbose == 1 else logging.DEBUG
+    logger = logging.getLogger("rmqcli")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    handler = _StderrHandler(sys.stderr)
+    handler.setFormatter(_SafeFormatter(with_traceback=verbose >= 2))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    logging.raiseExceptions = False  # a closed stderr is no reason to fail

@@ -1,0 +1,276 @@
+"""Data on stdout: rows as a table, JSON, JSON lines or CSV.
+
+The same rows everywhere: JSON keys are the columns' names and every key of a row is
+written, a table shows the columns. Names are never cut off. Unknown is `null`, in a
+table `-`. Nothing a peer sent reaches a terminal unescaped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rmqcli.cli.ui.escape import safe, safe_json
+from rmqcli.cli.ui.messages import is_terminal
+
+TABLE_FORMATS = ("table", "json", "jsonl", "csv")
+
+Row = Mapping[str, Any]
+
+_COLUMN_GAP = "  "
+_RESET = "\x1b[0m"
+#: What a word in a state column means to a person: fine, look, act.
+_STATE_COLORS = {
+    "good": "\x1b[32m",
+    "warn": "\x1b[33m",
+    "bad": "\x1b[31m",
+}
+#: The first character of a cell that spreadsheets take for a formula.
+_FORMULA_START = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of a command's rows.
+
+    `help` is what `-o help` says about it. `title` heads it in a table; with `title`
+    None the field is left out of tables. `states` maps a cell's text to `good`, `warn`
+    or `bad`, its colour.
+    """
+
+    name: str
+    help: str = ""
+    title: str | None = ""
+    states: Mapping[str, str] | None = None
+
+    @property
+    def heading(self) -> str:
+        """What stands above the column in a table."""
+        return self.title or self.name.upper()
+
+
+def write_rows(
+    rows: Iterable[Row],
+    *,
+    columns: Sequence[Column],
+    fmt: str,
+    color: bool = False,
+    stream: TextIO | None = None,
+) -> None:
+    """Write all `rows` as `fmt`, one of TABLE_FORMATS; a table needs them all first."""
+    writer = RowWriter(columns=columns, fmt=fmt, color=color, stream=stream)
+    writer.write(rows)
+    writer.close()
+
+
+def emit_json(value: object, *, stream: TextIO | None = None) -> None:
+    """Write one JSON value, indented, and a newline."""
+    out = _stdout(stream)
+    out.write(_dumps(value, out, indent=2) + "\n")
+    out.flush()
+
+
+def json_line(value: object) -> str:
+    """One JSON value on one line, without the newline, safe on a terminal."""
+    return safe_json(_COMPACT.encode(value))
+
+
+def write_field_help(
+    columns: Sequence[Column], *, stream: TextIO | None = None
+) -> None:
+    """List the fields and what they mean: `-o help`."""
+    width = max(len(column.name) for column in columns)
+    out = _stdout(stream)
+    for column in columns:
+        out.write(f"{column.name:<{width}}  {column.help}".rstrip() + "\n")
+    out.flush()
+
+
+class RowWriter:
+    """Writes rows as they come, in batches. One format per writer.
+
+    `write` flushes after each batch; on a terminal rows appear one by one. `close` ends
+    a JSON list and draws a table. Not safe for threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[Column],
+        fmt: str,
+        color: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
+        if fmt not in TABLE_FORMATS:
+            raise ValueError(f"fmt is {fmt!r}, not one of {TABLE_FORMATS}")
+        self._columns = tuple(columns)
+        self._format = fmt
+        self._color = color
+        self._out = _stdout(stream)
+        self._is_terminal = is_terminal(self._out)
+        self._table: list[Row] = []
+        self._rows_written = 0
+        if fmt == "csv":
+            self._write_csv_cells([column.name for column in self._columns])
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write `rows`, or keep them for a table."""
+        for row in rows:
+            match self._format:
+                case "table":
+                    self._table.append(row)
+                    continue
+                case "jsonl":
+                    self._out.write(_dumps(row, self._out) + "\n")
+                case "json":
+                    self._out.write(",\n" if self._rows_written else "[\n")
+                    self._out.write(_dumps(row, self._out))
+                case "csv":
+                    self._write_csv_cells([row.get(c.name) for c in self._columns])
+            self._rows_written += 1
+            if self._is_terminal:
+                self._out.flush()
+        self._out.flush()
+
+    def close(self) -> None:
+        """Write what belongs at the end. Not for a writer that failed half-way."""
+        if self._format == "table":
+            write_table(
+                self._table, columns=self._columns, color=self._color, stream=self._out
+            )
+        elif self._format == "json":
+            self._out.write("\n]\n" if self._rows_written else "[]\n")
+        self._out.flush()
+
+    def _write_csv_cells(self, cells: Sequence[object]) -> None:
+        line = ",".join(_csv_cell(cell, escape=self._is_terminal) for cell in cells)
+        self._out.write(line + "\r\n" if not self._is_terminal else line + "\n")
+
+
+def write_table(
+    rows: Sequence[Row],
+    *,
+    columns: Sequence[Column],
+    color: bool = False,
+    stream: TextIO | None = None,
+) -> None:
+    """Write aligned columns; numbers to the right. Without rows, only the headings."""
+    out = _stdout(stream)
+    shown = [column for column in columns if column.title is not None]
+    texts = [[_table_cell(row.get(column.name)) for column in shown] for row in rows]
+    headings = [column.heading for column in shown]
+    widths = [
+        max(map(display_width, cells)) for cells in zip(headings, *texts, strict=True)
+    ]
+    is_number = [
+        any(_is_number(row.get(column.name)) for row in rows)
+        and all(_is_number(row.get(c)) or row.get(c) is None for row in rows)
+        for column in shown
+        for c in (column.name,)
+    ]
+    for index, cells in enumerate([headings, *texts]):
+        parts = []
+        for column, cell, width, number in zip(
+            shown, cells, widths, is_number, strict=True
+        ):
+            padding = " " * (width - display_width(cell))
+            if color and index and column.states:
+                cell = _colored(cell, column.states)
+            parts.append(padding + cell if number else cell + padding)
+        out.write(_COLUMN_GAP.join(parts).rstrip() + "\n")
+    out.flush()
+
+
+def display_width(text: str) -> int:
+    """How many terminal cells `text` takes; it must be escaped already."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # names are nearly always ASCII
+
+    return sum(
+        0
+        if unicodedata.combining(c)
+        else 2
+        if unicodedata.east_asian_width(c) in "WF"
+        else 1
+        for c in text
+    )
+
+
+class _FallbackEncoder(json.JSONEncoder):
+    """Values that JSON has no form for, in the form that all commands use."""
+
+    def default(self, o: object) -> object:
+        if isinstance(o, (set, frozenset)):
+            return sorted(o)
+        if isinstance(o, bytes):
+            return o.decode("utf-8", "backslashreplace")
+        return super().default(o)
+
+
+_COMPACT = _FallbackEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _dumps(value: object, out: TextIO, *, indent: int | None = None) -> str:
+    if not _is_utf8(out):
+        # What the terminal cannot show must become \u escapes, not broken JSON.
+        return _FallbackEncoder(indent=indent).encode(value).replace("\x7f", "\\u007f")
+    if indent is None:
+        return json_line(value)
+    return safe_json(_FallbackEncoder(ensure_ascii=False, indent=indent).encode(value))
+
+
+def _is_utf8(out: TextIO) -> bool:
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    return encoding.lower().replace("-", "").replace("_", "") == "utf8"
+
+
+def _stdout(stream: TextIO | None) -> TextIO:
+    return sys.stdout if stream is None else stream
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _table_cell(value: object) -> str:
+    match value:
+        case None | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple() | set() | frozenset():
+            return ",".join(_table_cell(item) for item in value) or "-"
+        case dict():
+            return json_line(value)
+    return safe(str(value))
+
+
+def _colored(cell: str, states: Mapping[str, str]) -> str:
+    meaning = states.get(cell) or states.get(cell.partition("(")[0])
+    return f"{_STATE_COLORS[meaning]}{cell}{_RESET}" if meaning else cell
+
+
+def _csv_cell(value: object, *, escape: bool) -> str:
+    """One cell, quoted where needed; text that looks like a formula is disarmed."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case dict() | list() | tuple() | set() | frozenset():
+            text = json_line(value if isinstance(value, dict) else list(value))
+        case _:
+            text = str(value)
+    if text.startswith(_FORMULA_START):
+        text = "'" + text
+    if escape:
+        text = safe(text)
+    if any(char in text for char in ',"\r\n') or text != text.strip():
+        text = '"' + text.replace('"', '""') + '"'
+    return text

@@ -1,0 +1,1 @@
+"""Messages as text: formats, columns and JSON."""

@@ -1,0 +1,217 @@
+"""Writing what tail yields: one writer for each `--output` and for `--format`.
+
+A writer has two sides: `render` turns the messages of one queue into items, before
+they are merged, and `write` puts merged items out. Only `raw`, and bytes that do not go
+to a terminal, leave as they came.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqcli.admin.read.record import BODY_FIELDS, RECORD_FIELDS, record_of
+from rmqcli.admin.read.record_json import JsonLines
+from rmqcli.cli.ui.escape import safe_bytes, safe_json
+from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.errors import DecodeError
+from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.admin.tail.batch import Batcher, TailCounts
+    from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.model import MessageQueue
+
+    Messages = Sequence[StoredMessage | DecodeFailure]
+
+FORMATS = ("auto", "pretty", "table", "json", "jsonl", "raw", "hex", "csv")
+FIELDS = tuple(
+    Column(name, help_text) for name, help_text in (*RECORD_FIELDS, *BODY_FIELDS)
+)
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+class Writer(Protocol):
+    """Puts items out. `close` writes what belongs at the end."""
+
+    def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
+        """What makes the items."""
+
+    def write(self, items: list[Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+def make_writer(output: str, *, template: str | None, color: bool) -> Writer:
+    """The writer for `--output`, or for `--format` when there is one."""
+    if template is not None:
+        from rmqcli.cli.ui.records.format import RecordFormat
+
+        return _FormatWriter(RecordFormat(template).write)
+    if output == "auto":
+        output = "pretty" if is_terminal(sys.stdout) else "jsonl"
+    match output:
+        case "raw":
+            return _RawWriter()
+        case "jsonl":
+            return _JsonlWriter()
+        case "json":
+            return _JsonWriter()
+        case "csv":
+            return _CsvWriter()
+    from rmqcli.cli.ui.records import text as tail_text
+
+    if output == "pretty":
+        return _TextWriter(tail_text.Pretty(color=color).blocks)
+    if output == "hex" and is_terminal(sys.stdout):
+        return _TextWriter(tail_text.hex_blocks_cut)
+    if output == "hex":
+        return _TextWriter(tail_text.hex_blocks)
+    return _TextWriter(tail_text.table_rows, heading=tail_text.table_heading())
+
+
+class _RenderingWriter:
+    """A writer whose items are made by a function of a queue and its messages."""
+
+    def __init__(self, render: Callable[[MessageQueue, Messages], list[Any]]) -> None:
+        self._render = render
+
+    def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
+        from rmqcli.admin.tail.batch import Batcher
+
+        return Batcher(tail_filter, self._render, counts)
+
+    def close(self) -> None:
+        """Nothing belongs at the end."""
+
+
+class _TextWriter(_RenderingWriter):
+    """Blocks of text, already safe."""
+
+    def __init__(
+        self,
+        render: Callable[[MessageQueue, Messages], list[Any]],
+        *,
+        heading: str | None = None,
+    ) -> None:
+        super().__init__(render)
+        self._heading = heading
+
+    def write(self, items: list[str]) -> None:
+        if self._heading is not None:
+            items, self._heading = [self._heading, *items], None
+        _write_text("\n".join(items) + "\n")
+
+
+class _LinesWriter:
+    """A writer whose items are JSON lines."""
+
+    def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
+        from rmqcli.admin.tail.batch import LineBatcher
+
+        return LineBatcher(tail_filter, JsonLines(), counts)
+
+
+class _JsonlWriter(_LinesWriter):
+    def write(self, items: list[str]) -> None:
+        _write_text(_safe_json("\n".join(items)) + "\n")
+
+    def close(self) -> None:
+        """Nothing belongs at the end."""
+
+
+class _JsonWriter(_LinesWriter):
+    """One list, an element a line."""
+
+    def __init__(self) -> None:
+        self._before = "[\n"
+
+    def write(self, items: list[str]) -> None:
+        _write_text(self._before + _safe_json(",\n".join(items)))
+        self._before = ",\n"
+
+    def close(self) -> None:
+        _write_text("[]\n" if self._before == "[\n" else "\n]\n")
+
+
+class _CsvWriter(_RenderingWriter):
+    def __init__(self) -> None:
+        super().__init__(
+            lambda queue, messages: [record_of(queue, m) for m in messages]
+        )
+        self._rows = RowWriter(columns=FIELDS, fmt="csv")
+
+    def write(self, items: list[dict[str, Any]]) -> None:
+        self._rows.write(items)
+
+
+class _FormatWriter(_RenderingWriter):
+    """What `--format` makes; escaped only when a terminal would see it."""
+
+    def write(self, items: list[bytes]) -> None:
+        if is_terminal(sys.stdout):
+            text = "".join(safe_bytes(item, keep_newlines=True) for item in items)
+            _write_text(text)
+        else:
+            _write_bytes(b"".join(items))
+
+
+class _RawWriter:
+    """Bodies, each with a newline behind it."""
+
+    def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
+        from rmqcli.admin.tail.batch import BodyBatcher
+
+        return BodyBatcher(tail_filter, _bodies, counts)
+
+    def write(self, items: list[bytes]) -> None:
+        _write_bytes(b"\n".join(items) + b"\n")
+
+    def close(self) -> None:
+        """Nothing belongs at the end."""
+
+
+def _bodies(_queue: MessageQueue, messages: Messages) -> list[bytes]:
+    return [_body(message) for message in messages]
+
+
+def _body(message: StoredMessage | DecodeFailure) -> bytes:
+    if isinstance(message, DecodeFailure):
+        return message.raw
+    try:
+        return message.body
+    except DecodeError:
+        return message.raw_body
+
+
+def _write_bytes(data: bytes) -> None:
+    out = sys.stdout
+    buffer = getattr(out, "buffer", None)
+    if buffer is None:  # a test's text stream
+        out.write(data.decode("utf-8", "backslashreplace"))
+        return
+    out.flush()
+    buffer.write(data)
+    buffer.flush()
+
+
+def _write_text(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _safe_json(text: str) -> str:
+    """JSON that a terminal shows; what it has no letters for becomes escapes."""
+    text = safe_json(text)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    if encoding.lower().replace("-", "").replace("_", "") != "utf8":
+        text = _NOT_ASCII.sub(_json_escape, text)
+    return text
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

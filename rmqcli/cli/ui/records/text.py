@@ -1,0 +1,198 @@
+"""Messages for people: `-o pretty`, `-o table`, `-o hex`. Safe for any terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.read.record import nested_json
+from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
+from rmqcli.errors import DecodeError
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.model import MessageQueue
+
+#: A body longer than this is cut on a screen; `-o jsonl` and raw never cut.
+SHOWN_BYTES_MAX = 4096
+SHOWN_LINES_MAX = 200
+TABLE_BODY_BYTES_MAX = 80
+
+_BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
+_TABLE_ROW = "{:<24}  {:<16}  {:>5}  {:>10}  {:<12}  {:<20}  {}"
+_HEX_WIDTH = 16
+
+
+class Pretty:
+    """A line about the message, then its body; JSON is laid out."""
+
+    def __init__(self, *, color: bool) -> None:
+        self._color = color
+
+    def blocks(
+        self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+    ) -> list[str]:
+        """One block of lines for each message."""
+        return [
+            self._failure(queue, message)
+            if isinstance(message, DecodeFailure)
+            else self._message(queue, message)
+            for message in messages
+        ]
+
+    def _message(self, queue: MessageQueue, message: StoredMessage) -> str:
+        time = format_rfc3339(message.store_timestamp_ms) or "-"
+        head = f"{queue} {message.queue_offset}"
+        facts = [
+            f"{name}={safe(value)}"
+            for name, value in (
+                ("tags", message.tags),
+                ("keys", message.keys),
+                ("id", message.msg_id),
+            )
+            if value
+        ]
+        if message.reconsume_times:
+            facts.append(f"reconsumed={message.reconsume_times}")
+        line = self._painted(_BOLD, safe(head)) + "  " + time
+        if facts:
+            line += "  " + self._painted(_DIM, "  ".join(facts))
+        try:
+            body = message.body
+        except DecodeError as error:
+            return f"{line}\n{self._painted(_RED, 'error: ' + safe(error.message))}"
+        return f"{line}\n{_body_text(body)}"
+
+    def _failure(self, queue: MessageQueue, failure: DecodeFailure) -> str:
+        where = "?" if failure.queue_offset is None else str(failure.queue_offset)
+        error = f"error: {failure.error} ({len(failure.raw)} bytes)"
+        return (
+            f"{self._painted(_BOLD, safe(str(queue)) + ' ' + where)}\n"
+            f"{self._painted(_RED, safe(error))}"
+        )
+
+    def _painted(self, color: str, text: str) -> str:
+        return f"{color}{text}{_RESET}" if self._color else text
+
+
+def _body_text(body: bytes) -> str:
+    if len(body) <= SHOWN_BYTES_MAX:
+        value = nested_json(body)
+        if value is not None:
+            text = safe_json(json.dumps(value, ensure_ascii=False, indent=2))
+            is_short = text.count("\n") < SHOWN_LINES_MAX
+            if is_short and len(text) <= 4 * SHOWN_BYTES_MAX:
+                return text
+    shown = _shown_bytes(body)
+    text = safe_bytes(body[:shown], keep_newlines=True)
+    if shown == len(body):
+        return text
+    return f"{text.rstrip()}\n{_left_out(len(body) - shown, len(body))}"
+
+
+def _shown_bytes(body: bytes) -> int:
+    """How much of a body is shown: whole characters, and not too many lines."""
+    end = _cut_at(body, SHOWN_BYTES_MAX)
+    lines = body[:end].split(b"\n", SHOWN_LINES_MAX)
+    return end - len(lines[-1]) if len(lines) > SHOWN_LINES_MAX else end
+
+
+def _left_out(left_bytes: int, total_bytes: int) -> str:
+    return (
+        f"... ({left_bytes:,} of {total_bytes:,} bytes left out;"
+        " -o raw writes all of them)"
+    )
+
+
+def _cut_at(body: bytes, limit_bytes: int) -> int:
+    """Where to cut: at `limit_bytes`, or before the character that is there."""
+    if len(body) <= limit_bytes:
+        return len(body)
+    for end in range(limit_bytes, limit_bytes - 4, -1):
+        if body[end] & 0xC0 != 0x80:  # no continuation byte of UTF-8
+            return end
+    return limit_bytes
+
+
+def _cut_text(body: bytes, limit_bytes: int) -> str:
+    end = _cut_at(body, limit_bytes)
+    text = safe_bytes(body[:end])
+    if len(body) > end:
+        text += f"... ({len(body) - end} bytes more)"
+    return text
+
+
+def table_heading() -> str:
+    """What stands above `table_rows`."""
+    return _TABLE_ROW.format(
+        "STORED", "BROKER", "QUEUE", "OFFSET", "TAGS", "KEYS", "BODY"
+    )
+
+
+def table_rows(
+    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+) -> list[str]:
+    """One line for each message; names are never cut, bodies are."""
+    return [_table_row(queue, message) for message in messages]
+
+
+def _table_row(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> str:
+    broker = safe(queue.broker_name)
+    if isinstance(message, DecodeFailure):
+        offset = "-" if message.queue_offset is None else message.queue_offset
+        error = f"error: {safe(message.error)}"
+        return _TABLE_ROW.format("-", broker, queue.queue_id, offset, "-", "-", error)
+    try:
+        body = _cut_text(message.body, TABLE_BODY_BYTES_MAX)
+    except DecodeError as error:
+        body = f"error: {safe(error.message)}"
+    return _TABLE_ROW.format(
+        format_rfc3339(message.store_timestamp_ms) or "-",
+        broker,
+        queue.queue_id,
+        message.queue_offset,
+        safe(message.tags or "-"),
+        safe(message.keys or "-"),
+        body,
+    )
+
+
+def hex_blocks(
+    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+) -> list[str]:
+    """A line about each message, then the whole body as `hexdump -C` shows it."""
+    return [_hex_block(queue, message, None) for message in messages]
+
+
+def hex_blocks_cut(
+    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+) -> list[str]:
+    """The same for a screen: a long body is cut."""
+    return [_hex_block(queue, message, SHOWN_BYTES_MAX // 2) for message in messages]
+
+
+def _hex_block(
+    queue: MessageQueue, message: StoredMessage | DecodeFailure, shown_max: int | None
+) -> str:
+    offset = "?" if message.queue_offset is None else message.queue_offset
+    head = safe(f"{queue} {offset}")
+    if isinstance(message, DecodeFailure):
+        data, head = message.raw, f"{head}  error: {safe(message.error)}"
+    else:
+        try:
+            data = message.body
+        except DecodeError as error:
+            data, head = message.raw_body, f"{head}  error: {safe(error.message)}"
+    lines = [f"{head}  {len(data)} bytes"]
+    shown = len(data) if shown_max is None else min(len(data), shown_max)
+    for at in range(0, shown, _HEX_WIDTH):
+        row = data[at : at + _HEX_WIDTH]
+        left, right = row[:8].hex(" "), row[8:].hex(" ")
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:08x}  {left:<23}  {right:<23}  |{text}|")
+    if shown < len(data):
+        lines.append(_left_out(len(data) - shown, len(data)))
+    return "\n".join(lines)

@@ -1,0 +1,129 @@
+"""Offsets of a broadcasting member, in the file and the form that Java clients use.
+
+The keys of the table are objects, which is no JSON; Java reads it, and so does
+`wire.fastjson`.
+
+Source: LocalFileOffsetStore, OffsetSerializeWrapper, MixAll#string2File.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import BodyError, ConfigError
+from rmqcli.files import file_name_fault, read_regular, write_temporary
+from rmqcli.wire.bodies.read import get_queue_numbers, load_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rmqcli.model import MessageQueue
+
+_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+_NOT_IN_NAMES: Final = re.compile(r"[^%|a-zA-Z0-9_@.#:-]|^\.+$")
+
+
+def local_offset_path(home: Path, client_id: str, group: str) -> Path:
+    """Where Java keeps them: `HOME/.rocketmq_offsets/CLIENT/GROUP/offsets.json`.
+
+    Raises ConfigError where one of the two cannot be a folder's name.
+    """
+    folder = home / ".rocketmq_offsets"
+    for what, text in (("client id", client_id), ("group's name", group)):
+        name = _as_name(text)
+        fault = file_name_fault(name)
+        if fault is not None:
+            raise ConfigError(
+                f"offsets have no file: the {what} {text[:60]!r} {fault}",
+                hint="choose a shorter name",
+            )
+        folder /= name
+    return folder / "offsets.json"
+
+
+def _as_name(text: str) -> str:
+    return _NOT_IN_NAMES.sub(lambda found: found[0].encode().hex("_"), text)
+
+
+def parse_local_offsets(text: str) -> dict[MessageQueue, int]:
+    """The offsets in the text of such a file. Raises BodyError."""
+    return get_queue_numbers(load_object(text, "local offsets"), "offsetTable")
+
+
+def format_local_offsets(offsets: Mapping[MessageQueue, int]) -> str:
+    """The text, as fastjson prints it; queues sorted."""
+    entries = ",".join(
+        "{\n"
+        f'\t\t\t"brokerName":{json.dumps(queue.broker_name, ensure_ascii=False)},\n'
+        f'\t\t\t"queueId":{queue.queue_id},\n'
+        f'\t\t\t"topic":{json.dumps(queue.topic, ensure_ascii=False)}\n'
+        f"\t\t}}:{offset}"
+        for queue, offset in sorted(offsets.items())
+    )
+    table = f"{{{entries}\n\t}}" if entries else "{}"
+    return f'{{\n\t"offsetTable":{table}\n}}'
+
+
+class LocalOffsetFile:
+    """One member's file. Satisfies the engine's `OffsetFile`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backup = path.with_name(path.name + ".bak")
+
+    def read(self) -> dict[MessageQueue, int]:
+        """What the file says, else its backup; empty when there is neither.
+
+        Raises ConfigError when what there is cannot be read.
+        """
+        try:
+            found = self._read(self.path)
+        except BodyError:
+            found = None
+        if found is not None:
+            return found
+        try:
+            return self._read(self._backup) or {}
+        except BodyError as error:
+            raise ConfigError(
+                f"offsets in {self._backup} cannot be read: {error.message}",
+                hint="remove the file to begin where the settings say",
+            ) from error
+
+    def _read(self, path: Path) -> dict[MessageQueue, int] | None:
+        try:
+            data = read_regular(path, _FILE_BYTES_MAX + 1)
+            if len(data) > _FILE_BYTES_MAX:
+                raise ConfigError(f"{path} is too large to hold offsets")
+            text = data.decode()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        except UnicodeError as error:
+            raise BodyError(f"{path} is not UTF-8: {error}") from error
+        return parse_local_offsets(text) if text.strip() else None
+
+    def write(self, offsets: dict[MessageQueue, int]) -> None:
+        """Merge them into what is there (4.9.8), in one step. Raises OSError.
+
+        A file that cannot be read is replaced.
+        """
+        try:
+            merged = self.read() | offsets
+        except ConfigError:
+            merged = offsets
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        data = format_local_offsets(merged).encode()
+        temporary = write_temporary(self.path.parent, data, mode=0o644)
+        try:
+            if self.path.exists():
+                os.replace(self.path, self._backup)
+            os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

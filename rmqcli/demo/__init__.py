@@ -1,0 +1,1 @@
+"""A cluster with traffic, and a tour of the commands on it."""

@@ -1,0 +1,133 @@
+"""Live traffic for `rmq demo`: a producer, and a consumer that is slower than it.
+
+The consumer is the engine's, with one thread and a listener that takes its time.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.consumer.consumer import Consumer
+from rmqcli.demo.orders import GROUP, TOPIC, order_events
+from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
+from rmqcli.engine.listener import LeaveRest
+from rmqcli.errors import RmqError
+from rmqcli.producer.ids import UniqueIds
+from rmqcli.producer.send import Sender, SendOptions
+from rmqcli.producer.target import find_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.message import Message
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.message import OutgoingMessage
+
+#: Of the topic, on one broker.
+QUEUES: Final = 4
+#: Messages that are there before the tour begins, and rates while it goes on.
+PAST_ORDERS: Final = 2_000
+_SENT_PER_S: Final = 40
+_CONSUMED_PER_S: Final = 20
+_TURN_MS: Final = 100
+#: Often, so that who watches sees it move; RocketMQ's is 5 s.
+_PERSIST_MS: Final = 500
+#: Small, so that the one thread soon gets to every queue.
+_PULL_BATCH: Final = 4
+_UNDER_WAY_MS: Final = 5_000
+
+
+class Traffic:
+    """Producer and consumer; `stop` ends both. What failed is in `error`."""
+
+    def __init__(self, config: ClientConfig, *, seed: int) -> None:
+        self._config = config
+        self._seed = seed
+        self._over = threading.Event()
+        self._ready = threading.Event()
+        self._producer = threading.Thread(target=self._guarded, name="orders")
+        self._consumer = Consumer(
+            GROUP,
+            TOPIC,
+            self._take,
+            client=config,
+            config=ConsumerConfig(
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                consume_threads=1,
+                pull_batch_size=_PULL_BATCH,
+                instance_name=f"{GROUP}-1",  # short: lag shows it in each line
+                persist_consumer_offset_interval_ms=_PERSIST_MS,
+            ),
+        )
+        self.error: RmqError | None = None
+        self._consumed: set[MessageQueue] = set()
+
+    def start(self) -> None:
+        """Begin; returns when the past orders are stored and each queue has a commit.
+
+        Raises what went wrong.
+        """
+        self._producer.start()
+        self._ready.wait()
+        if self.error is not None:
+            raise self.error
+        self._consumer.start()
+        deadline = Deadline(SYSTEM_CLOCK, _UNDER_WAY_MS)
+        while not deadline.is_over() and len(self._consumed) < QUEUES:
+            SYSTEM_CLOCK.wait_ms(self._over, _TURN_MS)
+        SYSTEM_CLOCK.wait_ms(self._over, 2 * _PERSIST_MS)
+
+    def stop(self) -> None:
+        """End both. Idempotent."""
+        self._over.set()
+        self._consumer.close()
+        if self._producer.ident is not None:
+            self._producer.join()
+
+    def _guarded(self) -> None:
+        try:
+            with Client(self._config) as client:
+                self._produce(client)
+        except RmqError as error:
+            self.error = error
+        finally:
+            self._ready.set()
+
+    def _produce(self, client: Client) -> None:
+        rng = random.Random(self._seed)  # noqa: S311  # orders that look alive
+        sender = Sender(
+            client,
+            find_target(client, TOPIC),
+            options=SendOptions(shard_by="order"),
+            ids=UniqueIds("127.0.0.1", clock=SYSTEM_CLOCK, rng=rng),
+            rng=rng,
+        )
+        for _ in sender.send(self._paced(rng)):
+            pass
+
+    def _paced(self, rng: random.Random) -> Iterator[OutgoingMessage | None]:
+        events = order_events(rng)
+        for _ in range(PAST_ORDERS):
+            yield next(events)
+        yield None
+        self._ready.set()
+        # By the time that went by, not by turns: on a busy machine a turn takes longer,
+        # and the consumer must not keep up.
+        begun_ms, sent = SYSTEM_CLOCK.monotonic_ms(), 0
+        while not SYSTEM_CLOCK.wait_ms(self._over, _TURN_MS):
+            passed_ms = SYSTEM_CLOCK.monotonic_ms() - begun_ms
+            for _ in range(_SENT_PER_S * passed_ms // 1000 - sent):
+                yield next(events)
+                sent += 1
+            yield None
+
+    def _take(self, message: Message) -> None:
+        """What the consumer does: take its time."""
+        self._consumed.add(message.message_queue)
+        if SYSTEM_CLOCK.wait_ms(self._over, 1_000 // _CONSUMED_PER_S):
+            raise LeaveRest

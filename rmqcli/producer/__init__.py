@@ -1,0 +1,1 @@
+"""Sending messages: queue choice, batches, lanes and retries."""

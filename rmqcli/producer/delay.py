@@ -1,0 +1,114 @@
+"""`--delay LEVEL|DURATION`: the property that makes a broker deliver later.
+
+Up to 4.9 a broker knows fixed levels only; from 5.0 on it takes any time.
+
+Source: MessageStoreConfig.messageDelayLevel, ScheduleMessageService.parseDelayLevel,
+TimerMessageStore in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import TextError, UnsupportedError
+from rmqcli.units import DURATION_UNITS_MS, format_duration, parse_duration_ms
+from rmqcli.wire.version import V5_0_0, version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.api.client import Client
+
+LEVEL_MAX = 18
+LEVELS_DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+_LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A level of the broker's table, or else a time."""
+
+    level: int | None = None
+    delay_ms: int | None = None
+
+
+def parse_delay(text: str) -> Delay:
+    """Read `3` (a level, 1 to 18) or `90s` (a time). Raises TextError."""
+    if text.isascii() and text.isdigit():
+        level = int(text[:9])
+        if not 1 <= level <= LEVEL_MAX:
+            what = f"a level is 1 to {LEVEL_MAX}"
+            hint = f"a time needs a unit: {text}s"
+            raise TextError(text, what, start=0, end=len(text), hint=hint)
+        return Delay(level=level)
+    delay_ms = parse_duration_ms(text)
+    if not delay_ms:
+        raise TextError(text, "must be over 0", start=0, end=len(text))
+    return Delay(delay_ms=delay_ms)
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """The milliseconds of each level, the first is level 1; unreadable ones are 0."""
+    levels = []
+    for part in text.split():
+        match = _LEVEL.fullmatch(part)
+        levels.append(
+            int(match[1]) * DURATION_UNITS_MS[match[2]] if match is not None else 0
+        )
+    return levels
+
+
+def delay_properties(
+    delay: Delay, *, version: int, levels: Sequence[int]
+) -> dict[str, str]:
+    """The properties to send to a broker of this version (an MQVersion ordinal).
+
+    Raises UnsupportedError when it cannot delay for exactly that long.
+    """
+    if delay.level is not None:
+        return {"DELAY": str(delay.level)}
+    delay_ms = delay.delay_ms or 0
+    if version >= V5_0_0 and delay_ms % 1000 == 0:
+        return {"TIMER_DELAY_SEC": str(delay_ms // 1000)}
+    if delay_ms in levels:
+        return {"DELAY": str(levels.index(delay_ms) + 1)}
+    wanted = format_duration(delay_ms)
+    if version >= V5_0_0:
+        raise UnsupportedError(f"--delay {wanted}: only whole seconds can be asked for")
+    known = " ".join(map(format_duration, levels))
+    raise UnsupportedError(
+        f"--delay {wanted}: RocketMQ {version_name(version)} only has the levels"
+        f" {known}",
+        hint="name one of them, or its number",
+    )
+
+
+def resolve_delay(
+    client: Client, delay: Delay, addresses: Iterable[str]
+) -> dict[str, str]:
+    """`delay_properties` for the brokers at `addresses`.
+
+    Asks each for its version and levels. Raises UnsupportedError when one of them
+    cannot, or when they need different properties; RmqError when one cannot be asked.
+    """
+    from rmqcli.api.calls.config import get_broker_config
+
+    found: dict[str, str] | None = None
+    for address in addresses:
+        levels: list[int] = []
+        version = 0
+        if delay.level is None:
+            version = client.broker_version(address)
+            config = client.invoke(address, get_broker_config())
+            levels = parse_delay_levels(config.get("messageDelayLevel", LEVELS_DEFAULT))
+        properties = delay_properties(delay, version=version, levels=levels)
+        if found is not None and found != properties:
+            raise UnsupportedError(
+                "the topic's brokers keep time differently (versions or delay levels)",
+                hint="choose queues of one broker with --queue BROKER:ID",
+            )
+        found = properties
+    return found or {}

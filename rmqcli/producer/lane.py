@@ -1,0 +1,142 @@
+"""What waits for one queue, and how it is cut into requests. Pure.
+
+Small messages share a batch; what a batch cannot hold goes alone. A queue has one
+request under way at most, so its messages keep their order.
+
+Source: MessageBatch.generateFromList and MessageExtBatchEncoder in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.errors import RmqError
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.message import OutgoingMessage
+
+#: A broker takes 4 MiB at most (maxMessageSize), counting what it adds to each message;
+#: a quarter of that leaves room for any properties and keeps answers coming.
+BATCH_BYTES_MAX = 1 << 20
+BATCH_MESSAGES_MAX = 512
+
+#: Bodies from here on go alone: a batch would gain nothing.
+ALONE_BYTES = 256 << 10
+
+#: What a message costs in memory and on the wire besides body and properties.
+MESSAGE_OVERHEAD_BYTES = 256
+
+
+@dataclass(slots=True)
+class SendOutcome:
+    """What became of one message.
+
+    `status` is one of Java's four kinds of stored, or else: `NOT_SENT`; `UNKNOWN` when
+    no answer came, so that it may be stored; the name of the broker's refusal. Offsets
+    are None where the message is not stored, or where only its delivery will tell.
+    """
+
+    number: int
+    msg_id: str
+    source: str | None
+    queue: MessageQueue
+    status: str
+    offset_msg_id: str | None = None
+    queue_offset: int | None = None
+    error: RmqError | None = None
+
+
+@dataclass(slots=True)
+class Slot:
+    """One message until its outcome is known. `number` counts from 0."""
+
+    number: int
+    message: OutgoingMessage
+    properties: dict[str, str]
+    properties_bytes: int
+    msg_id: str
+    is_alone: bool
+    #: of the lane it was put into last
+    queue: MessageQueue
+    attempts: int = 0
+    outcome: SendOutcome | None = None
+
+    @property
+    def cost_bytes(self) -> int:
+        """About what it takes up."""
+        return len(self.message.body) + self.properties_bytes + MESSAGE_OVERHEAD_BYTES
+
+
+class Lane:
+    """The messages waiting for one queue, in order."""
+
+    def __init__(self, queue: MessageQueue, address: str) -> None:
+        self.queue = queue
+        self.address = address
+        self.in_flight: list[Slot] = []
+        self._backlog: deque[Slot] = deque()
+        self._backlog_bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._backlog
+
+    @property
+    def is_full(self) -> bool:
+        """Whether waiting would not make the next request larger."""
+        return bool(self._backlog) and (
+            len(self._backlog) >= BATCH_MESSAGES_MAX
+            or self._backlog_bytes >= BATCH_BYTES_MAX
+            or self._backlog[0].is_alone
+        )
+
+    def put(self, slot: Slot) -> None:
+        """Add at the end."""
+        slot.queue = self.queue
+        self._backlog.append(slot)
+        self._backlog_bytes += slot.cost_bytes
+
+    def put_back(self, slots: Iterable[Slot]) -> None:
+        """Return `slots` to the front, in their order."""
+        returned = list(slots)
+        self._backlog.extendleft(reversed(returned))
+        self._backlog_bytes += sum(slot.cost_bytes for slot in returned)
+
+    def take(self) -> list[Slot]:
+        """The messages of the next request: one that goes alone, or a batch."""
+        slots: list[Slot] = []
+        size = 0
+        while self._backlog and len(slots) < BATCH_MESSAGES_MAX:
+            slot = self._backlog[0]
+            size += slot.cost_bytes
+            if slots and (slot.is_alone or size > BATCH_BYTES_MAX):
+                break
+            self._backlog.popleft()
+            self._backlog_bytes -= slot.cost_bytes
+            slots.append(slot)
+            if slot.is_alone:
+                break
+        return slots
+
+    def take_all(self) -> list[Slot]:
+        """Everything that waits."""
+        slots = list(self._backlog)
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        return slots
+
+
+def takes_batches(topic: str, *, is_delayed: bool) -> bool:
+    """Whether brokers take batches: not of delayed messages, nor for retry topics."""
+    return not is_delayed and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+
+
+def is_large(message: OutgoingMessage) -> bool:
+    """Whether the message gains nothing from a batch."""
+    return len(message.body) >= ALONE_BYTES

@@ -1,0 +1,190 @@
+"""Where messages for a topic go: its queues, or those of the topic it will copy.
+
+A topic that nobody knows is created by the broker that gets its first message, as far
+as the broker allows that: then it has announced TBW102 to the name servers.
+
+Source: MQClientInstance.updateTopicRouteInfoFromNameServer, SelectMessageQueueByHash.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
+from rmqcli.clock import Deadline
+from rmqcli.errors import DeniedError, NotFoundError, RmqError, UsageError
+from rmqcli.model import MASTER_ID, MessageQueue
+from rmqcli.queue_selector import select_queues
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.ids import java_string_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rmqcli.api.client import Client
+    from rmqcli.model import TopicRoute
+    from rmqcli.producer.message import OutgoingMessage
+    from rmqcli.queue_selector import QueueSelector
+
+#: Queues that a broker is asked to give a topic it creates by itself.
+DEFAULT_TOPIC_QUEUE_NUMS = 4  # DefaultMQProducer.defaultTopicQueueNums
+
+_CREATED_POLL_MS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTarget:
+    """The queues that may be written to, sorted, and each broker's address.
+
+    `is_new`: no name server knows the topic; the queues are those it will get.
+    """
+
+    topic: str
+    queues: tuple[MessageQueue, ...]
+    addresses: dict[str, str] = field(hash=False)
+    is_new: bool = False
+
+
+def find_target(
+    client: Client,
+    topic: str,
+    selectors: Collection[QueueSelector] = (),
+    *,
+    may_create: bool = False,
+) -> SendTarget:
+    """Ask where `topic` is written; with `may_create` also one that brokers create.
+
+    Raises NotFoundError when it does not exist and is not to be created, or no broker
+    creates topics; DeniedError when none of its queues may be written, UsageError for
+    a selector that means no queue.
+    """
+    is_new = False
+    try:
+        route = client.route(topic)
+        queues = route.write_queues()
+    except NotFoundError as missing:
+        if not may_create:
+            raise _not_created(client, topic, missing) from None
+        route = _default_route(client, missing)
+        queues = _queues_of_new_topic(topic, route)
+        is_new = True
+    if not queues:
+        raise DeniedError(
+            f"topic {topic} has no queue that can be written: no master is there, or"
+            " its permissions do not allow it",
+            code=int(ResponseCode.NO_PERMISSION),
+            name=ResponseCode.NO_PERMISSION.name,
+            hint=f"see: rmq topic show {topic}",
+        )
+    chosen = select_queues(queues, selectors)
+    return SendTarget(
+        topic=topic,
+        queues=tuple(chosen),
+        addresses={
+            queue.broker_name: client.master_of(route, queue.broker_name)
+            for queue in chosen
+        },
+        is_new=is_new,
+    )
+
+
+def created_queues(
+    client: Client, topic: str, brokers: Collection[str], *, timeout_ms: int
+) -> dict[str, int]:
+    """Broker name to write queues, once the name server knows the new topic.
+
+    Waits until it shows all of `brokers`, at most `timeout_ms`; what is known then.
+    """
+    deadline = Deadline(client.clock, timeout_ms)
+    never = threading.Event()
+    while True:
+        try:
+            queues = client.route(topic, refresh=True).queues
+        except RmqError:
+            queues = ()
+        found = {queue.broker_name: queue.write_queue_nums for queue in queues}
+        if deadline.is_over() or found.keys() >= set(brokers):
+            return found
+        client.clock.wait_ms(never, min(_CREATED_POLL_MS, deadline.left_ms()))
+
+
+def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
+    """Which of `shards` queues the message belongs to, the same in every run.
+
+    The value is a field of the body, when that is a JSON object which has it, else the
+    property of that name; Java's hash of its text decides, as in
+    SelectMessageQueueByHash. Raises UsageError when there is neither.
+    """
+    value = _field_text(message.body, field_name)
+    if value is None:
+        value = message.properties.get(field_name)
+    if value is None:
+        where = f"{message.source}: " if message.source else ""
+        raise UsageError(
+            f"{where}--shard-by {field_name}: neither the body nor the properties"
+            " have it"
+        )
+    return abs(java_string_hash(value)) % shards
+
+
+def _field_text(body: bytes, field_name: str) -> str | None:
+    if not body.lstrip().startswith(b"{"):
+        return None
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    value = data.get(field_name)
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFoundError:
+    near = _near_topics(client, topic)
+    hint = "add --create to let a broker create it, or list topics with: rmq topics"
+    if near:
+        hint = f"did you mean {' or '.join(near)}? --create lets a broker create it"
+    return NotFoundError(
+        f"topic {topic} does not exist",
+        code=missing.code,
+        name=missing.name,
+        remark=missing.remark,
+        address=missing.address,
+        hint=hint,
+    )
+
+
+def _near_topics(client: Client, topic: str) -> list[str]:
+    """Names much like this one; none when the name server does not list topics."""
+    import difflib  # only when something was mistyped
+
+    from rmqcli.api.calls.namesrv import get_all_topic_list
+
+    try:
+        names = client.namesrv(get_all_topic_list())
+    except RmqError:
+        return []
+    near = difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
+    return near or [name for name in names if name.lower() == topic.lower()]
+
+
+def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:
+    try:
+        return client.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
+    except NotFoundError:
+        missing.hint = "no broker creates topics by itself; use: rmq topic create"
+        raise missing from None
+
+
+def _queues_of_new_topic(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    masters = {b.broker_name for b in route.brokers if MASTER_ID in b.addresses}
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in route.queues
+        if data.is_writable and data.broker_name in masters
+        for queue_id in range(min(DEFAULT_TOPIC_QUEUE_NUMS, data.write_queue_nums))
+    )

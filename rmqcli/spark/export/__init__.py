@@ -1,0 +1,1 @@
+"""`rmq export`: plan, parts, files, manifest and resumption."""

@@ -1,0 +1,115 @@
+"""The cluster side of an export: resolve positions here, pull chunks in the workers."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.position import Earliest
+from rmqcli.spark.export.export import SINCE_LAST
+from rmqcli.spark.export.plan import QueueExtent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from rmqcli.admin.positions import ResolvedRange
+    from rmqcli.api.client import Client
+    from rmqcli.config import ClientConfig
+    from rmqcli.model import OffsetRange
+    from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
+    from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.export.source import Chunk, ChunkReader
+
+#: Without an answer for so long a part fails; it is given out once more after all the
+#: others, so a broker has longer than this to come back.
+_RETRY_FOR_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSource:
+    """Chunks from the brokers of a topic. Pickled to workers, credentials included."""
+
+    config: ClientConfig
+    #: whether the user said that the keys may travel unencrypted
+    allow_unencrypted: bool = False
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it may only be sent over connections that are encrypted."""
+        return self.config.credentials is not None and not self.allow_unencrypted
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[ChunkReader]:
+        """Open a client for the time of the block."""
+        from rmqcli.api.client import Client  # workers and driver load it late
+
+        with Client(self.config) as client:
+            yield _BrokerReader(client)
+
+
+class _BrokerReader:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
+        from rmqcli.admin.read.range import RangeReader, ReadOptions
+
+        options = ReadOptions(retry_for_ms=_RETRY_FOR_MS)
+        yield from RangeReader(self._client, [wanted], options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCluster:
+    """A cluster behind its name servers. `note` is told what is odd about a queue."""
+
+    config: ClientConfig
+    selectors: Collection[QueueSelector]
+    start: Position
+    end: Position
+    note: Callable[[str], None]
+    allow_unencrypted: bool = False
+
+    @property
+    def source(self) -> BrokerSource:
+        return BrokerSource(self.config, self.allow_unencrypted)
+
+    def resolve(self, request: ExportRequest) -> list[QueueExtent]:
+        """Both ends of the range in each queue, now.
+
+        Raises NotFoundError for an unknown topic or group, UsageError for a queue it
+        lacks, and the first queue's error when one cannot be resolved.
+        """
+        from rmqcli.admin.position_group import check_groups
+        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.api.client import Client  # workers and driver load it late
+        from rmqcli.queue_selector import select_queues
+
+        since_last = request.from_position == SINCE_LAST
+        start = Earliest() if since_last else self.start
+        with Client(self.config) as client:
+            queues = client.route(request.topic).read_queues()
+            chosen = select_queues(queues, self.selectors)
+            check_groups(client, chosen, [start, self.end])
+            ranges = resolve_ranges(client, chosen, start, self.end)
+        for queue, found in sorted(ranges.items()):
+            for note in dict.fromkeys((found.start.note, found.end.note)):
+                if note:
+                    self.note(f"{queue}: {note}")
+        return [_extent(found) for _, found in sorted(ranges.items())]
+
+
+def _extent(found: ResolvedRange) -> QueueExtent:
+    """The range as it was asked for: a start that is gone makes a gap."""
+    offsets = found.offsets
+    asked_start = offsets.start
+    if found.start.wanted is not None:
+        asked_start = min(max(0, found.start.wanted), offsets.end)
+    return QueueExtent(
+        queue=found.queue,
+        asked_start=asked_start,
+        asked_end=offsets.end,
+        min_offset=found.start.min_offset,
+        max_offset=max(found.start.max_offset, found.end.max_offset),
+    )

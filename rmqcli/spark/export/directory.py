@@ -1,0 +1,278 @@
+"""The state of an export directory: what is there, whose it is, who is at work in it.
+
+One process at a time (a lock that dies with its owner). Files that no manifest of ours
+lists are somebody else's unless they carry an unfinished run's id in their footer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+from rmqcli.spark.export import layout
+from rmqcli.spark.export.disk import check_real_folder, read_text, walk_files, write_all
+from rmqcli.spark.export.footer import read_footer
+from rmqcli.spark.export.manifest import (
+    Manifest,
+    PartResult,
+    manifest_from_json,
+    manifest_to_json,
+    part_from_json,
+)
+from rmqcli.spark.export.plan import plan_from_json, plan_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.plan import ExportPlan
+
+
+class ExportDirectory:
+    """One directory, opened by `open_directory` and locked. Not safe for threads."""
+
+    def __init__(
+        self, paths: layout.Layout, disk: Disk, *, was_ours: bool = False
+    ) -> None:
+        self.paths = paths
+        self.disk = disk
+        #: Whether an export had begun here before this one opened it.
+        self.was_ours = was_ours
+
+    def manifest(self) -> Manifest | None:
+        """What has been finished here. Raises ConfigError when it cannot be read."""
+        path = self.paths.manifest
+        try:
+            return manifest_from_json(read_text(path), path=path)
+        except FileNotFoundError:
+            return None
+
+    def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
+        """The plan of a run that has begun and is not in the manifest, or None."""
+        try:
+            names = sorted(filter(layout.is_run_id, os.listdir(self.paths.runs)))
+        except FileNotFoundError:
+            return None
+        for name in reversed(names):
+            if manifest is not None and manifest.run(name) is not None:
+                continue
+            path = self.paths.plan(name)
+            # A folder without a plan is a run that was killed before it had one.
+            with contextlib.suppress(FileNotFoundError):
+                return plan_from_json(read_text(path), path=path)
+        return None
+
+    def refuse_foreign(self, manifest: Manifest | None) -> None:
+        """Raise RefusedError for Parquet files that no finished run of ours lists."""
+        ours = set(_listed(manifest))
+        for path in walk_files(self.paths.root):
+            if path.endswith(layout.SUFFIX) and path not in ours:
+                raise RefusedError(
+                    f"{self.paths.root} holds {path}, which no export of rmq wrote",
+                    hint="choose an empty folder; nothing was changed",
+                )
+        if manifest is None and os.path.lexists(self.paths.success):
+            raise RefusedError(
+                f"{self.paths.root} holds a {layout.SUCCESS} of somebody else",
+                hint="choose an empty folder; nothing was changed",
+            )
+
+    def write_plan(self, plan: ExportPlan) -> None:
+        """Write a plan down; from here on the run exists and can be resumed."""
+        self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
+        self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
+
+    def new_attempt(self, run_id: str) -> str:
+        """A new temp folder for workers, who never make it themselves."""
+        return self.disk.make_folders(
+            self.paths.meta, f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
+        )
+
+    def sweep(self) -> None:
+        """Remove everything that is not finished, of this run and of any before.
+
+        That also fences off workers of a killed driver that still live: the folder
+        they write in is gone, so they can create and rename nothing any more. It is
+        renamed first, because a folder in which somebody goes on creating files may
+        never be empty, but cannot keep its name.
+        """
+        meta = self.paths.meta
+        with contextlib.suppress(FileNotFoundError):
+            check_real_folder(self.paths.temp)
+            os.rename(self.paths.temp, f"{self.paths.temp}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(meta):
+                if name.startswith(f"{layout.TEMP}."):
+                    shutil.rmtree(os.path.join(meta, name), ignore_errors=True)
+
+    def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
+        """Parts whose record adds up and whose files are all there, as it says."""
+        found: dict[int, PartResult] = {}
+        for part in plan.parts():
+            try:
+                text = read_text(self.paths.part_record(plan.run_id, part.index))
+                result = part_from_json(text)
+                result.check(part)
+                self.check_files(plan, result)
+            except (OSError, ValueError, PartialError):
+                continue  # it will be written again, to the same names
+            found[part.index] = result
+        return found
+
+    def check_files(self, plan: ExportPlan, result: PartResult) -> None:
+        """Raise PartialError unless each file of a part is there and says the same."""
+        for row in result.files:
+            path = os.path.join(self.paths.root, row.path)
+            try:
+                file_bytes = os.lstat(path).st_size
+                footer = read_footer(path)
+            except OSError as error:
+                raise PartialError(
+                    f"{path} cannot be read: {error.strerror}"
+                ) from error
+            if (
+                footer is None
+                or (footer.run_id, footer.part) != (plan.run_id, result.index)
+                or (footer.start, footer.end) != (row.start, row.end)
+                or (footer.rows, file_bytes) != (row.rows, row.file_bytes)
+            ):
+                raise PartialError(f"{path} is not the file that was written there")
+
+    def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
+        """Remove this run's own files that no part lists.
+
+        An attempt that was killed between two files of a part may leave one under a
+        name that the next attempt does not write again.
+        """
+        listed = {row.path for result in results for row in result.files}
+        for path in list(walk_files(self.paths.root)):
+            if path in listed or not path.endswith(layout.SUFFIX):
+                continue
+            whole = os.path.join(self.paths.root, path)
+            footer = read_footer(whole)
+            if footer is not None and footer.run_id == plan.run_id:
+                self.disk.remove(whole)
+
+    def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
+        """Put the parts' side files together as `undecodable.jsonl`, if any exist."""
+        sources = [
+            path
+            for part in plan.parts()
+            if os.path.exists(
+                path := self.paths.part_undecodable(plan.run_id, part.index)
+            )
+        ]
+        if not sources:
+            return
+        path = os.path.join(temp, "undecodable.jsonl")
+        self.disk.remove(path)
+        with self.disk.create(path) as merged:
+            for source in sources:
+                with open(source, "rb") as file:
+                    for line in file:
+                        write_all(merged, line)
+            self.disk.sync(merged)
+        self.disk.replace(path, self.paths.undecodable(plan.run_id))
+
+    def commit(self, manifest: Manifest) -> None:
+        """Put a new manifest in the place of the old, which is kept beside it."""
+        with contextlib.suppress(FileNotFoundError):
+            old = read_text(self.paths.manifest)
+            self._write(self.paths.previous_manifest, old)
+        self._write(self.paths.manifest, manifest_to_json(manifest))
+
+    def set_success(self) -> None:
+        """Mark the directory as complete."""
+        if not os.path.exists(self.paths.success):
+            self._write(self.paths.success, "")
+
+    def clear_success(self) -> None:
+        """Take the mark away: a run is under way."""
+        self.disk.remove(self.paths.success)
+
+    def drop_part_records(self, run_id: str) -> None:
+        """Remove the records of a committed run's parts: the manifest has them."""
+        folder = self.paths.run(run_id)
+        for name in sorted(os.listdir(folder)):
+            if name.startswith(("part-", "undecodable-")):
+                self.disk.remove(os.path.join(folder, name))
+
+    def _write(self, path: str, text: str) -> None:
+        folder = self.disk.make_folders(self.paths.meta, layout.TEMP)
+        temp = os.path.join(folder, secrets.token_hex(8))
+        self.disk.write_text(path, text, temp=temp)
+
+
+@contextlib.contextmanager
+def open_directory(
+    path: str, *, disk: Disk, create: bool = True
+) -> Iterator[ExportDirectory]:
+    """Open a directory for an export and lock it for the time of the block.
+
+    What was made here is taken away again when no run has begun in the block. Raises
+    UsageError when it is no folder, RefusedError when another process exports into it
+    or when `_rmq` in it is not ours to use, RmqError when it cannot be written.
+    """
+    root = os.path.realpath(path)
+    paths = layout.Layout(root)
+    was_there, was_ours = os.path.lexists(root), os.path.lexists(paths.meta)
+    try:
+        handle = _open_lock(paths, disk, create=create)
+    except FileExistsError as error:
+        raise UsageError(f"{root} is no folder") from error
+    except OSError as error:
+        raise RmqError(f"cannot write to {root}: {error.strerror}") from error
+    try:
+        _lock(handle, root)
+        directory = ExportDirectory(paths, disk, was_ours=was_ours)
+        directory.sweep()
+        yield directory
+        was_ours = True
+    finally:
+        if not was_ours and not os.path.exists(paths.runs):
+            with contextlib.suppress(OSError):
+                os.unlink(paths.lock)
+                os.rmdir(paths.meta)
+                if not was_there:
+                    os.rmdir(root)
+        os.close(handle)
+
+
+def _open_lock(paths: layout.Layout, disk: Disk, *, create: bool) -> int:
+    """Make the directory ours if it is not yet, and open its lock file."""
+    if create:
+        os.makedirs(paths.root, exist_ok=True)
+    if not os.path.isdir(paths.root):
+        raise UsageError(f"{paths.root} is no folder")
+    if not os.path.lexists(paths.meta):
+        ExportDirectory(paths, disk).refuse_foreign(None)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(paths.meta)
+    check_real_folder(paths.meta)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(paths.lock, flags, 0o644)
+
+
+def _lock(handle: int, root: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+        raise RefusedError(
+            f"another export (process {owner or 'unknown'}) is at work in {root}"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+
+
+def _listed(manifest: Manifest | None) -> Iterator[str]:
+    if manifest is not None:
+        for run in manifest.runs:
+            for part in run.parts:
+                for row in part.files:
+                    yield row.path

@@ -1,0 +1,380 @@
+"""`rmq export`, whole: decide what to do, plan, run, verify, commit.
+
+Decisions, in this order: continue an unfinished run (`--resume`, or the same request
+again), go on from the last one (`--since-last`), find that the same request is finished
+already, or plan a new run. Nothing is read before its plan is on the disk, and a run
+counts only once the manifest lists it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.spark.export import layout
+from rmqcli.spark.export.directory import open_directory
+from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
+from rmqcli.spark.export.part import PartContext, PartFailure
+from rmqcli.spark.export.part_files import FilesContext
+from rmqcli.spark.export.plan import ExportPlan, QueueExtent, plan_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.spark.export.directory import ExportDirectory
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.manifest import PartResult
+    from rmqcli.spark.export.plan import ExportRequest, PartSpec, QueuePlan
+    from rmqcli.spark.export.source import ChunkSource
+
+#: What `from_position` of a run says that went on from the one before.
+SINCE_LAST = "since-last"
+
+
+class Cluster(Protocol):
+    """What an export asks of a cluster, on the driver and (`source`) on the workers."""
+
+    @property
+    def source(self) -> ChunkSource: ...
+
+    def resolve(self, request: ExportRequest) -> list[QueueExtent]:
+        """What the request's positions mean for each of its queues, now.
+
+        For `SINCE_LAST` as `from_position` the start of every queue is its min offset.
+        """
+
+
+class Runner(Protocol):
+    """Who has parts written: `run_on_spark`, or a test in its own process."""
+
+    def __call__(
+        self,
+        parts: list[PartSpec],
+        context: PartContext,
+        /,
+        *,
+        master: str | None,
+        watch: Callable[[JobProgress], None],
+    ) -> Sequence[PartResult | PartFailure]: ...
+
+
+def run_on_spark(
+    parts: list[PartSpec],
+    context: PartContext,
+    /,
+    *,
+    master: str | None,
+    watch: Callable[[JobProgress], None],
+) -> Sequence[PartResult | PartFailure]:
+    """Start Spark, have the parts written, and end Spark again."""
+    from rmqcli.spark.encryption import check_encrypted
+    from rmqcli.spark.export.job import run_parts
+    from rmqcli.spark.session import SessionOptions, is_local, spark_context
+
+    files = context.files
+    session = SessionOptions(
+        name=f"rmq export {files.request.topic}",
+        log_path=os.path.join(files.layout.run(files.run_id), "spark.log"),
+        workers_max=len(parts),
+        master=master,
+    )
+    with spark_context(session) as spark:
+        if context.source.is_secret and not is_local(master):
+            check_encrypted(lambda name: spark.getConf().get(name))
+        return run_parts(spark, parts, context, watch=watch)
+
+
+class Reporter(Protocol):
+    """Where an export says how it goes. Called from the main thread only."""
+
+    def info(self, text: str) -> None: ...
+    def planned(self, plan: ExportPlan) -> None:
+        """A run has a plan on the disk: from here on it can be resumed."""
+
+    def progress(self, progress: JobProgress) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """How to go about it; what to export is the request's.
+
+    `given` names the fields of the request that somebody chose; the others are
+    defaults, and give way to those of the run that is continued or followed.
+    """
+
+    path: str
+    given: frozenset[str] = frozenset()
+    master: str | None = None
+    resume: bool = False
+    since_last: bool = False
+    allow_gaps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One call of `rmq export`."""
+
+    request: ExportRequest
+    options: ExportOptions
+    cluster: Cluster
+    report: Reporter
+    clock: Clock
+    disk: Disk
+    runner: Runner = run_on_spark
+    #: called before a run that has something to write begins; what it raises ends it
+    check_ready: Callable[[], None] = lambda: None
+
+    def run(self) -> RunRecord:
+        """Do what is left to do; return the finished run.
+
+        Its `gaps_allowed` is false when it has gaps that nobody accepted. Raises
+        RefusedError when the directory is not ours to write in, PartialError when some
+        parts could not be written or offsets are lost, UsageError when there is nothing
+        to go on from. KeyboardInterrupt leaves a run that can be resumed.
+        """
+        goes_on = self.options.resume or self.options.since_last
+        create = not goes_on or (self.options.resume and bool(self.options.given))
+        with open_directory(
+            self.options.path, disk=self.disk, create=create
+        ) as directory:
+            manifest = directory.manifest()
+            if manifest is not None and manifest.topic != self.request.topic:
+                raise RefusedError(
+                    f"{directory.paths.root} holds an export of topic "
+                    f"{manifest.topic}, not {self.request.topic}"
+                )
+            manifest = manifest or Manifest(self.request.topic)
+            return self._decide(directory, manifest)
+
+    def _decide(self, directory: ExportDirectory, manifest: Manifest) -> RunRecord:
+        unfinished = directory.unfinished(manifest)
+        if unfinished is not None:
+            self._check_continues(unfinished)
+            self.report.info(f"continuing run {unfinished.run_id}")
+            gone = _gone(manifest, unfinished.queues, unfinished.request)
+            return self._execute(directory, manifest, unfinished, gone)
+        if self.options.since_last:
+            return self._since_last(directory, manifest)
+        finished = self._finished(manifest)
+        if finished is not None:
+            return self._nothing_to_do(directory, manifest, finished)
+        if self.options.resume and not (directory.was_ours or self.options.given):
+            raise UsageError(f"there is nothing to resume in {directory.paths.root}")
+        directory.refuse_foreign(manifest if manifest.runs else None)
+        plan = self._plan(self.request, self.cluster.resolve(self.request))
+        taken = manifest.overlap(plan.queues)
+        if taken is not None:
+            raise RefusedError(
+                taken, hint="use --since-last for what came after, or an empty folder"
+            )
+        return self._execute(directory, manifest, plan, ())
+
+    def _check_continues(self, plan: ExportPlan) -> None:
+        if self.options.resume and plan.request.topic == self.request.topic:
+            for name in sorted(self.options.given):
+                planned, asked = (
+                    getattr(plan.request, name),
+                    getattr(self.request, name),
+                )
+                if planned != asked:
+                    raise RefusedError(
+                        f"run {plan.run_id} was planned with {name} {planned}, "
+                        f"not {asked}",
+                        hint="give only --resume, and what was given then",
+                    )
+            return
+        if not self.options.since_last and plan.request == self.request:
+            return
+        raise RefusedError(
+            f"run {plan.run_id} of topic {plan.request.topic} is unfinished there",
+            hint=f"finish it first: rmq export {plan.request.topic} "
+            f"--to-parquet {self.options.path} --resume",
+        )
+
+    def _finished(self, manifest: Manifest) -> RunRecord | None:
+        if self.options.resume:
+            return manifest.runs[-1] if manifest.runs else None
+        same = [run for run in manifest.runs if run.request == self.request]
+        return same[-1] if same else None
+
+    def _nothing_to_do(
+        self, directory: ExportDirectory, manifest: Manifest, record: RunRecord
+    ) -> RunRecord:
+        self.report.info(f"run {record.run_id} is finished: nothing to do")
+        if self.options.allow_gaps and not record.gaps_allowed:
+            record = replace(record, gaps_allowed=True)
+            directory.commit(manifest.with_run(record))
+        if record.gaps_allowed or not record.gaps():
+            directory.set_success()
+        # What a process that was killed after it had committed did not get to.
+        directory.drop_part_records(record.run_id)
+        directory.sweep()
+        return record
+
+    def _since_last(self, directory: ExportDirectory, manifest: Manifest) -> RunRecord:
+        if not manifest.runs:
+            raise UsageError(
+                f"no finished export is in {directory.paths.root} to go on from",
+                hint="export once without --since-last",
+            )
+        directory.refuse_foreign(manifest)
+        last = manifest.runs[-1].request
+        request = replace(last, from_position=SINCE_LAST, to_position="latest")
+        chosen = {name: getattr(self.request, name) for name in self.options.given}
+        request = replace(request, **chosen)
+        if last.partition_by != request.partition_by:
+            raise RefusedError(
+                f"{directory.paths.root} is partitioned by {last.partition_by}, "
+                f"not by {request.partition_by}"
+            )
+        extents = _continued(self.cluster.resolve(request), manifest.ends())
+        plan = self._plan(request, extents)
+        gone = _gone(manifest, plan.queues, request)
+        if not self.options.allow_gaps:
+            _refuse_lost(plan, gone)
+        if not plan.planned_messages and not gone:
+            self.report.info(f"nothing new since run {manifest.runs[-1].run_id}")
+            return finish_run(plan, (), finished_at_ms=plan.created_at_ms)
+        return self._execute(directory, manifest, plan, gone)
+
+    def _plan(
+        self, request: ExportRequest, extents: Sequence[QueueExtent]
+    ) -> ExportPlan:
+        now_ms = self.clock.epoch_ms()
+        return ExportPlan(
+            run_id=layout.new_run_id(epoch_ms=now_ms, entropy=os.urandom(4)),
+            created_at_ms=now_ms,
+            request=request,
+            queues=tuple(
+                plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
+            ),
+        )
+
+    def _execute(
+        self,
+        directory: ExportDirectory,
+        manifest: Manifest,
+        plan: ExportPlan,
+        gone: tuple[Gap, ...],
+    ) -> RunRecord:
+        done = directory.finished_parts(plan)
+        left = [part for part in plan.parts() if part.index not in done]
+        if left:
+            self.check_ready()
+        directory.write_plan(plan)
+        self.report.planned(plan)
+        temp = directory.new_attempt(plan.run_id)
+        try:
+            directory.clear_success()
+            results = [*done.values(), *self._write(directory, plan, left, temp)]
+            for result in results:
+                directory.check_files(plan, result)
+            record = finish_run(
+                plan,
+                results,
+                finished_at_ms=self.clock.epoch_ms(),
+                gone=gone,
+                gaps_allowed=self.options.allow_gaps,
+            )
+            directory.remove_strays(plan, results)
+            directory.merge_undecodable(plan, temp)
+            directory.commit(manifest.with_run(record))
+            if self.options.allow_gaps or not record.gaps():
+                directory.set_success()
+            directory.drop_part_records(plan.run_id)
+            return record
+        finally:
+            directory.sweep()
+
+    def _write(
+        self,
+        directory: ExportDirectory,
+        plan: ExportPlan,
+        parts: list[PartSpec],
+        temp: str,
+    ) -> list[PartResult]:
+        if not parts:
+            return []
+        context = PartContext(
+            files=FilesContext(
+                layout=directory.paths,
+                run_id=plan.run_id,
+                temp=temp,
+                request=plan.request,
+                disk=self.disk,
+            ),
+            source=self.cluster.source,
+        )
+        outcomes = self.runner(
+            parts, context, master=self.options.master, watch=self.report.progress
+        )
+        failures = [o for o in outcomes if isinstance(o, PartFailure)]
+        if len(failures) == len(outcomes):
+            raise failures[0].error
+        if failures:
+            raise PartialError(
+                f"{len(failures)} of {len(parts)} parts could not be written; the "
+                f"first: {failures[0].error.message}",
+                hint=failures[0].error.hint,
+            )
+        return [o for o in outcomes if not isinstance(o, PartFailure)]
+
+
+def _continued(
+    extents: list[QueueExtent], ends: dict[tuple[str, int], int]
+) -> list[QueueExtent]:
+    """The extents with the start of each known queue where the last run ended."""
+    continued = []
+    for extent in extents:
+        queue = extent.queue
+        end = ends.get((queue.broker_name, queue.queue_id))
+        if end is not None:
+            if extent.max_offset < end:
+                raise RefusedError(
+                    f"{queue} now ends at {extent.max_offset}, but {end} messages "
+                    "of it were exported: it is not the queue it was",
+                    hint="export the new topic into an empty folder",
+                )
+            # An end before the start is no mistake here: nothing of that is left.
+            asked_end = max(end, extent.asked_end)
+            extent = replace(extent, asked_start=end, asked_end=asked_end)
+        continued.append(extent)
+    return continued
+
+
+def _gone(
+    manifest: Manifest, queues: Sequence[QueuePlan], request: ExportRequest
+) -> tuple[Gap, ...]:
+    """Queues of earlier runs that are in the route no more, and were not said to be."""
+    if request.from_position != SINCE_LAST or request.queues:
+        return ()
+    present = {(queue.broker_name, queue.queue_id) for queue in queues}
+    present |= {
+        (gap.broker_name, gap.queue_id) for run in manifest.runs for gap in run.gone
+    }
+    return tuple(
+        Gap(broker_name=name, queue_id=queue_id, start=end, end=None, reason="gone")
+        for (name, queue_id), end in sorted(manifest.ends().items())
+        if (name, queue_id) not in present
+    )
+
+
+def _refuse_lost(plan: ExportPlan, gone: tuple[Gap, ...]) -> None:
+    """Raise PartialError when messages were lost since the last run."""
+    for queue in plan.queues:
+        if queue.trimmed is not None:
+            raise PartialError(
+                f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
+                f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
+                hint="--allow-gaps exports what is left",
+            )
+    for gap in gone:
+        raise PartialError(
+            f"{gap.broker_name} queue {gap.queue_id} is in the route no more; it was "
+            f"exported up to {gap.start}",
+            hint="--allow-gaps exports the other queues",
+        )

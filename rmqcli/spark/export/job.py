@@ -1,0 +1,201 @@
+"""The Spark job of an export: start the tasks, watch them, cancel them.
+
+Spark is given whole tasks (lists of parts) and gives back what became of each part.
+A part that fails comes back as a value and is tried again here; only a worker that
+dies, or a bug, fails the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import RmqError
+from rmqcli.spark.export.manifest import PartResult
+from rmqcli.spark.export.part import PartFailure, write_task
+from rmqcli.spark.export.plan import group_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark import SparkContext
+
+    from rmqcli.spark.export.part import PartContext
+    from rmqcli.spark.export.plan import PartSpec
+
+#: How often a part that failed for a reason that may pass is given out again.
+ROUNDS_MAX: Final = 2
+TASKS_PER_CORE: Final = 4
+
+_POLL_S: Final = 0.25
+_CANCEL_WAIT_S: Final = 5.0
+
+Outcome = PartResult | PartFailure
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is: offsets read of those given out, and tasks that ended."""
+
+    offsets_done: int
+    offsets: int
+    tasks_done: int
+    tasks: int
+
+
+def run_parts(
+    spark: SparkContext,
+    parts: Sequence[PartSpec],
+    context: PartContext,
+    *,
+    watch: Callable[[JobProgress], None],
+) -> list[Outcome]:
+    """Write all parts; return one outcome for each, sorted by index.
+
+    Parts that failed for a retriable reason are given out once more after all
+    others. Raises RmqError when the job itself fails. On KeyboardInterrupt the job is
+    cancelled before it goes on.
+    """
+    outcomes: dict[int, Outcome] = {}
+    left = list(parts)
+    for _ in range(ROUNDS_MAX):
+        for outcome in _run_once(spark, left, context, watch=watch):
+            outcomes[outcome.index] = outcome
+        left = [part for part in left if _may_pass(outcomes[part.index])]
+        if not left:
+            break
+    return [outcomes[index] for index in sorted(outcomes)]
+
+
+def _may_pass(outcome: Outcome) -> bool:
+    return isinstance(outcome, PartFailure) and outcome.error.retriable
+
+
+def _run_once(
+    spark: SparkContext,
+    parts: Sequence[PartSpec],
+    context: PartContext,
+    *,
+    watch: Callable[[JobProgress], None],
+) -> list[Outcome]:
+    from pyspark import InheritableThread
+
+    tasks = group_tasks(parts, tasks=TASKS_PER_CORE * spark.defaultParallelism)
+    job = _Job(spark, tasks, context)
+    thread = InheritableThread(job.run)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            watch(job.progress(parts))
+    except BaseException:
+        # From another thread: an interrupted call leaves this one's line to the JVM
+        # out of step.
+        cancel = threading.Thread(target=job.cancel, name="rmq-export-cancel")
+        cancel.daemon = True
+        cancel.start()
+        cancel.join(_CANCEL_WAIT_S)
+        thread.join(_CANCEL_WAIT_S)
+        raise
+    return job.outcomes()
+
+
+class _Job:
+    """One Spark job. `run` is the thread's; the rest belongs to the main thread."""
+
+    def __init__(
+        self, spark: SparkContext, tasks: list[list[PartSpec]], context: PartContext
+    ) -> None:
+        self._spark = spark
+        self._tasks = tasks
+        self._context = context
+        self._group = f"rmq-export-{secrets.token_hex(8)}"
+        self._found: list[Outcome] | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the job to its end; whatever happened is kept for `outcomes`."""
+        try:
+            self._spark.setJobGroup(self._group, "rmq export", interruptOnCancel=True)
+            write = functools.partial(write_task, context=self._context)
+            rdd = self._spark.parallelize(self._tasks, len(self._tasks)).map(write)
+            self._found = [outcome for found in rdd.collect() for outcome in found]
+        except BaseException as error:  # noqa: BLE001  # raised again by outcomes()
+            self._error = error
+
+    def cancel(self) -> None:
+        """Ask Spark to stop the job. Workers notice within a few seconds at most."""
+        from py4j.protocol import Py4JError
+
+        try:
+            self._spark.cancelJobGroup(self._group)
+        except (Py4JError, OSError):
+            return  # the JVM is gone, and the job with it
+
+    def outcomes(self) -> list[Outcome]:
+        """What `run` returned. Raises RmqError for a failed job."""
+        if self._error is not None:
+            raise _translated(self._error) from self._error
+        return self._found or []
+
+    def progress(self, parts: Sequence[PartSpec]) -> JobProgress:
+        """How far the job is, from the workers' counters and Spark's tracker."""
+        done = sum(min(len(part), self._counter(part)) for part in parts)
+        total = sum(len(part) for part in parts)
+        return JobProgress(done, total, self._tasks_done(), len(self._tasks))
+
+    def _counter(self, part: PartSpec) -> int:
+        try:
+            with open(self._context.progress_path(part.index), "rb") as file:
+                return int(file.read(20) or 0)
+        except (OSError, ValueError):
+            return 0  # not begun, or on a machine whose files arrive later
+
+    def _tasks_done(self) -> int:
+        from py4j.protocol import Py4JError
+
+        try:
+            tracker = self._spark.statusTracker()
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
+            stages = [stage for job in jobs if job for stage in job.stageIds]
+            infos = map(tracker.getStageInfo, stages)
+            return sum(info.numCompletedTasks for info in infos if info)
+        except (Py4JError, OSError):
+            return 0  # the job's own error is on its way
+
+
+def _translated(error: BaseException) -> RmqError | BaseException:
+    """The error of a failed Spark job in words; anything unknown as it is."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, RmqError) or not isinstance(
+        error, Py4JError | PySparkException | OSError
+    ):
+        return error
+    text = str(error)
+    if "Python worker exited" in text or "Python worker failed" in text:
+        return RmqError(
+            "a Spark worker died, and so did those that tried the same again",
+            hint="was it killed for its memory? try fewer --rows-per-file",
+        )
+    if "ExecutorLostFailure" in text:
+        return RmqError("Spark lost the executors that ran the export")
+    if "ModuleNotFoundError" in text or "ImportError" in text:
+        return RmqError(
+            f"a Spark worker cannot import what it needs: {_python_error(text)}",
+            hint="executors need Python with pyarrow and numpy: set PYSPARK_PYTHON",
+        )
+    return RmqError(f"the Spark job failed: {_python_error(text)}")
+
+
+def _python_error(text: str) -> str:
+    """What the Python traceback inside Spark's text ends with, or the first line."""
+    raised = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text, re.MULTILINE)
+    named = [line for line in raised if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    lines = named[-1:] or text.strip().splitlines()
+    return lines[0][:300] if lines else "no reason given"

@@ -1,0 +1,262 @@
+"""What was written: per file and part while it runs, per queue in the end.
+
+A part's record is its proof: rows, filtered, undecodable and missing add up to its
+range, and its files are listed with their sizes. The manifest is the list of finished
+runs with their parts; a run that is not in it is unfinished, whatever else exists.
+Pure: text in, text out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.errors import ConfigError, PartialError
+from rmqcli.spark.export.plan import (
+    ExportRequest,
+    QueuePlan,
+    queue_plan_from_json,
+    request_from_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.spark.export.plan import ExportPlan, PartSpec
+
+MANIFEST_VERSION: Final = 1
+
+#: (broker name, queue id)
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow:
+    """One Parquet file. `path` is relative to the directory; offsets are inclusive.
+
+    `start` and `end` are the ends in the file's name: every message of that half-open
+    range with this file's path keys is in it. Store times are None only by corruption.
+    """
+
+    path: str
+    start: int
+    end: int
+    rows: int
+    first_offset: int
+    last_offset: int
+    file_bytes: int
+    first_store_timestamp_ms: int | None
+    last_store_timestamp_ms: int | None
+    body_crc32: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult:
+    """One part, written. `missing` is sorted, disjoint, half-open ranges."""
+
+    index: int
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+    rows: int
+    filtered: int
+    undecodable: int
+    missing: tuple[tuple[int, int], ...]
+    files: tuple[FileRow, ...]
+
+    @property
+    def missing_count(self) -> int:
+        return sum(end - start for start, end in self.missing)
+
+    def check(self, part: PartSpec) -> None:
+        """Raise PartialError unless this accounts for every offset of `part`."""
+        mine = (self.index, self.broker_name, self.queue_id, self.start, self.end)
+        asked = (part.index, part.broker_name, part.queue_id, part.start, part.end)
+        if mine != asked:
+            raise PartialError(f"the record of part {asked} is that of {mine}")
+        seen = self.rows + self.filtered + self.undecodable + self.missing_count
+        if seen != len(part) or self.rows != sum(file.rows for file in self.files):
+            raise PartialError(
+                f"part {self.index} of {self.broker_name} queue {self.queue_id} does "
+                f"not add up: {self.rows} rows in {len(self.files)} files, "
+                f"{self.filtered} filtered, {self.undecodable} undecodable and "
+                f"{self.missing_count} missing of {len(part)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets that were asked for and could not be had. `end` None is unknown."""
+
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int | None
+    reason: str  # plan.GapReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One finished run. `gaps_allowed` tells that somebody accepted its gaps."""
+
+    run_id: str
+    finished_at_ms: int
+    request: ExportRequest
+    queues: tuple[QueuePlan, ...]
+    parts: tuple[PartResult, ...]
+    gone: tuple[Gap, ...] = ()
+    gaps_allowed: bool = False
+
+    def gaps(self) -> list[Gap]:
+        """Every gap, by queue and offset: trimmed before, missing during the run."""
+        gaps = list(self.gone)
+        for queue in self.queues:
+            if queue.trimmed is not None:
+                gaps += [_gap(queue, queue.trimmed, "trimmed")]
+        for part in self.parts:
+            gaps.extend(_gap(part, span, "missing") for span in part.missing)
+        return sorted(gaps, key=lambda g: (g.broker_name, g.queue_id, g.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All finished runs of one directory, oldest first, and their topic."""
+
+    topic: str
+    runs: tuple[RunRecord, ...] = field(default=())
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """The finished run of that id, or None."""
+        return next((run for run in self.runs if run.run_id == run_id), None)
+
+    def with_run(self, record: RunRecord) -> Manifest:
+        """This manifest with `record` added, or in the place of the same run."""
+        others = tuple(run for run in self.runs if run.run_id != record.run_id)
+        return Manifest(self.topic, (*others, record))
+
+    def ends(self) -> dict[QueueKey, int]:
+        """Per queue the offset where the next run goes on."""
+        ends: dict[QueueKey, int] = {}
+        for run in self.runs:
+            for queue in run.queues:
+                key = (queue.broker_name, queue.queue_id)
+                ends[key] = max(ends.get(key, 0), queue.end)
+        return ends
+
+    def overlap(self, queues: Iterable[QueuePlan]) -> str | None:
+        """The first range of `queues` that is already here, in words; or None."""
+        taken: dict[QueueKey, list[tuple[int, int, str]]] = {}
+        for run in self.runs:
+            for mine in run.queues:
+                key = (mine.broker_name, mine.queue_id)
+                taken.setdefault(key, []).append((mine.start, mine.end, run.run_id))
+        for queue in queues:
+            for start, end, run_id in taken.get(
+                (queue.broker_name, queue.queue_id), ()
+            ):
+                if max(start, queue.start) < min(end, queue.end):
+                    return (
+                        f"{queue.broker_name} queue {queue.queue_id} offsets "
+                        f"{max(start, queue.start)} to {min(end, queue.end)} are "
+                        f"already here from run {run_id}"
+                    )
+        return None
+
+
+def _gap(owner: QueuePlan | PartResult, span: tuple[int, int], reason: str) -> Gap:
+    return Gap(
+        broker_name=owner.broker_name,
+        queue_id=owner.queue_id,
+        start=span[0],
+        end=span[1],
+        reason=reason,
+    )
+
+
+def finish_run(
+    plan: ExportPlan,
+    results: Iterable[PartResult],
+    *,
+    finished_at_ms: int,
+    gone: tuple[Gap, ...] = (),
+    gaps_allowed: bool = False,
+) -> RunRecord:
+    """The record of a run whose parts are all there and all add up.
+
+    Raises PartialError when a part is absent, given twice, or does not add up.
+    """
+    by_index: dict[int, PartResult] = {}
+    for result in results:
+        if result.index in by_index:
+            raise PartialError(f"part {result.index} was written twice")
+        by_index[result.index] = result
+    parts = plan.parts()
+    for part in parts:
+        if part.index not in by_index:
+            raise PartialError(f"part {part.index} of {len(parts)} was not written")
+        by_index[part.index].check(part)
+    return RunRecord(
+        run_id=plan.run_id,
+        finished_at_ms=finished_at_ms,
+        request=plan.request,
+        queues=plan.queues,
+        parts=tuple(by_index[part.index] for part in parts),
+        gone=gone,
+        gaps_allowed=gaps_allowed,
+    )
+
+
+def part_to_json(result: PartResult) -> str:
+    """A part's record as one line."""
+    return json.dumps(asdict(result), separators=(",", ":"), sort_keys=True) + "\n"
+
+
+def part_from_json(text: str) -> PartResult:
+    """Read a part's record back. Raises ValueError when it is not one."""
+    try:
+        return _part(json.loads(text))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a part's record: {error!r}") from error
+
+
+def manifest_to_json(manifest: Manifest) -> str:
+    """The text of `manifest.json`."""
+    value = {"version": MANIFEST_VERSION, **asdict(manifest)}
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def manifest_from_json(text: str, *, path: str) -> Manifest:
+    """Read `manifest.json` back; ConfigError naming `path` when it is not one."""
+    try:
+        value = json.loads(text)
+        if value["version"] != MANIFEST_VERSION:
+            raise ConfigError(
+                f"{path} has manifest version {value['version']!r}, not 1"
+            )
+        return Manifest(value["topic"], tuple(_run(run) for run in value["runs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not an export manifest: {error!r}") from error
+
+
+def _part(value: dict[str, Any]) -> PartResult:
+    return PartResult(
+        **{
+            **value,
+            "missing": tuple((start, end) for start, end in value["missing"]),
+            "files": tuple(FileRow(**row) for row in value["files"]),
+        }
+    )
+
+
+def _run(value: dict[str, Any]) -> RunRecord:
+    return RunRecord(
+        **{
+            **value,
+            "request": request_from_json(value["request"]),
+            "queues": tuple(queue_plan_from_json(queue) for queue in value["queues"]),
+            "parts": tuple(_part(part) for part in value["parts"]),
+            "gone": tuple(Gap(**gap) for gap in value["gone"]),
+        }
+    )

@@ -1,0 +1,191 @@
+"""The files of one part: one, or one per date or hour, or more when bodies are big.
+
+All of them stay in the temp folder until the part is whole; then each gets its final
+name at once. A file that is in the way and is not this run's own is never replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import RefusedError
+from rmqcli.spark.export import layout
+from rmqcli.spark.export.footer import Footer, read_footer
+from rmqcli.spark.export.manifest import FileRow
+from rmqcli.spark.export.parquet_file import ROW_GROUP_BYTES, ParquetFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.layout import Layout
+    from rmqcli.spark.export.plan import ExportRequest, PartSpec
+
+#: A file that has grown to this is closed and the next one begun.
+FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
+#: Store times nearly rise, so more open dates than this mean corrupt times.
+OPEN_FILES_MAX: Final = 8
+
+_US_PER_HOUR: Final = 3_600_000_000
+_NO_TIME_US: Final = -(1 << 63)  # far outside of the calendar: folder dt=unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesContext:
+    """What the files of every part of one run share. Pickled to the workers.
+
+    `temp` is a folder that the driver made and alone may make: a worker left over from
+    a killed driver finds it gone and can no longer put anything under a final name.
+    """
+
+    layout: Layout
+    run_id: str
+    temp: str
+    request: ExportRequest
+    disk: Disk
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    temp_path: str
+    folder: str
+    name: str
+    row: FileRow
+
+
+class PartFiles:
+    """Takes a part's rows in offset order. Not safe for threads."""
+
+    def __init__(self, part: PartSpec, context: FilesContext) -> None:
+        self._part = part
+        self._context = context
+        self._by_time = context.request.partition_by in ("date", "hour")
+        self._open: dict[str, ParquetFile] = {}
+        self._written: list[_Written] = []
+        self._covered_to = part.start
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; they are written when a row group is full."""
+        if not batch.num_rows:
+            return
+        if not self._by_time:
+            folder = ""
+            if self._context.request.partition_by == "queue":
+                folder = layout.queue_folder(self._part)
+            self._add_to(folder, batch)
+            return
+        for folder, rows in self._split_by_time(batch):
+            self._add_to(folder, rows)
+
+    def finish(self) -> tuple[FileRow, ...]:
+        """Give every file its final name; return their rows sorted by path.
+
+        Raises RefusedError when a file of somebody else has one of the names.
+        """
+        for folder in list(self._open):
+            self._close(folder, end=self._part.end)
+        for written in self._written:
+            self._publish(written)
+        return tuple(sorted((w.row for w in self._written), key=lambda row: row.path))
+
+    def abort(self) -> None:
+        """Remove everything that has no final name yet. May be called after finish."""
+        for file in self._open.values():
+            file.abort()
+        self._open.clear()
+        for written in self._written:
+            self._context.disk.remove(written.temp_path)
+
+    def _add_to(self, folder: str, batch: pa.RecordBatch) -> None:
+        file = self._open.pop(folder, None)
+        if file is None:
+            if len(self._open) >= OPEN_FILES_MAX:
+                self._close(next(iter(self._open)), end=self._part.end)
+            file = ParquetFile(
+                os.path.join(self._context.temp, f"{secrets.token_hex(8)}.parquet"),
+                batch.schema,
+                compression=self._context.request.compression,
+                disk=self._context.disk,
+            )
+        self._open[folder] = file  # last in the dict: most recently used
+        file.add(batch)
+        if sum(f.pending_bytes for f in self._open.values()) >= ROW_GROUP_BYTES:
+            max(self._open.values(), key=lambda f: f.pending_bytes).write_row_group()
+        if file.file_bytes >= FILE_BYTES_MAX:
+            self._close(folder, end=file.extent.last_offset + 1)
+
+    def _close(self, folder: str, *, end: int) -> None:
+        file = self._open[folder]
+        extent, part = file.extent, self._part
+        start = extent.first_offset if self._by_time else self._covered_to
+        end = extent.last_offset + 1 if self._by_time else end
+        name = layout.file_name(self._context.request.topic, part, start=start, end=end)
+        file.finish(
+            Footer(
+                run_id=self._context.run_id,
+                part=part.index,
+                topic=self._context.request.topic,
+                broker_name=part.broker_name,
+                queue_id=part.queue_id,
+                start=start,
+                end=end,
+                rows=extent.rows,
+            )
+        )
+        del self._open[folder]
+        self._covered_to = end
+        row = FileRow(
+            path=f"{folder}/{name}" if folder else name,
+            start=start,
+            end=end,
+            rows=extent.rows,
+            first_offset=extent.first_offset,
+            last_offset=extent.last_offset,
+            file_bytes=file.file_bytes,
+            first_store_timestamp_ms=_to_ms(extent.first_store_us),
+            last_store_timestamp_ms=_to_ms(extent.last_store_us),
+            body_crc32=extent.body_crc32,
+        )
+        self._written.append(_Written(file.path, folder, name, row))
+
+    def _publish(self, written: _Written) -> None:
+        disk, root = self._context.disk, self._context.layout.root
+        folder = disk.make_folders(root, written.folder) if written.folder else root
+        target = os.path.join(folder, written.name)
+        if os.path.lexists(target):
+            footer = read_footer(target)
+            if footer is None or footer.run_id != self._context.run_id:
+                raise RefusedError(
+                    f"{target} exists and was not written by this export, so it stays",
+                    hint="choose an empty folder, or move the file away",
+                )
+        disk.replace(written.temp_path, target)
+        disk.sync_folder(folder)
+
+    def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+        """The batch by folder; nearly always one."""
+        import numpy as np
+        import pyarrow as pa
+
+        with_hour = self._context.request.partition_by == "hour"
+        times = batch.column("store_timestamp").cast("int64")
+        stores = times.fill_null(_NO_TIME_US).to_numpy()
+        hours = stores // _US_PER_HOUR
+        if not with_hour:
+            hours -= hours % 24
+        found = np.unique(hours)
+        if len(found) == 1:
+            folder = layout.time_folder(int(found[0]), with_hour=with_hour)
+            return [(folder, batch)]
+        pieces: dict[str, list[pa.RecordBatch]] = {}
+        for hour in found:
+            folder = layout.time_folder(int(hour), with_hour=with_hour)
+            pieces.setdefault(folder, []).append(batch.filter(pa.array(hours == hour)))
+        return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
+
+
+def _to_ms(us: int | None) -> int | None:
+    return None if us is None else us // 1000

@@ -1,0 +1,80 @@
+"""A finished run in one JSON object: the last word of `rmq export` on stdout.
+
+The keys are public. `gaps`, `filtered` and `undecodable` count messages; the gaps
+themselves are listed per queue, with their reason. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqcli.spark.export.manifest import Gap, PartResult, QueueKey, RunRecord
+
+
+def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
+    """`{dir, run_id, rows, files, bytes, gaps, filtered, undecodable, queues}`.
+
+    `gaps` is None when one of them has no known end (its broker left the route).
+    """
+    gaps = record.gaps()
+    files = [file for part in record.parts for file in part.files]
+    return {
+        "dir": root,
+        "run_id": record.run_id,
+        "rows": sum(file.rows for file in files),
+        "files": len(files),
+        "bytes": sum(file.file_bytes for file in files),
+        "gaps": _length(gaps),
+        "filtered": sum(part.filtered for part in record.parts),
+        "undecodable": sum(part.undecodable for part in record.parts),
+        "queues": queue_rows(record),
+    }
+
+
+def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
+    """One object per queue of the plan, and one per queue that is gone."""
+    parts: dict[QueueKey, list[PartResult]] = {}
+    gaps: dict[QueueKey, list[Gap]] = {}
+    for part in record.parts:
+        parts.setdefault((part.broker_name, part.queue_id), []).append(part)
+    for gap in record.gaps():
+        gaps.setdefault((gap.broker_name, gap.queue_id), []).append(gap)
+    ranges: dict[QueueKey, tuple[int, int | None]] = {
+        (gap.broker_name, gap.queue_id): (gap.start, None) for gap in record.gone
+    }
+    for queue in record.queues:
+        ranges[queue.broker_name, queue.queue_id] = (queue.start, queue.end)
+    return [
+        _queue_row(key, ranges[key], parts.get(key, []), gaps.get(key, []))
+        for key in sorted(ranges)
+    ]
+
+
+def _queue_row(
+    key: QueueKey,
+    offsets: tuple[int, int | None],
+    parts: list[PartResult],
+    gaps: list[Gap],
+) -> dict[str, Any]:
+    return {
+        "broker_name": key[0],
+        "queue_id": key[1],
+        "from": offsets[0],
+        "to": offsets[1],
+        "rows": sum(part.rows for part in parts),
+        "filtered": sum(part.filtered for part in parts),
+        "undecodable": sum(part.undecodable for part in parts),
+        "gaps": [
+            {"from": gap.start, "to": gap.end, "reason": gap.reason} for gap in gaps
+        ],
+    }
+
+
+def _length(gaps: list[Gap]) -> int | None:
+    total = 0
+    for gap in gaps:
+        if gap.end is None:
+            return None
+        total += gap.end - gap.start
+    return total

@@ -1,0 +1,129 @@
+"""Accounting of one part: every offset is a row, filtered, undecodable or missing.
+
+Offsets are taken from the records themselves, not from what the reader claims to have
+delivered, so a lost or doubled record cannot hide. Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from rmqcli.spark.export.plan import PartSpec
+
+Span = tuple[int, int]
+
+
+class OffsetTally:
+    """Which offsets of a part were seen. Not safe for threads."""
+
+    def __init__(self, part: PartSpec) -> None:
+        self._part = part
+        self._next = part.start
+        self._holes: list[Span] = []
+        self._reported: list[Span] = []
+        self._bad: set[int] = set()
+        self._bad_unknown = 0
+        self.decoded = 0
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Take the offsets of decoded records, in the order they came.
+
+        Raises BodyError unless they go on from the last ones, strictly rising, inside
+        the part.
+        """
+        import numpy as np
+
+        if not len(offsets):
+            return
+        steps = np.diff(offsets)
+        first, last = int(offsets[0]), int(offsets[-1])
+        if first < self._next or last >= self._part.end or bool((steps < 1).any()):
+            raise BodyError(
+                f"records of {self._part.broker_name} queue {self._part.queue_id} "
+                f"came with offsets {first} to {last} out of order, after "
+                f"{self._next - 1} in {self._part.start} to {self._part.end}"
+            )
+        if first > self._next:
+            self._holes.append((self._next, first))
+        for at in np.flatnonzero(steps > 1):
+            self._holes.append((int(offsets[at]) + 1, int(offsets[at + 1])))
+        self._next = last + 1
+        self.decoded += len(offsets)
+
+    def add_undecodable(self, queue_offset: int | None) -> None:
+        """Take a record that could not be read, with its offset if that was legible."""
+        if queue_offset is None:
+            self._bad_unknown += 1
+        else:
+            self._bad.add(queue_offset)
+
+    def add_missing(self, spans: Iterable[Span]) -> None:
+        """Take the ranges of which the reader says that the broker has nothing."""
+        self._reported.extend(spans)
+
+    def close(self) -> tuple[int, tuple[Span, ...]]:
+        """`(undecodable, missing)`; missing is sorted, disjoint, half-open.
+
+        A hole that the reader did not report and in which a bad record lies is that
+        record: damage may take several messages' places. A bad record without a
+        legible offset takes the first hole left; without one it was none of this part.
+        """
+        holes = self._holes
+        if self._next < self._part.end:
+            holes = [*holes, (self._next, self._part.end)]
+        unknown, undecodable = self._bad_unknown, 0
+        illegible = sorted(self._bad)
+        missing: list[Span] = []
+        for start, end, reported in _split(holes, _joined(sorted(self._reported))):
+            at = bisect_left(illegible, start)
+            bad = at < len(illegible) and illegible[at] < end
+            if not reported and not bad and unknown:
+                unknown -= 1
+                bad = True
+            if bad:
+                undecodable += end - start
+            else:
+                missing.append((start, end))
+        return undecodable, _joined(missing)
+
+
+def _split(
+    holes: Iterable[Span], reported: Sequence[Span]
+) -> Iterator[tuple[int, int, bool]]:
+    """The holes cut at the edges of the reported ranges; whether each was reported.
+
+    `reported` is sorted and disjoint.
+    """
+    ends = [end for _, end in reported]
+    for hole_start, hole_end in holes:
+        at = hole_start
+        index = bisect_right(ends, at)
+        while index < len(reported) and reported[index][0] < hole_end:
+            start, end = max(reported[index][0], at), min(reported[index][1], hole_end)
+            if at < start:
+                yield at, start, False
+            yield start, end, True
+            at = end
+            index += 1
+        if at < hole_end:
+            yield at, hole_end, False
+
+
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Sorted spans with those that touch or overlap made one; empty ones left out."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        elif start < end:
+            joined.append((start, end))
+    return tuple(joined)

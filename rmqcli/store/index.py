@@ -1,0 +1,571 @@
+"""Java's hash of `topic#key`, for many keys at once.
+
+A key's hash costs 3 µs letter by letter, which is more than the rest of an append; here
+the keys of a batch are one big number and eight letters are hashed by three multiplies.
+
+Source: `IndexFile.indexKeyHashMethod` and `String.hashCode`.
+
+One index file: which messages may have a key, by the key's hash.
+
+    header 40 | slots 4 x n: newest item of the slot | items 20 x 4 n
+
+An item is hash i32, commit log offset i64, seconds since the file's first message i32,
+the slot's item before i32. Item 0 is never used. New items wait in memory until
+`write_out`, which writes them, then the slots, then the header that counts them.
+
+Source: `IndexFile` and `IndexHeader` in apache/rocketmq.
+
+The index of keys: which messages may have `topic#key`, over all index files.
+
+What was appended waits here until somebody asks or it is written out: hashing many keys
+together costs a fifth. Never says for sure: the caller compares topic and key.
+
+Source: `IndexService` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from array import array
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.log import get_logger
+from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.wire.ids import java_string_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.store.fixed_files import OpenFiles
+
+
+_MASK: Final = 0xFFFFFFFF
+_POWER_8: Final = pow(31, 8, 1 << 32)
+_LANE: Final = 8
+_KEY_BYTES_MAX: Final = 1024
+_KEYS_AT_ONCE: Final = 256
+
+
+def index_hash(topic: str, key: str) -> int:
+    """The number that the index knows the key by: 0 to 2^31 - 1."""
+    return _absolute(java_string_hash(f"{topic}#{key}") & _MASK)
+
+
+def index_hashes(topics: Sequence[str], keys: Sequence[str]) -> list[int]:
+    """`index_hash` of each topic with the key in its place."""
+    prefixes = {
+        topic: java_string_hash(f"{topic}#") & _MASK for topic in dict.fromkeys(topics)
+    }
+    _power(_KEY_BYTES_MAX)
+    powers = _powers
+    hashes = []
+    for topic, key, of_key in zip(topics, keys, _key_hashes(keys), strict=True):
+        if of_key is None:
+            hashes.append(index_hash(topic, key))
+            continue
+        value = (prefixes[topic] * powers[len(key)] + of_key) & _MASK
+        if value >= 0x80000000:
+            value = 0 if value == 0x80000000 else 0x100000000 - value
+        hashes.append(value)
+    return hashes
+
+
+_powers: list[int] = [1]
+
+
+def _power(length: int) -> int:
+    """31 ^ length, in 32 bits."""
+    while len(_powers) <= length:
+        _powers.append(_powers[-1] * 31 & _MASK)
+    return _powers[length]
+
+
+def _absolute(value: int) -> int:
+    """Math.abs of a 32-bit number, with 0 for the one that has no absolute value."""
+    if value < 0x80000000:
+        return value
+    return 0 if value == 0x80000000 else 0x100000000 - value
+
+
+def _key_hashes(keys: Sequence[str]) -> list[int | None]:
+    """Hash of each key by itself; None for the ones that are long or not ASCII."""
+    hashes: list[int | None] = [None] * len(keys)
+    by_length: dict[int, list[int]] = {}
+    for at, key in enumerate(keys):
+        if key.isascii() and len(key) <= _KEY_BYTES_MAX:
+            lanes = max(1, -(-len(key) // _LANE))
+            by_length.setdefault(lanes, []).append(at)
+    for lanes, all_of_them in by_length.items():
+        for first in range(0, len(all_of_them), _KEYS_AT_ONCE):
+            chosen = all_of_them[first : first + _KEYS_AT_ONCE]
+            # A zero in front of a key does not change its hash.
+            text = "".join([keys[at].rjust(lanes * _LANE, "\0") for at in chosen])
+            for at, value in zip(chosen, _lanes_hashed(text, lanes), strict=True):
+                hashes[at] = value
+    return hashes
+
+
+def _lanes_hashed(text: str, lanes: int) -> list[int]:
+    """The hash of every `lanes` * 8 letters."""
+    count = len(text) // _LANE
+    ones = int.from_bytes(b"\0\0\0\0\0\0\0\1" * count, "big")
+    low_bytes = ones * 0x00FF00FF00FF00FF
+    low_pairs = ones * 0x0000FFFF0000FFFF
+    low_halves = ones * 0x00000000FFFFFFFF
+    number = int.from_bytes(text.encode("ascii"), "big")
+    # Neighbours are joined until eight letters are one number: none outgrows its lane.
+    number = (number >> 8 & low_bytes) * 31 + (number & low_bytes)
+    number = (number >> 16 & low_pairs) * 961 + (number & low_pairs)
+    number = (number >> 32 & low_halves) * 923521 + (number & low_halves)
+    values = struct.unpack(f">{count}Q", number.to_bytes(count * _LANE, "big"))
+    if lanes == 1:
+        return [value & _MASK for value in values]
+    hashes = []
+    for first in range(0, count, lanes):
+        value = 0
+        for lane in values[first : first + lanes]:
+            value = (value * _POWER_8 + lane) & _MASK
+        hashes.append(value)
+    return hashes
+
+
+_HEADER: Final = struct.Struct(">qqqqii")
+_ITEM: Final = struct.Struct(">iqii")
+_SLOT_BYTES: Final = 4
+_PAGE_SLOTS: Final = 1024
+_INT_MAX: Final = 0x7FFFFFFF
+#: Bytes of the file for one slot: itself and its share of items.
+_BYTES_PER_SLOT: Final = _SLOT_BYTES + 4 * _ITEM.size
+_CHAIN_MAX: Final = 100_000
+#: Four times RocketMQ's; all of them are in memory while a file grows.
+_SLOTS_MAX: Final = 20_000_000
+
+
+def file_bytes(slots: int) -> int:
+    """Length of a file with so many slots."""
+    return _HEADER.size + slots * _BYTES_PER_SLOT
+
+
+@dataclass(slots=True)
+class IndexHeader:
+    """The numbers at a file's beginning; times in epoch ms, offsets of the log."""
+
+    begin_ms: int = 0
+    end_ms: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    count: int = 1  # items, and the one that is never used
+
+
+class IndexFile:
+    """A file that exists. Raises StoreError when it is no index file."""
+
+    def __init__(self, path: str, opened: OpenFiles) -> None:
+        self.path = path
+        self._opened = opened
+        status = os.lstat(path)
+        length = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        self.slots_count, rest = divmod(length - _HEADER.size, _BYTES_PER_SLOT)
+        if rest or not 1 <= self.slots_count <= _SLOTS_MAX:
+            raise StoreError(f"{path} has {length} bytes: not an index file")
+        self.items_max = 4 * self.slots_count
+        self.header = IndexHeader()
+        self.read_header()
+
+    def read_header(self) -> None:
+        """Look again at what another process may have written."""
+        self.header = IndexHeader(*_HEADER.unpack(self._read(0, _HEADER.size)))
+        self.header.count = max(1, min(self.header.count, self.items_max))
+
+    def find(
+        self, key_hash: int, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        """Commit log offsets of items with that hash and second, newest first."""
+        header = self.header
+        found: list[int] = []
+        item = self._slot(key_hash % self.slots_count)
+        for _ in range(_CHAIN_MAX):
+            if not 0 < item < header.count or len(found) >= count_max:
+                break
+            of_item, offset, seconds, before = self._item(item)
+            first_ms = header.begin_ms + seconds * 1000
+            if (
+                of_item == key_hash
+                and begin_ms < first_ms + 1000
+                and first_ms <= end_ms
+            ):
+                found.append(offset)
+            if before >= item:  # a chain goes back, or it is damaged
+                break
+            item = before
+        return found
+
+    def _slot(self, slot: int) -> int:
+        data = self._read(_HEADER.size + slot * _SLOT_BYTES, _SLOT_BYTES)
+        return int.from_bytes(data, "big", signed=True)
+
+    def _item(self, item: int) -> tuple[int, int, int, int]:
+        data = self._read(self._item_at(item), _ITEM.size)
+        of_item, offset, seconds, before = _ITEM.unpack(data)
+        return of_item, offset, seconds, before
+
+    def _item_at(self, item: int) -> int:
+        return _HEADER.size + self.slots_count * _SLOT_BYTES + item * _ITEM.size
+
+    def _read(self, at: int, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(self._opened.fd(self.path), size_bytes, at)
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read: {error}") from error
+        if len(data) < size_bytes:
+            raise StoreError(f"{self.path} ends at {at + len(data)}")
+        return data
+
+
+class GrowingIndexFile(IndexFile):
+    """The file that items are added to; its slots are in memory."""
+
+    def __init__(self, path: str, opened: OpenFiles) -> None:
+        super().__init__(path, opened)
+        self._slots = _ints(self._read(_HEADER.size, self.slots_count * _SLOT_BYTES))
+        self._written = self.header.count
+        self._new = bytearray()
+        self._dirty_pages: set[int] = set()
+
+    @property
+    def room(self) -> int:
+        """How many items can still be added."""
+        return self.items_max - self.header.count
+
+    def add(self, items: Sequence[tuple[int, int, int]]) -> None:
+        """Add (hash, commit log offset, store time in ms); no more than `room`."""
+        if not items:
+            return
+        header, slots, count = self.header, self._slots, self.header.count
+        if count == 1:
+            _, header.begin_offset, header.begin_ms = items[0]
+        begin_ms, slots_count, used = header.begin_ms, self.slots_count, 0
+        pack, packed, pages = _ITEM.pack, [], self._dirty_pages
+        for key_hash, offset, time_ms in items:
+            slot = key_hash % slots_count
+            before = slots[slot]
+            if not 0 < before < count:
+                before = 0
+                used += 1
+            seconds = (time_ms - begin_ms) // 1000
+            if not 0 <= seconds <= _INT_MAX:
+                seconds = 0 if seconds < 0 else _INT_MAX
+            packed.append(pack(key_hash, offset, seconds, before))
+            slots[slot] = count
+            pages.add(slot // _PAGE_SLOTS)
+            count += 1
+        self._new += b"".join(packed)
+        _, header.end_offset, header.end_ms = items[-1]
+        header.count = count
+        header.used_slots += used
+
+    def write_out(self) -> None:
+        """Write what is only in memory, and make it durable. Raises StoreFullError."""
+        if not self._new:
+            return
+        try:
+            fd = self._opened.fd(self.path)
+            _write(fd, self._new, self._item_at(self._written))
+            for page in sorted(self._dirty_pages):
+                first = page * _PAGE_SLOTS
+                slots = self._slots[first : first + _PAGE_SLOTS]
+                if sys.byteorder == "little":
+                    slots.byteswap()
+                _write(fd, slots.tobytes(), _HEADER.size + first * _SLOT_BYTES)
+            os.fdatasync(fd)
+            header = self.header
+            _write(
+                fd,
+                _HEADER.pack(
+                    header.begin_ms,
+                    header.end_ms,
+                    header.begin_offset,
+                    header.end_offset,
+                    header.used_slots,
+                    header.count,
+                ),
+                0,
+            )
+            os.fdatasync(fd)
+        except OSError as error:
+            raise StoreFullError(
+                f"{self.path} cannot be written: {error.strerror}"
+            ) from error
+        self._written = self.header.count
+        self._new.clear()
+        self._dirty_pages.clear()
+
+    def forget_from(self, offset: int) -> None:
+        """After a kill: keep the items below `offset` of the log, count slots anew."""
+        items = self._read(self._item_at(0), self.header.count * _ITEM.size)
+        header = self.header
+        self._slots = array("i", bytes(self.slots_count * _SLOT_BYTES))
+        count, end_ms, end_offset, used = 1, header.begin_ms, 0, 0
+        for of_item, at, seconds, _ in list(_ITEM.iter_unpack(items))[1:]:
+            if at >= offset or of_item < 0:
+                break
+            slot = of_item % self.slots_count
+            used += not self._slots[slot]
+            self._slots[slot] = count
+            count, end_ms = count + 1, header.begin_ms + seconds * 1000
+            end_offset = at
+        header.count, header.used_slots = count, used
+        header.end_ms, header.end_offset = end_ms, end_offset
+        self._written = count
+        self._dirty_pages = set(range(-(-self.slots_count // _PAGE_SLOTS)))
+
+    def _slot(self, slot: int) -> int:
+        return self._slots[slot]
+
+    def _item(self, item: int) -> tuple[int, int, int, int]:
+        if item < self._written:
+            return super()._item(item)
+        of_item, offset, seconds, before = _ITEM.unpack_from(
+            self._new, (item - self._written) * _ITEM.size
+        )
+        return of_item, offset, seconds, before
+
+
+def create(path: str, slots: int, opened: OpenFiles) -> GrowingIndexFile:
+    """A new file. Raises StoreFullError."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        opened.create(path, file_bytes(slots))
+    except OSError as error:
+        raise StoreFullError(f"{path} cannot be made: {error.strerror}") from error
+    return GrowingIndexFile(path, opened)
+
+
+def _ints(data: bytes) -> array[int]:
+    numbers = array("i", data)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
+
+
+def _write(fd: int, data: bytes | bytearray, at: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], at + done)
+
+
+logger = get_logger(__name__)
+
+_NAME_DIGITS: Final = 17
+#: Keys of one message; a peer chooses how many it names.
+_KEYS_MAX: Final = 1_000
+_PENDING_MAX: Final = 8_192
+#: More of them are only there while files cannot be written.
+_WAITING_MAX: Final = 8 * _PENDING_MAX
+_TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
+
+
+class KeyIndex:
+    """`index/<local time>`: the files, oldest first, the last of which grows.
+
+    `slots` is for new files. With a read-only `opened` nothing may be added.
+    """
+
+    def __init__(self, directory: str, slots: int, opened: OpenFiles) -> None:
+        self._directory = directory
+        self._slots = slots
+        self._opened = opened
+        self._files: list[IndexFile] = []
+        self._settle_at = _PENDING_MAX
+        self._reported: set[str] = set()
+        #: Topic, key, commit log offset and time of what is not in a file's memory yet.
+        self._pending: list[tuple[str, str, int, int]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again which files there are and what their headers say."""
+        known = {file.path: file for file in self._files}
+        files = []
+        for path in self._paths():
+            try:
+                file = known.get(path) or self._open(path)
+                if not isinstance(file, GrowingIndexFile):
+                    file.read_header()
+            except FileNotFoundError:
+                continue
+            except StoreError as error:
+                self._report(path, error.message)
+                continue
+            except OSError as error:
+                self._report(path, f"{path} cannot be read: {error.strerror}")
+                continue
+            files.append(file)
+        if files and self._opened.writable and not files[-1].header.count > 1:
+            # Nothing in it, and maybe not all of it there: made anew when needed.
+            empty = files.pop()
+            self._opened.forget(empty.path)
+            os.unlink(empty.path)
+        self._files = files
+
+    def _open(self, path: str) -> IndexFile:
+        return IndexFile(path, self._opened)
+
+    def _paths(self) -> list[str]:
+        try:
+            names = os.listdir(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self._report(
+                self._directory, f"{self._directory} cannot be read: {error.strerror}"
+            )
+            return []
+        return [
+            f"{self._directory}/{name}"
+            for name in sorted(names)
+            if len(name) == _NAME_DIGITS and name.isdecimal()
+        ]
+
+    def _report(self, path: str, text: str) -> None:
+        """Log it as a warning, the first time; one that is just made is empty."""
+        with suppress(OSError):
+            if path not in self._reported and os.lstat(path).st_size:
+                self._reported.add(path)
+                logger.warning("keys are looked for without it: %s", text)
+
+    @property
+    def end_offset(self) -> int:
+        """Commit log offset of the newest message in it; -1 without any."""
+        if self._pending:
+            return self._pending[-1][2]
+        return self._files[-1].header.end_offset if self._files else -1
+
+    def add(
+        self, topic: str, keys: str, unique_key: str, place: tuple[int, int]
+    ) -> None:
+        """Add a message's keys; `place` is its commit log offset and store time."""
+        pending = self._pending
+        offset, time_ms = place
+        if unique_key:
+            pending.append((topic, unique_key, offset, time_ms))
+        if keys:
+            for key in keys.split(" ")[:_KEYS_MAX]:
+                if key:
+                    pending.append((topic, key, offset, time_ms))
+        if len(pending) >= self._settle_at:
+            # The message is in the log: that its keys cannot be filed is no error now.
+            with suppress(StoreError):
+                self.settle()
+            self._settle_at = len(pending) + _PENDING_MAX
+
+    def need_room(self) -> None:
+        """Raise StoreFullError when no more keys may wait for files to be written."""
+        if len(self._pending) > _WAITING_MAX:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put what is pending into the files' memory. Raises StoreFullError."""
+        pending = self._pending
+        if not pending:
+            return
+        hashes = index_hashes(
+            [each[0] for each in pending], [each[1] for each in pending]
+        )
+        items = [
+            (key_hash, each[2], each[3])
+            for key_hash, each in zip(hashes, pending, strict=True)
+        ]
+        done = 0
+        while done < len(items):
+            file = self._growing(items[done][2])
+            some = items[done : done + file.room]
+            file.add(some)
+            done += len(some)
+            # At once: making the next file may fail, and this one has them.
+            del pending[: len(some)]
+
+    def _growing(self, time_ms: int) -> GrowingIndexFile:
+        """The file to add to."""
+        last = self._files[-1] if self._files else None
+        if isinstance(last, GrowingIndexFile):
+            if last.room > 0:
+                return last
+            last.write_out()
+            self._files[-1] = self._open(last.path)
+        elif last is not None and last.header.count < last.items_max:
+            self._files[-1] = growing = GrowingIndexFile(last.path, self._opened)
+            return growing
+        path = f"{self._directory}/{self._name(time_ms)}"
+        made = create(path, self._slots, self._opened)
+        self._files.append(made)
+        return made
+
+    def _name(self, time_ms: int) -> str:
+        """A name after all others, the local time if that is possible."""
+        seconds, ms = divmod(min(max(time_ms, 0), _TIME_MS_MAX), 1000)
+        time = datetime.fromtimestamp(seconds, tz=UTC).astimezone()
+        name = f"{time:%Y%m%d%H%M%S}{ms:03}"
+        paths = self._paths()  # one that cannot be read has a name too
+        newest = os.path.basename(paths[-1]) if paths else ""
+        return name if name > newest else f"{int(newest) + 1:017}"
+
+    def write_out(self) -> None:
+        """Make everything durable. Raises StoreFullError."""
+        self.settle()
+        if self._files and isinstance(self._files[-1], GrowingIndexFile):
+            self._files[-1].write_out()
+
+    def find(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        """Commit log offsets of messages that may have the key, newest first."""
+        if self._pending:
+            self.settle()
+        key_hash = index_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self._files):
+            header = file.header
+            if header.end_ms + 1000 < begin_ms or header.begin_ms > end_ms:
+                continue
+            found += file.find(
+                key_hash,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                count_max=count_max - len(found),
+            )
+            if len(found) >= count_max:
+                break
+        return found
+
+    def forget_from(self, offset: int) -> None:
+        """After a kill: drop what points at `offset` of the log or behind it."""
+        while self._files and self._files[-1].header.begin_offset >= offset:
+            self._delete(self._files.pop())
+        if self._files:
+            path = self._files.pop().path
+            try:
+                growing = GrowingIndexFile(path, self._opened)
+                growing.forget_from(offset)
+            except StoreError as error:
+                self._report(path, error.message)
+                return
+            self._files.append(growing)
+            if growing.header.count == 1:
+                self._delete(self._files.pop())
+
+    def trim(self, log_start: int) -> None:
+        """Delete files all of whose messages are gone."""
+        while len(self._files) > 1 and self._files[0].header.end_offset < log_start:
+            self._delete(self._files.pop(0))
+
+    def _delete(self, file: IndexFile) -> None:
+        self._opened.forget(file.path)
+        with suppress(FileNotFoundError):
+            os.unlink(file.path)

@@ -1,0 +1,1 @@
+"""The headers of requests and answers, by area."""

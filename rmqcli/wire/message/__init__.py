@@ -1,0 +1,1 @@
+"""The stored record: its layout, decoding it, encoding it, and its properties."""

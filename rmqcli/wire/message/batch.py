@@ -1,0 +1,127 @@
+"""Batches: the body of a batch send, and of a stored record that holds many messages.
+
+    item size, magic (0), body CRC (0), flag, body length   5 x i32
+    body
+    properties length i16, properties
+
+Items follow each other; which topic and queue they belong to stands outside.
+
+Source: `MessageDecoder.encodeMessage(s)`/`decodeMessage(s)`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.errors import DecodeError
+from rmqcli.wire.message.properties import (
+    PROPERTIES_BYTES_MAX,
+    encode_properties,
+    parse_properties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_FIXED: Final = struct.Struct(">IiiiI")
+_ITEM_BYTES_MIN: Final = _FIXED.size + 2
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """One message of a batch."""
+
+    body: bytes
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+
+
+class ItemSpan(NamedTuple):
+    """Where one item's parts lie in the batch; `end` is after its properties."""
+
+    at: int
+    body_crc: int
+    flag: int
+    body_at: int
+    body_end: int
+    properties_at: int
+    end: int
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """Return the items as one body, each as Java's producers write it.
+
+    Raises ValueError for properties over 32767 bytes.
+    """
+    return b"".join(map(_encode_item, items))
+
+
+def decode_batch(data: bytes) -> list[BatchItem]:
+    """Return the items of a batch.
+
+    Raises DecodeError when the bytes do not divide into whole items.
+    """
+    spans, error = split_batch(data)
+    if error:
+        raise DecodeError(error)
+    return [
+        BatchItem(
+            body=data[span.body_at : span.body_end],
+            properties=parse_properties(data[span.properties_at : span.end]),
+            flag=span.flag,
+        )
+        for span in spans
+    ]
+
+
+def split_batch(data: bytes) -> tuple[list[ItemSpan], str]:
+    """Return the whole items from the start, and why the rest is none ("" if no rest).
+
+    The rest begins at the last span's `end`.
+    """
+    spans: list[ItemSpan] = []
+    at = 0
+    while at < len(data):
+        span = _find_item(data, at)
+        if isinstance(span, str):
+            return spans, f"batch item {len(spans)} at byte {at}: {span}"
+        spans.append(span)
+        at = span.end
+    return spans, ""
+
+
+def _find_item(data: bytes, at: int) -> ItemSpan | str:
+    left = len(data) - at
+    if left < _ITEM_BYTES_MIN:
+        return f"{left} bytes left, an item has {_ITEM_BYTES_MIN} or more"
+    total_bytes, _, body_crc, flag, body_bytes = _FIXED.unpack_from(data, at)
+    body_at = at + _FIXED.size
+    body_end = body_at + body_bytes
+    properties_at = body_end + 2
+    if properties_at > len(data):
+        return f"body length {body_bytes} is over the {left - _ITEM_BYTES_MIN} left"
+    end = properties_at + int.from_bytes(data[body_end:properties_at], "big")
+    if end > len(data):
+        return f"properties end {end - len(data)} bytes after the batch"
+    if end - at != total_bytes:
+        return f"size {total_bytes} is not that of its parts, {end - at}"
+    return ItemSpan(at, body_crc, flag, body_at, body_end, properties_at, end)
+
+
+def _encode_item(item: BatchItem) -> bytes:
+    properties = encode_properties(item.properties).encode()
+    if len(properties) > PROPERTIES_BYTES_MAX:
+        raise ValueError(
+            f"properties of {len(properties)} bytes are over {PROPERTIES_BYTES_MAX}"
+        )
+    total_bytes = _ITEM_BYTES_MIN + len(item.body) + len(properties)
+    return b"".join(
+        (
+            _FIXED.pack(total_bytes, 0, 0, item.flag, len(item.body)),
+            item.body,
+            struct.pack(">h", len(properties)),
+            properties,
+        )
+    )

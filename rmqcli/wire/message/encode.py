@@ -1,0 +1,204 @@
+"""Writing stored messages, V1 and V2, as a broker or `MessageDecoder.encode` does.
+
+For the embedded broker, for sending a message to a consumer (code 309) and for tests.
+Nothing is filled in: offsets, times and flags are the caller's. A store writes tens of
+thousands a second: hosts and topics, of which there are few, become bytes once.
+
+Source: `MessageDecoder.encode` and `MessageExtEncoder` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.wire.ids import host_bytes
+from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2
+from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX, encode_properties
+from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Largest topic, in bytes, of each version; V1's length is a signed byte.
+TOPIC_BYTES_MAX: Final = {MAGIC_V1: 127, MAGIC_V2: 32767}
+
+#: Everything in front of the body when both hosts are IPv4.
+_FIXED: Final = struct.Struct(">IIIiiqqiq8sq8siqI")
+_FIXED_BYTES: Final = _FIXED.size
+#: For other hosts: what lies in front of, between and behind them.
+_HEAD: Final = struct.Struct(">IIIiiqqiq")
+_TIME: Final = struct.Struct(">q")
+_TAIL: Final = struct.Struct(">iqI")
+_SHORT: Final = struct.Struct(">h")
+
+_CACHED_MAX: Final = 4096
+#: Emptied when full: a peer could name a different host or topic with each message.
+_hosts: dict[str, bytes] = {}
+_topics: dict[str, tuple[int, bytes]] = {}
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageFields:
+    """What a record is made of. `body` is written as it is: deflate it before.
+
+    Treat as immutable: a frozen one costs twice as much, and a broker makes one for
+    each message. `properties_bytes` says how `properties` are written, where their
+    bytes are known.
+
+    Hosts are "ip:port" or "[ipv6]:port"; the two host bits of `sys_flag` follow from
+    them, whatever is given. `body_crc` None means: that of `body`. `properties` may be
+    the text form, to write bytes that no dict can stand for.
+    """
+
+    topic: str
+    body: bytes = b""
+    queue_id: int = 0
+    queue_offset: int = 0
+    commit_log_offset: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: str = "127.0.0.1:0"
+    store_timestamp_ms: int = 0
+    store_host: str = "127.0.0.1:10911"
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    body_crc: int | None = None
+    properties: Mapping[str, str | None] | str | bytes = field(default_factory=dict)
+    properties_bytes: bytes | None = None
+
+
+def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
+    """Return the record's bytes; V2 only where V1 cannot hold the topic.
+
+    Raises ValueError when topic or properties are too long for the version, and
+    UsageError for a host that is no address.
+    """
+    return encode_placed(
+        fields,
+        queue_offset=fields.queue_offset,
+        commit_log_offset=fields.commit_log_offset,
+        magic=magic,
+    )
+
+
+def encode_placed(
+    fields: MessageFields,
+    *,
+    queue_offset: int,
+    commit_log_offset: int,
+    magic: int | None = None,
+) -> bytes:
+    """As `encode_message`, with a place of its own: what a store gives each message."""
+    if magic is None:
+        topic = _topics.get(fields.topic) or _topic(fields.topic)
+    else:
+        topic = _topic_of(fields.topic.encode(), magic)
+    born_host = _hosts.get(fields.born_host) or _host(fields.born_host)
+    store_host = _hosts.get(fields.store_host) or _host(fields.store_host)
+    text = fields.properties_bytes
+    if text is None:
+        text = _properties(fields.properties)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        raise ValueError(
+            f"properties of {len(text)} bytes are over {PROPERTIES_BYTES_MAX}"
+        )
+    body = fields.body
+    if len(born_host) != 8 or len(store_host) != 8:
+        head = _head_v6(fields, (queue_offset, commit_log_offset), topic[0])
+        size = len(head) + len(body) + len(topic[1]) + 2 + len(text)
+        head = size.to_bytes(4, "big") + head[4:]
+    else:
+        head = _FIXED.pack(
+            _FIXED_BYTES + len(body) + len(topic[1]) + 2 + len(text),
+            topic[0],
+            _body_crc(fields),
+            fields.queue_id,
+            fields.flag,
+            queue_offset,
+            commit_log_offset,
+            fields.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6),
+            fields.born_timestamp_ms,
+            born_host,
+            fields.store_timestamp_ms,
+            store_host,
+            fields.reconsume_times,
+            fields.prepared_transaction_offset,
+            len(body),
+        )
+    return b"".join((head, body, topic[1], _SHORT.pack(len(text)), text))
+
+
+def _properties(properties: Mapping[str, str | None] | str | bytes) -> bytes:
+    if isinstance(properties, dict):
+        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+        count = len(properties)
+        if (
+            text.count("\x02") == count == text.count("\x01")
+            and None not in properties.values()
+        ):
+            return text.encode()
+        return encode_properties(properties).encode()
+    if isinstance(properties, str):
+        return properties.encode()
+    if isinstance(properties, bytes):
+        return properties
+    return encode_properties(properties).encode()
+
+
+def _head_v6(fields: MessageFields, offsets: tuple[int, int], magic: int) -> bytes:
+    """What lies in front of the body, with 0 for the size."""
+    born_host, store_host = _host(fields.born_host), _host(fields.store_host)
+    sys_flag = fields.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
+    sys_flag |= BORN_HOST_V6 * (len(born_host) > 8)
+    sys_flag |= STORE_HOST_V6 * (len(store_host) > 8)
+    head = _HEAD.pack(
+        0,
+        magic,
+        _body_crc(fields),
+        fields.queue_id,
+        fields.flag,
+        *offsets,
+        sys_flag,
+        fields.born_timestamp_ms,
+    )
+    tail = _TAIL.pack(
+        fields.reconsume_times, fields.prepared_transaction_offset, len(fields.body)
+    )
+    time = _TIME.pack(fields.store_timestamp_ms)
+    return b"".join((head, born_host, time, store_host, tail))
+
+
+def _body_crc(fields: MessageFields) -> int:
+    given = fields.body_crc
+    return zlib.crc32(fields.body) & 0x7FFFFFFF if given is None else given
+
+
+def _topic(topic: str) -> tuple[int, bytes]:
+    """The magic that can hold the topic, and its bytes behind their length."""
+    data = topic.encode()
+    magic = MAGIC_V1 if len(data) <= TOPIC_BYTES_MAX[MAGIC_V1] else MAGIC_V2
+    made = _topic_of(data, magic)
+    if len(_topics) >= _CACHED_MAX:
+        _topics.clear()
+    _topics[topic] = made
+    return made
+
+
+def _topic_of(data: bytes, magic: int) -> tuple[int, bytes]:
+    if len(data) > TOPIC_BYTES_MAX[magic]:
+        raise ValueError(f"topic of {len(data)} bytes is over {TOPIC_BYTES_MAX[magic]}")
+    length_bytes = 1 if magic == MAGIC_V1 else 2
+    return magic, len(data).to_bytes(length_bytes, "big") + data
+
+
+def _host(host: str) -> bytes:
+    made = _hosts.get(host)
+    if made is None:
+        if len(_hosts) >= _CACHED_MAX:
+            _hosts.clear()
+        _hosts[host] = made = host_bytes(host)
+    return made

@@ -1,0 +1,282 @@
+"""One stored message, read from the bytes it lies in only as far as it is asked for.
+
+A record keeps the whole buffer that it came in (one pull answer, up to a few hundred
+KiB) alive. Numbers are read at once; body, properties and the rest when asked.
+
+Source: `MessageExt` and `MessageDecoder.decode`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.wire.compression import INFLATED_MAX, inflate
+from rmqcli.wire.ids import host_text
+from rmqcli.wire.message.properties import parse_properties
+from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
+
+if TYPE_CHECKING:
+    from rmqcli.wire.message.batch import ItemSpan
+
+#: By the two host bits of the sysFlag: where the body begins in the record.
+_BODY_AT: Final = (88, 100, 100, 112)
+_BORN_HOST_AT: Final = 48
+_V2_LAST_MAGIC_BYTE: Final = 0xAB
+
+_HOSTS_MAX: Final = 4096
+#: Raw host -> text, so that a queue's few hosts are put into text once. Emptied when
+#: full: a peer could send a different host with each message.
+_hosts: dict[bytes, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeFailure:
+    """Bytes that hold no readable message, in their place among those that do.
+
+    `at` is where they begin in the buffer, `raw` all of them: nothing is dropped.
+    The numbers are None when they could not be read, or cannot be true. A failure may
+    stand for several messages; the neighbours' queue offsets say for which.
+    """
+
+    at: int
+    queue_id: int | None
+    queue_offset: int | None
+    commit_log_offset: int | None
+    error: str
+    raw: bytes = field(repr=False)
+
+
+class StoredMessage:
+    """A message as it is stored and sent. Treat as immutable.
+
+    Plain slots, filled by `decode_messages`: a frozen value costs five times as much,
+    and millions are read. `store_bytes` is the total size the record states, `body_crc`
+    that of the body as stored, `sys_flag` as stored. The record begins at `at` of
+    `buffer`; `body_bytes` is the length of `raw_body`.
+    """
+
+    __slots__ = (
+        "at",
+        "body_bytes",
+        "body_crc",
+        "born_timestamp_ms",
+        "buffer",
+        "commit_log_offset",
+        "flag",
+        "parsed_properties",
+        "prepared_transaction_offset",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_bytes",
+        "store_timestamp_ms",
+        "sys_flag",
+    )
+
+    body_crc: int
+    born_timestamp_ms: int
+    commit_log_offset: int
+    flag: int
+    prepared_transaction_offset: int
+    queue_id: int
+    queue_offset: int
+    reconsume_times: int
+    store_bytes: int
+    store_timestamp_ms: int
+    sys_flag: int
+    at: int
+    body_bytes: int
+    buffer: bytes
+    #: What `properties` returns, once somebody asked for all of them.
+    parsed_properties: dict[str, str] | None
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as stored, maybe compressed."""
+        start = self.at + _BODY_AT[self.sys_flag >> 4 & 3]
+        return self.buffer[start : start + self.body_bytes]
+
+    @property
+    def body(self) -> bytes:
+        """The body as its producer gave it; inflated each time it is asked for.
+
+        Raises DecodeError when it is damaged, or inflates to over 16 MiB.
+        """
+        if self.sys_flag & 1:
+            return inflate(self.raw_body, self.sys_flag, limit_bytes=INFLATED_MAX)
+        start = self.at + _BODY_AT[self.sys_flag >> 4 & 3]
+        return self.buffer[start : start + self.body_bytes]
+
+    @property
+    def topic(self) -> str:
+        """The topic the record is stored under (`%RETRY%g` for a retry)."""
+        start, end = self._topic_span()
+        return self.buffer[start:end].decode("utf-8", "replace")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties; the same dict each time, not to be changed."""
+        properties = self.parsed_properties
+        if properties is None:
+            properties = parse_properties(self.raw_properties)
+            self.parsed_properties = properties
+        return properties
+
+    @property
+    def raw_properties(self) -> bytes:
+        """The properties in their text form, as stored."""
+        start, end = self._properties_span()
+        return self.buffer[start:end]
+
+    @property
+    def tags(self) -> str | None:
+        """The TAGS property."""
+        return self._property("TAGS", b"TAGS\x01")
+
+    @property
+    def keys(self) -> str | None:
+        """The KEYS property: keys separated by spaces."""
+        return self._property("KEYS", b"KEYS\x01")
+
+    @property
+    def msg_id(self) -> str | None:
+        """The producer's id (UNIQ_KEY); Java falls back to `offset_msg_id`."""
+        return self._property("UNIQ_KEY", b"UNIQ_KEY\x01")
+
+    @property
+    def born_host(self) -> str:
+        """The producer's "ip:port"."""
+        return _host(self.born_host_bytes())
+
+    @property
+    def store_host(self) -> str:
+        """The broker's "ip:port"."""
+        return _host(self.store_host_bytes())
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id, made of its address and the commit log offset."""
+        place = self.commit_log_offset.to_bytes(8, "big", signed=True)
+        return (self.store_host_bytes() + place).hex().upper()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, queue_id={self.queue_id}, "
+            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r})"
+        )
+
+    def born_host_bytes(self) -> bytes:
+        """The producer's address as stored: 8 or 20 bytes, ip and port."""
+        start = self.at + _BORN_HOST_AT
+        return self.buffer[start : start + (20 if self.sys_flag & BORN_HOST_V6 else 8)]
+
+    def store_host_bytes(self) -> bytes:
+        """The broker's address as stored: 8 or 20 bytes, ip and port."""
+        start = self.at + (76 if self.sys_flag & BORN_HOST_V6 else 64)
+        size = 20 if self.sys_flag & STORE_HOST_V6 else 8
+        return self.buffer[start : start + size]
+
+    def _topic_span(self) -> tuple[int, int]:
+        buffer = self.buffer
+        at = self.at + _BODY_AT[self.sys_flag >> 4 & 3] + self.body_bytes
+        if buffer[self.at + 7] == _V2_LAST_MAGIC_BYTE:
+            return at + 2, at + 2 + (buffer[at] << 8 | buffer[at + 1])
+        return at + 1, at + 1 + buffer[at]
+
+    def _properties_span(self) -> tuple[int, int]:
+        # Not "up to the end of the record": the stated total size may be a lie.
+        at = self._topic_span()[1]
+        length = self.buffer[at] << 8 | self.buffer[at + 1]
+        return at + 2, at + 2 + length
+
+    def _property(self, name: str, mark: bytes) -> str | None:
+        """Return one value without parsing all of them; `mark` is name and 0x01."""
+        if self.parsed_properties is None:
+            start, end = self._properties_span()
+            buffer = self.buffer
+            at = buffer.rfind(mark, start, end)
+            if at < 0:
+                return None
+            value_at = at + len(mark)
+            value_end = buffer.find(b"\x02", value_at, end)
+            if value_end < 0:
+                value_end = end
+            if (at == start or buffer[at - 1] == 2) and value_end > value_at:
+                return buffer[value_at:value_end].decode("utf-8", "replace")
+            # Part of another name or value, or empty: an earlier one may count.
+        return self.properties.get(name)
+
+
+class InnerMessage(StoredMessage):
+    """A message out of a record that holds a whole batch.
+
+    Body, flag and properties are its own; all else is the record's, `queue_offset`
+    counted on. `store_bytes` is the item's, `offset_msg_id` that of the record, which
+    is what a broker can find. `buffer` is the inflated batch, `at` where the record is.
+    """
+
+    __slots__ = ("record", "span")
+
+    record: StoredMessage
+    span: ItemSpan
+
+    @classmethod
+    def of(
+        cls, record: StoredMessage, items: bytes, index: int, span: ItemSpan
+    ) -> InnerMessage:
+        """Return item number `index`, at `span` of `items`, the inflated body."""
+        message = cls.__new__(cls)
+        message.body_crc = span.body_crc
+        message.born_timestamp_ms = record.born_timestamp_ms
+        message.commit_log_offset = record.commit_log_offset
+        message.flag = span.flag
+        message.prepared_transaction_offset = record.prepared_transaction_offset
+        message.queue_id = record.queue_id
+        message.queue_offset = record.queue_offset + index
+        message.reconsume_times = 0  # decodeMessage does not hand the record's on
+        message.store_bytes = span.end - span.at
+        message.store_timestamp_ms = record.store_timestamp_ms
+        message.sys_flag = record.sys_flag & ~1  # inflated with the record
+        message.at = record.at
+        message.body_bytes = span.body_end - span.body_at
+        message.buffer = items
+        message.parsed_properties = None
+        message.record = record
+        message.span = span
+        return message
+
+    @property
+    def raw_body(self) -> bytes:
+        """The item's body; never compressed."""
+        return self.buffer[self.span.body_at : self.span.body_end]
+
+    @property
+    def body(self) -> bytes:
+        """The item's body."""
+        return self.buffer[self.span.body_at : self.span.body_end]
+
+    def born_host_bytes(self) -> bytes:
+        """The record's."""
+        return self.record.born_host_bytes()
+
+    def store_host_bytes(self) -> bytes:
+        """The record's."""
+        return self.record.store_host_bytes()
+
+    @property
+    def topic(self) -> str:
+        """The record's topic."""
+        return self.record.topic
+
+    def _properties_span(self) -> tuple[int, int]:
+        return self.span.properties_at, self.span.end
+
+
+def _host(raw: bytes) -> str:
+    text = _hosts.get(raw)
+    if text is None:
+        if len(_hosts) >= _HOSTS_MAX:
+            _hosts.clear()
+        text = _hosts[raw] = host_text(raw)
+    return text

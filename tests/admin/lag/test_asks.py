@@ -1,0 +1,394 @@
+"""What `rmq lag` asks of embedded brokers of several versions, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from rmqcli.admin.lag.explain import explain
+from rmqcli.admin.lag.members import Members
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    QueueReading,
+    compute_lag,
+)
+from rmqcli.admin.lag.process_queues import read_running_info
+from rmqcli.cli.main import run
+from rmqcli.model import MessageQueue
+from rmqcli.testing import faults
+from rmqcli.wire.bodies.consumer import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
+from rmqcli.wire.subscription import SubscriptionData
+from tests.admin.lag.test_embedded import commit, lag, pick
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
+
+__all__ = ["lag"]  # the fixture
+
+NOW_MS = 1_767_322_800_000
+
+
+@pytest.fixture(params=["4.6.0", "4.9.7", "5.5.0"])
+def cluster(rmq_cluster_factory, request):
+    """One broker of each kind, with a topic of three queues of ten messages each."""
+    found = rmq_cluster_factory(like=request.param)
+    found.create_topic("orders", queues=3)
+    for queue_id in range(3):
+        found.send("orders", ["x"] * 10, queue_id=queue_id)
+    return found
+
+
+def queues(group, topic="orders"):
+    names = ("queue_id", "committed", "max_offset", "lag", "state")
+    return [pick(q, *names) for q in group["queues"] if q["topic"] == topic]
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_an_offset_of_0_is_not_the_same_as_none(cluster, lag, named):
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {1: 0, 2: 4})
+    found, code = lag(cluster, *named)
+    assert queues(found["billing"]) == [
+        (0, None, 10, None, "NO_COMMIT"),
+        (1, 0, 10, 10, "OK"),
+        (2, 4, 10, 6, "OK"),
+    ]
+    assert pick(found["billing"], "known_lag", "state") == (16, "STOPPED")
+    assert code == 0
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_queue_beyond_the_write_queues_is_read_all_the_same(cluster, lag, named):
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 3})
+    cluster.broker().set_queues("orders", read=3, write=2)
+    found, _ = lag(cluster, *named)
+    assert queues(found["billing"])[2] == (2, 3, 10, 7, "OK")
+    assert found["billing"]["total_lag"] == 7
+
+
+def test_ages_are_asked_for_only_where_something_waits(cluster, lag):
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 10})
+    spans = cluster.faults.observe(code=303)
+    found, _ = lag(cluster, "billing")
+    assert [q["age_ms"] for q in found["billing"]["queues"]] == [0, 0, 0]
+    assert len(spans.requests) == 0
+    commit(cluster, "billing", "orders", {2: 9})
+    found, _ = lag(cluster, "billing")
+    assert [q["age_ms"] is None for q in found["billing"]["queues"]] == [False] * 3
+    assert 0 <= found["billing"]["age_ms"] < 300_000
+
+
+def test_an_unknown_group_is_not_found_and_beside_a_known_one_partial(cluster, lag):
+    assert lag(cluster, "nobody") == ({}, 3)
+    cluster.create_group("billing")
+    found, code = lag(cluster, "billing", "nobody")
+    assert (list(found), code) == (["billing"], 6)
+
+
+def test_a_group_of_settings_alone_is_known(cluster, lag):
+    cluster.create_group("billing")
+    found, code = lag(cluster, "billing")
+    assert pick(found["billing"], "state", "total_lag", "queues") == (
+        "NO_COMMIT",
+        None,
+        [],
+    )
+    assert code == 0
+
+
+def test_an_unknown_topic_is_not_found(cluster, lag):
+    cluster.create_group("billing")
+    assert lag(cluster, "billing", "--topic", "no-such-topic") == ({}, 3)
+
+
+def test_a_topic_of_which_nobody_told_is_not_called_unknown(rmq_cluster_factory, lag):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"], broker="broker-b", queue_id=0)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "billing", "--topic", "orders", "--timeout", "700ms")
+    assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
+    assert code == 6
+
+
+def test_a_group_that_only_a_hung_broker_may_know_is_not_called_missing(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    assert pick(found["billing"], "state", "total_lag") == ("UNKNOWN", None)
+    assert code == 6
+
+
+def test_all_groups_are_the_users_groups(cluster, lag):
+    cluster.create_group("billing")
+    found, _ = lag(cluster)
+    assert list(found) == ["billing"]
+
+
+def test_a_topic_alone_shows_the_groups_that_read_it(cluster, lag):
+    for group in ("billing", "audit", "idle"):
+        cluster.create_group(group)
+    commit(cluster, "billing", "orders", {0: 1})
+    cluster.create_topic("other", queues=1)
+    commit(cluster, "audit", "other", {0: 0})
+    commit(cluster, "billing", "other", {0: 0})
+    found, _ = lag(cluster, "--topic", "orders")
+    assert list(found) == ["billing"]
+    assert {q["topic"] for q in found["billing"]["queues"]} == {"orders"}
+
+
+@pytest.mark.parametrize("count", [32, 33])
+def test_many_groups_by_name_are_those_and_no_others(cluster, lag, count):
+    names = [f"G{number:02}" for number in range(count)]
+    for name in [*names, "another"]:
+        cluster.create_group(name)
+        commit(cluster, name, "orders", {0: 10, 1: 10, 2: 9})
+    found, code = lag(cluster, *names)
+    assert list(found) == names
+    assert {group["total_lag"] for group in found.values()} == {1}
+    assert code == 0
+
+
+def test_what_members_do_not_subscribe_to_any_more_does_not_count(cluster, lag):
+    cluster.create_topic("left", queues=1)
+    cluster.send("left", ["x"] * 5, queue_id=0)
+    commit(cluster, "billing", "left", {0: 1})
+    commit(cluster, "billing", "orders", {0: 10, 1: 10, 2: 10})
+    with consumer(cluster, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) == 4)
+        for named in (["billing"], []):
+            found, _ = lag(cluster, *named)
+            topics = [t["topic"] for t in found["billing"]["topics"]]
+            assert topics == ["%RETRY%billing", "orders"]
+            assert found["billing"]["total_lag"] == 0
+
+
+def test_owners_are_asked_for_one_group_and_not_for_many(cluster, lag):
+    cluster.create_group("audit")
+    commit(cluster, "audit", "orders", {0: 0})
+    with consumer(cluster, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) == 4)
+        found, _ = lag(cluster, "billing")
+        owners = {q["client_id"] for q in found["billing"]["queues"]}
+        assert owners == {member.client_id}
+        found, _ = lag(cluster, "billing", "audit")
+        assert {q["client_id"] for q in found["billing"]["queues"]} == {None}
+        assert found["billing"]["client_reason"] == (
+            "members were not asked: name one group, or give --process-queues"
+        )
+        found, _ = lag(cluster, "billing", "audit", "--process-queues")
+        owners = {q["client_id"] for q in found["billing"]["queues"]}
+        assert owners == {member.client_id}
+
+
+@pytest.mark.parametrize(("count", "is_asked"), [(16, True), (17, False)])
+def test_members_of_large_groups_are_not_asked_unasked(
+    rmq_cluster, lag, count, is_asked
+):
+    rmq_cluster.create_topic("orders", queues=1)
+    members = [
+        consumer(
+            rmq_cluster,
+            "billing",
+            "orders",
+            Seen(),
+            instance_name=f"{n}",
+            consume_threads=1,
+        )
+        for n in range(count)
+    ]
+    try:
+        for member in members:
+            member.start()
+        found, _ = lag(rmq_cluster, "billing")
+    finally:
+        for member in members:
+            threading.Thread(target=member.close).start()
+    assert len(found["billing"]["members"]) == count
+    asked = [member["queues"] is not None for member in found["billing"]["members"]]
+    assert all(asked) is any(asked) is is_asked
+
+
+def test_a_group_is_asked_once_for_its_members_by_several_brokers(
+    rmq_cluster_factory, lag
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=2)
+    with consumer(cluster, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) == 6)
+        asked = cluster.faults.observe(code=307)
+        found, _ = lag(cluster, "billing")
+        assert len(asked.requests) == 1
+    assert len(found["billing"]["members"]) == 1
+
+
+def test_who_may_ask_no_broker_is_denied(rmq_cluster, lag):
+    rmq_cluster.create_group("billing")
+    rmq_cluster.faults.add(faults.answer(16, "no permission"), broker="broker-a")
+    for named in (["billing"], []):
+        assert lag(rmq_cluster, *named) == ({}, 4)
+
+
+def test_who_may_not_see_a_retry_topic_is_told_so(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    denied = faults.answer(16, "no permission")
+    rmq_cluster.faults.add(denied, code=202, topic="%RETRY%billing")
+    rmq_cluster.faults.add(denied, code=202, topic="%DLQ%billing")
+    found, code = lag(rmq_cluster, "billing")
+    (note,) = found["billing"]["notes"]
+    assert note.startswith("broker-a: ")
+    assert "%RETRY%billing" in note
+    assert "%DLQ%billing" in note
+    assert pick(found["billing"], "dead_letters", "total_lag") == (None, 0)
+    assert code == 0
+
+
+def queue(queue_id, committed, high, *, low=0, topic="T"):
+    return QueueReading(
+        topic=topic,
+        broker_name="broker-a",
+        queue_id=queue_id,
+        committed=committed,
+        min_offset=low,
+        max_offset=high,
+    )
+
+
+def online(*client_ids, expression="*", model="CLUSTERING"):
+    members = Members()
+    members.add(
+        ConsumerConnection(
+            connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+            subscriptions={"T": SubscriptionData(topic="T", sub_string=expression)},
+            message_model=model,
+        )
+    )
+    return members
+
+
+def words(*readings, **more):
+    return explain(compute_lag(GroupReading(group="G", queues=list(readings), **more)))
+
+
+def test_members_without_a_queue_are_counted():
+    two = [queue(n, 10, 10) for n in (0, 1)]
+    assert words(*two, members=online("a", "b")) == [
+        "G has read everything.",
+        "2 members are online.",
+    ]
+    assert words(*two, members=online("a", "b", "c"))[2] == (
+        "Only 2 of them can work: there are no more queues."
+    )
+    broadcast = online("a", "b", "c", model="BROADCASTING")
+    assert not any("Only" in each for each in words(*two, members=broadcast))
+
+
+@pytest.mark.parametrize(("first", "is_told"), [(50, True), (49, False)])
+def test_a_queue_with_half_of_the_lag_is_named(first, is_told):
+    readings = [
+        queue(0, 100 - first, 100),
+        queue(1, 75, 100),
+        queue(2, 50 + first, 125),
+    ]
+    lag = compute_lag(GroupReading(group="G", queues=readings))
+    assert lag.total_lag == 100
+    assert any("of it is in T@broker-a:0." in each for each in explain(lag)) is is_told
+
+
+def test_a_filter_is_told_of_only_while_something_waits():
+    told = "It reads only A of T: messages with other tags count as lag until a pull"
+    behind = words(queue(0, 5, 10), members=online("a", expression="A"))
+    assert any(each.startswith(told) for each in behind)
+    done = words(queue(0, 10, 10), members=online("a", expression="A"))
+    assert not any(each.startswith("It reads only") for each in done)
+
+
+def test_nothing_is_said_of_retries_and_dead_letters_where_there_are_none():
+    assert words(queue(0, 10, 10), dead_letters=0) == ["G has read everything."]
+
+
+def test_an_age_that_is_not_known_is_not_that_of_an_empty_queue():
+    readings = [queue(0, 5, 10), queue(1, 10, 10)]
+    assert compute_lag(GroupReading(group="G", queues=readings)).age_ms is None
+    readings = [queue(0, 10, 10), queue(1, 10, 10)]
+    assert compute_lag(GroupReading(group="G", queues=readings)).age_ms == 0
+
+
+def test_a_retry_topic_is_not_said_to_start_where_members_choose():
+    found = words(queue(0, None, 7, topic="%RETRY%G"), queue(0, None, 0))
+    assert found == [
+        "G has 7 messages to read.",
+        "7 of them failed before and wait to be tried again.",
+        "Nobody is online: nothing will be read until a member starts.",
+    ]
+
+
+def test_nobody_is_said_to_be_offline_while_a_broker_did_not_tell():
+    failure = BrokerFailure(broker_name="b", address=None, message="no answer")
+    (only,) = words(queue(0, 5, 10), failures=[failure])
+    assert only == (
+        "How far G is behind is unknown (5 messages at least): no answer from b: no"
+        " answer."
+    )
+
+
+@pytest.mark.parametrize(("count", "end"), [(5, "T@broker-a:4"), (6, " and 1 more")])
+def test_five_queues_are_named(count, end):
+    found = words(*[queue(n, 3, 10, low=5) for n in range(count)])
+    (lost,) = [each for each in found if "were deleted" in each]
+    assert lost.startswith(f"{2 * count} messages were deleted before it read them (T@")
+    assert f"{end}): the broker keeps" in lost
+
+
+def test_five_stuck_queues_are_told_of():
+    info = ConsumerRunningInfo(
+        properties={},
+        process_queues={
+            MessageQueue("T", "broker-a", n): ProcessQueueInfo(
+                cached_msg_count=1_001,
+                last_pull_timestamp=NOW_MS,
+                last_consume_timestamp=NOW_MS,
+            )
+            for n in range(7)
+        },
+    )
+    clients = {"a": read_running_info("a", info, now_ms=NOW_MS)}
+    found = words(queue(0, 5, 10), members=online("a"), clients=clients)
+    assert sum("is not pulled any more" in each for each in found) == 5
+
+
+def test_a_client_that_hangs_does_not_hold_up_the_rest(rmq_cluster, capsys):
+    """Its broker relays the question, and nobody answers for longer than a second."""
+    rmq_cluster.create_topic("orders", queues=1)
+    with consumer(rmq_cluster, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) == 2)
+        stuck, go_on = threading.Event(), threading.Event()
+
+        def hold():
+            stuck.set()
+            go_on.wait(60)
+
+        member._post(hold)
+        assert stuck.wait(20)
+        try:
+            where = ("-n", rmq_cluster.namesrv, "--timeout", "30s")
+            code = run(["lag", "billing", "-o", "json", *where])
+        finally:
+            go_on.set()
+    (group,) = json.loads(capsys.readouterr().out)
+    assert group["notes"][0].startswith(f"{member.client_id} did not answer: ")
+    assert "1000 ms" in group["notes"][0]
+    assert code == 0

@@ -1,0 +1,263 @@
+"""A broker that has left the route: the rest is not taken for all there is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.testing import faults
+from tests.admin.lag.test_embedded import commit, lag, pick
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
+
+__all__ = ["lag"]  # the fixture
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def pair(rmq_cluster_factory):
+    """Two brokers; of 100 messages to read, 72 are on broker-b."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=2)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"] * 28, broker="broker-a")
+    cluster.send("orders", ["x"] * 72, broker="broker-b")
+    for broker in ("broker-a", "broker-b"):
+        commit(cluster, "billing", "orders", {0: 0, 1: 0}, broker=broker)
+    return cluster
+
+
+def rows(group):
+    return [pick(q, "broker_name", "queue_id", "state", "lag") for q in group["queues"]]
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_after_a_look_a_broker_that_left_is_missed(pair, lag, named):
+    before, code = lag(pair, *named)
+    assert (before["billing"]["total_lag"], code) == (100, 0)
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, *named)
+    group = found["billing"]
+    assert pick(group, "state", "total_lag", "known_lag") == ("UNKNOWN", None, 28)
+    assert rows(group) == [
+        ("broker-a", 0, "OK", 14),
+        ("broker-a", 1, "OK", 14),
+        ("broker-b", 0, "UNKNOWN", None),
+        ("broker-b", 1, "UNKNOWN", None),
+    ]
+    assert group["reason"].startswith(
+        "unknown in 2 of 4 queues: broker-b has left the route; it was seen "
+    )
+    assert group["reason"].endswith(" ago, with 72 messages to read in its queues")
+    assert group["dead_letters"] is None
+    assert code == 6
+
+
+def test_each_later_look_says_so_too(pair, lag):
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    for _ in range(3):
+        found, code = lag(pair, "billing")
+        assert (found["billing"]["total_lag"], code) == (None, 6)
+
+
+def test_a_person_is_told_when_it_was_seen_and_how_to_forget_it(pair, capsys):
+    run(["lag", "billing", "-n", pair.namesrv])
+    pair.broker("broker-b").kill()
+    capsys.readouterr()
+    assert run(["lag", "billing", "-n", pair.namesrv]) == 6
+    err = capsys.readouterr().err
+    assert "billing: UNKNOWN, lag unknown (unknown in 2 of 4 queues: broker-b" in err
+    assert "broker-b: it has left the route; a name server named it last at 20" in err
+    assert "--forget" in err
+
+
+def test_a_broker_that_comes_back_has_its_numbers(pair, lag):
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    lag(pair, "billing")
+    pair.broker("broker-b").restart()
+    found, code = lag(pair, "billing")
+    assert (found["billing"]["total_lag"], code) == (100, 0)
+
+
+def test_forget_ends_it(pair, lag):
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    for arguments in (["--forget"], []):
+        found, code = lag(pair, "billing", *arguments)
+        assert (found["billing"]["total_lag"], code) == (28, 0)
+
+
+def test_without_memory_nothing_is_read_and_nothing_written(pair, lag, tmp_path):
+    lag(pair, "billing", "--no-memory")
+    assert not (tmp_path / "state").exists()
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    assert lag(pair, "billing", "--no-memory")[0]["billing"]["total_lag"] == 28
+
+
+def test_a_topic_that_was_not_asked_for_is_not_missed(pair, lag):
+    pair.create_topic("other", queues=1)
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing", "--topic", "other")
+    assert ({q["broker_name"] for q in found["billing"]["queues"]}, code) == (
+        {"broker-a"},
+        0,
+    )
+
+
+def test_a_look_at_one_topic_does_not_forget_the_others(pair, lag):
+    pair.create_topic("other", queues=1)
+    lag(pair, "billing")
+    lag(pair, "billing", "--topic", "other")
+    pair.broker("broker-b").kill()
+    assert lag(pair, "billing")[0]["billing"]["state"] == "UNKNOWN"
+
+
+def test_a_topic_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
+    lag(pair, "billing")
+    core = pair.broker("broker-b").core
+    pair.call(lambda: core.topics.delete("orders"))
+    pair.call(lambda: core.offsets.delete_topic("orders"))
+    lag(pair, "billing")
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (found["billing"]["known_lag"], code) == (28, 0)
+
+
+def test_a_group_of_the_lost_broker_alone_is_known(pair, lag):
+    core = pair.broker("broker-b").core
+    pair.call(lambda: core.offsets.commit("shipping", "orders", 0, 3))
+    assert lag(pair, "shipping")[1] == 0
+    pair.broker("broker-b").kill()
+    for named in (["shipping"], []):
+        found, code = lag(pair, *named)
+        assert (found["shipping"]["state"], code) == ("UNKNOWN", 6)
+
+
+def test_another_cluster_behind_the_same_name_server_is_not_missed(pair, lag, tmp_path):
+    lag(pair, "billing")
+    (path,) = (tmp_path / "state" / "rmqcli" / "lag").glob("*.json")
+    notes = json.loads(path.read_text())
+    for number, broker in enumerate(notes["brokers"].values()):
+        broker["address"] = f"10.0.0.{number}:10911"
+    path.write_text(json.dumps(notes))
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (found["billing"]["total_lag"], code) == (28, 0)
+
+
+def test_other_name_servers_are_asked_for_brokers(rmq_cluster_factory, lag):
+    """The first name server has lost broker-b, the second has not."""
+    first, second = rmq_cluster_factory(), rmq_cluster_factory(brokers=2)
+    for cluster in (first, second):
+        cluster.create_topic("orders", queues=2)
+        cluster.create_group("billing")
+    first.send("orders", ["x"] * 28)
+    second.send("orders", ["x"] * 72, broker="broker-b")
+    commit(first, "billing", "orders", {0: 0, 1: 0})
+    commit(second, "billing", "orders", {0: 0, 1: 0}, broker="broker-b")
+    both = f"{first.namesrv};{second.namesrv}"
+    found, code = lag(first, "billing", "-n", both)
+    assert (found["billing"]["total_lag"], code) == (100, 0)
+    second.broker("broker-b").hang()
+    found, code = lag(first, "billing", "-n", both, "--timeout", "700ms")
+    assert rows(found["billing"]) == [
+        ("broker-a", 0, "OK", 14),
+        ("broker-a", 1, "OK", 14),
+        ("broker-b", 0, "UNKNOWN", None),
+        ("broker-b", 1, "UNKNOWN", None),
+    ]
+    assert code == 6
+
+
+def test_a_broker_without_a_master_at_another_name_server_is_told_of(
+    rmq_cluster_factory, lag
+):
+    first, second = rmq_cluster_factory(), rmq_cluster_factory(brokers=2)
+    for cluster in (first, second):
+        cluster.create_topic("orders", queues=1)
+        cluster.create_group("billing")
+    commit(first, "billing", "orders", {0: 0})
+    second.add_slave("broker-b")
+    second.fail_over("broker-b")
+    both = f"{first.namesrv};{second.namesrv}"
+    found, code = lag(first, "billing", "-n", both)
+    assert rows(found["billing"]) == [
+        ("broker-a", 0, "OK", 0),
+        ("broker-b", 0, "UNKNOWN", None),
+    ]
+    assert found["billing"]["errors"][0]["message"] == (
+        "broker-b has no master now, only slaves"
+    )
+    assert code == 6
+
+
+def test_a_broker_that_hung_before_it_left_is_missed(pair, lag):
+    lag(pair, "billing")
+    pair.broker("broker-b").hang()
+    assert lag(pair, "billing", "--timeout", "500ms")[1] == 6
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (len(rows(found["billing"])), code) == (4, 6)
+    assert found["billing"]["reason"].endswith(
+        ", with 72 messages to read in its queues"
+    )
+
+
+def test_a_broker_that_refused_before_it_left_is_missed(pair, lag):
+    lag(pair, "billing")
+    pair.faults.add(faults.answer(1, "no"), code=208, broker="broker-b")
+    assert lag(pair, "billing")[1] == 6
+    pair.broker("broker-b").kill()
+    found, code = lag(pair, "billing")
+    assert (len(rows(found["billing"])), code) == (4, 6)
+
+
+def test_a_look_at_one_group_does_not_forget_the_others(pair, lag):
+    pair.create_group("audit")
+    lag(pair)
+    lag(pair, "audit")
+    pair.broker("broker-b").kill()
+    assert lag(pair, "billing")[1] == 6
+
+
+def test_a_group_that_was_deleted_while_the_broker_lived_is_not_missed(pair, lag):
+    lag(pair)
+    for broker in pair.brokers:
+        core = broker.core
+        pair.call(lambda core=core: core.offsets.delete_group("billing"))
+        pair.call(lambda core=core: core.groups.delete("billing"))
+    lag(pair)
+    pair.broker("broker-b").kill()
+    assert lag(pair) == ({}, 0)
+
+
+def test_a_name_server_that_is_gone_does_not_matter(pair, lag):
+    found, code = lag(pair, "billing", "-n", f"{pair.namesrv};127.0.0.1:1")
+    assert (found["billing"]["total_lag"], code) == (100, 0)
+
+
+def test_queues_that_members_still_hold_are_missed(pair, lag):
+    """Members keep a lost broker's queues until they fetch the route again."""
+    with consumer(pair, "billing", "orders", Seen()) as member:
+        wait_until(lambda: len(member.queues()) >= 6)
+        pair.broker("broker-b").kill()
+        found, code = lag(pair, "billing", "--no-memory")
+    lost = [q for q in found["billing"]["queues"] if q["broker_name"] == "broker-b"]
+    assert {pick(q, "topic", "queue_id") for q in lost} >= {
+        ("orders", 0),
+        ("orders", 1),
+    }
+    assert {q["state"] for q in lost} == {"UNKNOWN"}
+    assert lost[0]["reason"].startswith("broker-b has left the route; ")
+    assert lost[0]["reason"].endswith(" still holds the queue")
+    assert code == 6

@@ -1,0 +1,241 @@
+"""`rmq lag` on the embedded cluster: what waits for another try, and what is dead."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from rmqcli.api.calls.client import send_heartbeat
+from rmqcli.api.client import Client
+from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+from rmqcli.wire.subscription import SubscriptionData
+from tests.consumer.collecting import Seen, consumer
+from tests.kit.waiting import wait_until
+
+
+@pytest.fixture
+def lag(capsys):
+    """`lag(cluster, *arguments)`: the groups by name, and the exit code."""
+
+    def ask(cluster, *arguments):
+        capsys.readouterr()
+        where = () if "-n" in arguments else ("-n", cluster.namesrv)
+        code = run(["lag", *arguments, *where, "-o", "json"])
+        out = capsys.readouterr().out
+        return {item["group"]: item for item in json.loads(out)} if out else {}, code
+
+    return ask
+
+
+def commit(cluster, group, topic, offsets, *, broker="broker-a"):
+    """Commit offsets by queue id, as a member does."""
+    core = cluster.broker(broker).core
+
+    def do():
+        for queue_id, offset in offsets.items():
+            core.offsets.commit(group, topic, queue_id, offset)
+
+    cluster.call(do)
+
+
+def pick(row, *names):
+    return tuple(row[name] for name in names)
+
+
+@pytest.fixture
+def waiting(rmq_cluster):
+    """A group that has read all of its topic, with 7 messages to be tried again."""
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 10)
+    commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
+    rmq_cluster.create_topic("%RETRY%billing", queues=1)
+    for _ in range(7):  # a batch of them is refused
+        rmq_cluster.send("%RETRY%billing", ["again"])
+    return rmq_cluster
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_messages_that_wait_for_another_try_are_lag_though_none_was_committed(
+    waiting, lag, named
+):
+    found, code = lag(waiting, *named)
+    group = found["billing"]
+    assert pick(group, "total_lag", "known_lag") == (7, 7)
+    (retry,) = [t for t in group["topics"] if t["retry"]]
+    assert pick(retry, "topic", "lag", "state") == ("%RETRY%billing", 7, "NO_COMMIT")
+    (queue,) = [q for q in group["queues"] if q["topic"] == "%RETRY%billing"]
+    assert pick(queue, "committed", "max_offset", "lag") == (None, 7, 7)
+    assert queue["age_ms"] is not None
+    assert code == 0
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_what_was_committed_of_a_retry_topic_is_not_lag(waiting, lag, named):
+    commit(waiting, "billing", "%RETRY%billing", {0: 5})
+    found, _ = lag(waiting, *named)
+    assert found["billing"]["total_lag"] == 2
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+@pytest.mark.parametrize("like", ["4.6.0", "5.5.0"])
+def test_members_that_do_not_subscribe_to_retries_hide_none(
+    rmq_cluster_factory, lag, named, like
+):
+    """As pull consumers do not: what they committed of them counts all the same."""
+    cluster = rmq_cluster_factory(like=like)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_topic("%RETRY%billing", queues=1)
+    for _ in range(7):
+        cluster.send("%RETRY%billing", ["again"])
+    commit(cluster, "billing", "orders", {0: 0})
+    commit(cluster, "billing", "%RETRY%billing", {0: 5})
+    member = ConsumerData(
+        group_name="billing",
+        consume_type="CONSUME_ACTIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=(SubscriptionData(topic="orders", sub_string="*"),),
+        unit_mode=False,
+    )
+    heartbeat = HeartbeatData(client_id="puller", consumers=(member,))
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        client.invoke(cluster.broker().address, send_heartbeat(heartbeat))
+        found, code = lag(cluster, *named, "--timeout", "3s")
+    names = ("committed", "max_offset", "lag", "state")
+    (retry,) = [q for q in found["billing"]["queues"] if q["topic"] != "orders"]
+    assert pick(retry, *names) == (5, 7, 2, "OK")
+    assert pick(found["billing"], "total_lag", "state") == (2, "BEHIND")
+    assert code == 0
+
+
+def test_what_was_pulled_before_an_offset_was_set_ahead_is_not_in_flight(
+    rmq_cluster, lag
+):
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 20)
+    commit(rmq_cluster, "billing", "orders", {0: 5, 1: 5})
+    core = rmq_cluster.broker().core
+    for queue_id, pulled in ((0, 3), (1, 8)):
+        rmq_cluster.call(
+            lambda q=queue_id, at=pulled: core.offsets.commit_pull(
+                "billing", "orders", q, at
+            )
+        )
+    found, _ = lag(rmq_cluster, "billing")
+    assert [q["inflight"] for q in found["billing"]["queues"]] == [0, 3]
+
+
+def test_an_empty_retry_topic_has_no_row(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    commit(rmq_cluster, "billing", "orders", {0: 0})
+    rmq_cluster.create_topic("%RETRY%billing", queues=1)
+    found, _ = lag(rmq_cluster, "billing")
+    assert [t["topic"] for t in found["billing"]["topics"]] == ["orders"]
+
+
+def test_one_topic_asked_for_shows_no_retry_topic(waiting, lag):
+    found, _ = lag(waiting, "billing", "--topic", "orders")
+    assert [t["topic"] for t in found["billing"]["topics"]] == ["orders"]
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_dead_letters_are_counted_on_all_brokers(rmq_cluster_factory, lag, named):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 0})
+    assert lag(cluster, *named)[0]["billing"]["dead_letters"] == 0
+    cluster.create_topic("%DLQ%billing", queues=1)
+    cluster.send("%DLQ%billing", ["dead"] * 3, broker="broker-a")
+    cluster.send("%DLQ%billing", ["dead"] * 4, broker="broker-b")
+    found, _ = lag(cluster, *named)
+    assert pick(found["billing"], "dead_letters", "total_lag") == (7, 0)
+    cluster.broker("broker-a").trim("%DLQ%billing", 2)
+    assert lag(cluster, *named)[0]["billing"]["dead_letters"] == 5
+
+
+def test_dead_letters_of_a_broker_that_hangs_are_unknown(rmq_cluster_factory, lag):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    commit(cluster, "billing", "orders", {0: 0})
+    cluster.broker("broker-b").hang()
+    found, code = lag(cluster, "billing", "--timeout", "700ms")
+    assert (found["billing"]["dead_letters"], code) == (None, 6)
+
+
+def test_a_person_is_told_of_retries_and_dead_letters(waiting, capsys):
+    waiting.create_topic("%DLQ%billing", queues=1)
+    waiting.send("%DLQ%billing", ["dead"] * 3)
+    assert run(["lag", "billing", "--explain", "-n", waiting.namesrv]) == 0
+    shown = capsys.readouterr()
+    assert "7 of them failed before and wait to be tried again." in shown.out
+    assert "It gave up on 3 messages: rmq tail %DLQ%billing" in shown.out
+    assert "lag 7, 7 of it to be tried again" in shown.err
+    assert shown.err.rstrip().endswith("members 0, dead letters 3")
+
+
+@pytest.mark.parametrize("named", [["billing"], []])
+def test_a_broker_at_which_a_stopped_group_never_committed_has_rows(
+    rmq_cluster_factory, lag, named
+):
+    """A broker that was added, or lost its offsets: the group will read it too."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.send("orders", ["x"] * 8)
+    commit(cluster, "billing", "orders", {0: 4})
+    found, code = lag(cluster, *named)
+    group = found["billing"]
+    names = ("broker_name", "committed", "max_offset", "lag", "state")
+    assert [pick(q, *names) for q in group["queues"]] == [
+        ("broker-a", 4, 4, 0, "OK"),
+        ("broker-b", None, 4, None, "NO_COMMIT"),
+    ]
+    assert pick(group, "state", "total_lag") == ("NO_COMMIT", None)
+    assert code == 0
+
+
+def test_a_broker_without_the_topic_has_no_rows(rmq_cluster_factory, lag):
+    cluster = rmq_cluster_factory(brokers=2)
+    core = cluster.broker("broker-a").core
+    cluster.send("orders", ["x"] * 8, broker="broker-a", queue_id=0)
+    cluster.create_group("billing")
+    cluster.call(lambda: core.offsets.commit("billing", "orders", 0, 8))
+    found, code = lag(cluster, "billing")
+    assert {q["broker_name"] for q in found["billing"]["queues"]} == {"broker-a"}
+    assert (found["billing"]["state"], code) == ("OK", 0)
+
+
+def test_a_backlog_without_members_is_not_ok(rmq_cluster, lag, capsys):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 9)
+    commit(rmq_cluster, "billing", "orders", {0: 2})
+    assert lag(rmq_cluster, "billing")[0]["billing"]["state"] == "STOPPED"
+    for arguments, stream in ((["billing"], 1), ([], 0)):
+        run(["lag", *arguments, "-n", rmq_cluster.namesrv])
+        assert "STOPPED" in capsys.readouterr()[stream]
+
+
+def test_a_backlog_with_members_is_behind_and_then_ok(rmq_cluster, lag):
+    rmq_cluster.create_topic("orders", queues=1)
+    rmq_cluster.create_group("billing")
+    rmq_cluster.send("orders", ["x"] * 9)
+    commit(rmq_cluster, "billing", "orders", {0: 2})
+    go_on = threading.Event()
+    with consumer(rmq_cluster, "billing", "orders", lambda _: go_on.wait(60)) as member:
+        wait_until(lambda: len(member.queues()) == 2)
+        found, _ = lag(rmq_cluster, "billing")
+        go_on.set()
+    assert pick(found["billing"], "state", "total_lag") == ("BEHIND", 7)
+    often = {"persist_consumer_offset_interval_ms": 100}
+    with consumer(rmq_cluster, "billing", "orders", Seen(), **often):
+        wait_until(lambda: lag(rmq_cluster, "billing")[0]["billing"]["state"] == "OK")

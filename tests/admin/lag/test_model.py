@@ -1,0 +1,286 @@
+"""From readings to lag: the numbers and the states, by table."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.lag.members import Members
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    GroupState,
+    LagState,
+    QueueReading,
+    compute_lag,
+)
+from rmqcli.admin.lag.process_queues import ClientQueues, read_running_info
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.consumer import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
+from rmqcli.wire.bodies.stats import QueueTimeSpan
+from rmqcli.wire.subscription import SubscriptionData
+
+NOW_MS = 1_767_322_800_000
+
+
+def queue(committed, low, high, *, queue_id=0, topic="T", **more):
+    return QueueReading(
+        topic=topic,
+        broker_name="broker-a",
+        queue_id=queue_id,
+        committed=committed,
+        min_offset=low,
+        max_offset=high,
+        **more,
+    )
+
+
+def span(delay_time, *, min_time_stamp=NOW_MS - 90_000):
+    return QueueTimeSpan(
+        queue=MessageQueue("T", "broker-a", 0),
+        min_time_stamp=min_time_stamp,
+        max_time_stamp=NOW_MS,
+        consume_time_stamp=NOW_MS - 60_000,
+        delay_time=delay_time,
+    )
+
+
+def members(*client_ids, message_model="CLUSTERING", expression="*", topic="T"):
+    found = Members()
+    found.add(
+        ConsumerConnection(
+            connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+            subscriptions={topic: SubscriptionData(topic=topic, sub_string=expression)},
+            message_model=message_model,
+        )
+    )
+    return found
+
+
+def only_queue(reading, **more):
+    group = compute_lag(GroupReading(group="G", queues=[reading], **more))
+    return group.queues[0]
+
+
+@pytest.mark.parametrize(
+    ("committed", "low", "high", "lag", "expired", "state"),
+    [
+        (5, 0, 10, 5, 0, LagState.OK),
+        (0, 0, 10, 10, 0, LagState.OK),
+        (10, 0, 10, 0, 0, LagState.OK),
+        (0, 0, 0, 0, 0, LagState.OK),
+        (4, 4, 10, 6, 0, LagState.OK),
+        (3, 4, 10, 6, 1, LagState.EXPIRED),
+        (3, 10, 10, 0, 7, LagState.EXPIRED),
+        (11, 0, 10, 0, 0, LagState.AHEAD),
+        (5, 0, 0, 0, 0, LagState.AHEAD),
+        (None, 0, 10, None, None, LagState.NO_COMMIT),
+        (None, 7, 7, 0, None, LagState.NO_COMMIT),
+        (5, None, None, None, None, LagState.UNKNOWN),
+    ],
+)
+def test_lag_is_max_less_committed_inside_the_queue(
+    committed, low, high, lag, expired, state
+):
+    found = only_queue(queue(committed, low, high))
+    assert (found.lag, found.expired, found.state) == (lag, expired, state)
+
+
+@pytest.mark.parametrize("state", [LagState.OK, LagState.NO_COMMIT, LagState.UNKNOWN])
+def test_a_state_that_is_not_ok_has_a_reason(state):
+    reading = {
+        LagState.OK: queue(1, 0, 2),
+        LagState.NO_COMMIT: queue(None, 0, 2),
+        LagState.UNKNOWN: queue(1, 0, 2, failure="127.0.0.1:1 did not answer"),
+    }[state]
+    found = only_queue(reading)
+    assert found.state is state
+    assert (found.reason is None) == (state is LagState.OK)
+
+
+def test_a_failure_hides_numbers_but_not_the_committed_offset():
+    found = only_queue(queue(7, None, None, failure="no answer"))
+    assert (found.committed, found.lag, found.reason) == (7, None, "no answer")
+
+
+def test_a_broadcast_group_has_no_offsets_at_the_broker():
+    online = members("c1", message_model="BROADCASTING")
+    found = only_queue(queue(3, 0, 10), members=online)
+    assert (found.state, found.lag, found.committed) == (LagState.BROADCAST, None, None)
+
+
+@pytest.mark.parametrize(
+    ("committed", "time_span", "age_ms"),
+    [
+        (10, None, 0),  # all is read: nothing to ask
+        (5, None, None),
+        (5, span(40_000), 40_000),
+        (5, span(-3), 0),  # the broker's clock went back
+        # the next message is gone: the broker takes its time for -1
+        (5, span(NOW_MS + 1), 90_000),
+        (5, span(NOW_MS + 1, min_time_stamp=-1), None),
+    ],
+)
+def test_age_is_that_of_the_oldest_unread_message(committed, time_span, age_ms):
+    found = only_queue(queue(committed, 0, 10, time_span=time_span))
+    assert found.age_ms == age_ms
+
+
+def test_totals_are_sums_and_the_greatest_age():
+    reading = GroupReading(
+        group="G",
+        queues=[
+            queue(5, 0, 10, queue_id=1, time_span=span(10)),
+            queue(2, 0, 10, queue_id=0, time_span=span(20)),
+            queue(0, 0, 1, topic="%RETRY%G", time_span=span(5)),
+        ],
+    )
+    lag = compute_lag(reading)
+    assert (lag.total_lag, lag.reason, lag.age_ms) == (14, None, 20)
+    assert [(t.topic, t.lag, t.is_retry) for t in lag.topics] == [
+        ("%RETRY%G", 1, True),
+        ("T", 13, False),
+    ]
+    assert [(q.topic, q.queue_id) for q in lag.queues] == [
+        ("%RETRY%G", 0),
+        ("T", 0),
+        ("T", 1),
+    ]
+
+
+def test_one_unknown_queue_makes_the_total_unknown_and_says_so():
+    reading = GroupReading(
+        group="G", queues=[queue(5, 0, 10), queue(None, 0, 3, queue_id=1)]
+    )
+    lag = compute_lag(reading)
+    assert (lag.total_lag, lag.known_lag, lag.state) == (None, 5, GroupState.STOPPED)
+    assert lag.reason is not None
+    assert lag.reason.startswith("unknown in 1 of 2 queues: no offset was ever")
+
+
+def test_an_empty_queue_without_commits_spoils_nothing():
+    reading = GroupReading(
+        group="G",
+        queues=[queue(5, 0, 10), queue(None, 0, 0, topic="%RETRY%G")],
+    )
+    lag = compute_lag(reading)
+    assert (lag.total_lag, lag.state) == (5, GroupState.STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("readings", "state"),
+    [
+        ([queue(10, 0, 10)], GroupState.OK),
+        ([queue(None, 0, 0)], GroupState.NO_COMMIT),
+        ([queue(5, 0, 10), queue(99, 0, 10, queue_id=1)], GroupState.AHEAD),
+        ([queue(1, 3, 10), queue(99, 0, 10, queue_id=1)], GroupState.EXPIRED),
+        ([queue(1, 3, 10), queue(1, None, None, queue_id=1)], GroupState.UNKNOWN),
+        ([], GroupState.NO_COMMIT),
+    ],
+)
+def test_a_group_is_as_bad_as_its_worst_queue(readings, state):
+    assert compute_lag(GroupReading(group="G", queues=readings)).state is state
+
+
+def test_a_broker_that_did_not_answer_makes_the_group_unknown():
+    failure = BrokerFailure(
+        broker_name="broker-b", address="127.0.0.1:2", message="no answer in 5000 ms"
+    )
+    lag = compute_lag(
+        GroupReading(group="G", queues=[queue(5, 0, 10)], failures=[failure])
+    )
+    assert (lag.state, lag.total_lag, lag.known_lag) == (GroupState.UNKNOWN, None, 5)
+    assert lag.reason == "no answer from broker-b: no answer in 5000 ms"
+    assert lag.is_partial
+
+
+def test_the_owner_is_who_holds_the_queue():
+    online = members("c1", "c2", expression="TagA")
+    held = {MessageQueue("T", "broker-a", 0): ProcessQueueInfo()}
+    info = ConsumerRunningInfo(properties={}, process_queues=held)
+    holder = read_running_info("c2", info, now_ms=NOW_MS)
+    found = compute_lag(
+        GroupReading(
+            group="G",
+            queues=[queue(5, 0, 10), queue(5, 0, 10, queue_id=1)],
+            members=online,
+            clients={"c1": ClientQueues(client_id="c1"), "c2": holder},
+        )
+    )
+    assert [q.client_id for q in found.queues] == ["c2", None]
+    assert found.topics[0].expression == "TagA"
+
+
+def test_brokers_that_know_different_filters_are_a_mismatch():
+    found = members("c1", expression="TagA")
+    found.add(
+        ConsumerConnection(
+            connections=(),
+            subscriptions={"T": SubscriptionData(topic="T", sub_string="TagB")},
+        )
+    )
+    assert found.mismatches(None) == [
+        "brokers know different filters for T: TagA and TagB"
+    ]
+
+
+def test_members_that_subscribe_differently_are_named():
+    def client(client_id, *topics):
+        subscriptions = tuple(SubscriptionData(topic=topic) for topic in topics)
+        return ClientQueues(client_id=client_id, subscriptions=subscriptions)
+
+    found = members("c1", "c2").mismatches(
+        {"c1": client("c1", "T", "U"), "c2": client("c2", "T")}
+    )
+    assert found == ["members differ on U: c1 has *; c2 has no subscription"]
+
+
+def test_the_few_that_differ_are_named_before_the_many():
+    def client(client_id, expression):
+        subscription = SubscriptionData(topic="T", sub_string=expression)
+        return ClientQueues(client_id=client_id, subscriptions=(subscription,))
+
+    expressions = {"c1": "A", "c2": "A", "c3": "B", "c4": "A", "c5": "A", "c6": "A"}
+    clients = {name: client(name, text) for name, text in expressions.items()}
+    assert members(*clients).mismatches(clients) == [
+        "members differ on T: c3 has B; c1, c2, c4 and 2 more have A"
+    ]
+    four = {name: clients[name] for name in ("c1", "c2", "c3", "c4")}
+    assert members(*four).mismatches(four) == [
+        "members differ on T: c3 has B; c1, c2, c4 have A"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("A || B", "B||A"), ("A||A", "A"), ("", "*")]
+)
+def test_filters_that_select_the_same_are_no_difference(one, other):
+    clients = {
+        name: ClientQueues(
+            client_id=name,
+            subscriptions=(SubscriptionData(topic="T", sub_string=text),),
+        )
+        for name, text in (("c1", one), ("c2", other))
+    }
+    assert members("c1", "c2").mismatches(clients) == []
+
+
+def test_a_member_that_did_not_tell_is_not_compared():
+    subscription = SubscriptionData(topic="T", sub_string="A")
+    clients = {
+        "c1": ClientQueues(client_id="c1", subscriptions=(subscription,)),
+        "c2": ClientQueues(client_id="c2", failure="no answer"),
+    }
+    assert members("c1", "c2").mismatches(clients) == []
+
+
+def test_a_member_that_several_brokers_see_is_as_the_first_one_sees_it():
+    found = Members()
+    for address in ("10.0.0.1:1", "10.0.0.1:2"):
+        connection = Connection("c1", address, 0, 409)
+        found.add(ConsumerConnection(connections=(connection,), subscriptions={}))
+    assert [each.client_addr for each in found.connections.values()] == ["10.0.0.1:1"]

@@ -1,0 +1,104 @@
+"""What consumers hold, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.lag.process_queues import (
+    QueueLimits,
+    queue_flags,
+    read_running_info,
+)
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+
+NOW_MS = 1_767_322_800_000
+FRESH = {
+    "last_pull_timestamp": NOW_MS - 100,
+    "last_consume_timestamp": NOW_MS - 100,
+    "last_lock_timestamp": NOW_MS - 100,
+    "locked": True,
+}
+
+
+def held(**fields):
+    return ProcessQueueInfo(**{**FRESH, **fields})
+
+
+@pytest.mark.parametrize(
+    ("item", "is_orderly", "flags"),
+    [
+        (held(), False, ()),
+        (held(cached_msg_count=1000, cached_msg_max_offset=2000), False, ()),
+        (held(cached_msg_count=1001), False, ("FLOW_CONTROL",)),
+        (held(cached_msg_size_in_mib=100), False, ()),
+        (held(cached_msg_size_in_mib=101), False, ("FLOW_CONTROL",)),
+        (
+            held(cached_msg_count=2, cached_msg_max_offset=2001),
+            False,
+            ("FLOW_CONTROL", "STUCK_HEAD"),
+        ),
+        # an orderly consumer has no span limit
+        (held(cached_msg_count=2, cached_msg_max_offset=2001), True, ()),
+        (
+            held(cached_msg_count=1, last_consume_timestamp=NOW_MS - 60_001),
+            False,
+            ("STUCK_HEAD",),
+        ),
+        (held(last_consume_timestamp=NOW_MS - 60_001), False, ()),
+        (held(last_lock_timestamp=NOW_MS - 30_000), True, ()),
+        (held(last_lock_timestamp=NOW_MS - 30_001), True, ("EXPIRED_LOCK",)),
+        (held(locked=False), True, ("EXPIRED_LOCK",)),
+        (held(locked=False), False, ()),
+        (held(droped=True, last_pull_timestamp=0), False, ("DROPPED",)),
+        (held(last_pull_timestamp=NOW_MS - 120_001), False, ("PULL_STOPPED",)),
+    ],
+)
+def test_flags(item, is_orderly, flags):
+    found = queue_flags(
+        item, limits=QueueLimits(), is_orderly=is_orderly, now_ms=NOW_MS
+    )
+    assert found == flags
+
+
+def read(item, **properties):
+    queue = MessageQueue("T", "broker-a", 0)
+    info = ConsumerRunningInfo(properties=properties, process_queues={queue: item})
+    client = read_running_info("c1", info, now_ms=NOW_MS)
+    return client, client.queues[0]
+
+
+def test_the_clients_own_limits_count():
+    item = held(cached_msg_count=50, cached_msg_max_offset=120)
+    _, queue = read(item, consumeConcurrentlyMaxSpan="100")
+    assert (queue.span, queue.span_limit) == (120, 100)
+    assert "FLOW_CONTROL" in queue.flags
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e9", "9" * 20, "0", "x\x1b[2J"])
+def test_a_limit_that_makes_no_sense_is_javas_default(text):
+    _, queue = read(held(), consumeConcurrentlyMaxSpan=text)
+    assert queue.span_limit == 2000
+
+
+def test_offsets_of_an_empty_cache_are_unknown_not_zero():
+    _, queue = read(held())
+    assert (queue.cached_min_offset, queue.cached_max_offset, queue.span) == (
+        None,
+        None,
+        0,
+    )
+
+
+def test_a_dropped_queue_has_no_owner():
+    client, _ = read(held(droped=True))
+    assert client.held_queues() == []
+
+
+def test_who_broadcasts_needs_no_lock():
+    item = held(locked=False)
+    _, queue = read(item, PROP_CONSUMEORDERLY="true", messageModel="BROADCASTING")
+    assert queue.flags == ()
+    client, queue = read(item, PROP_CONSUMEORDERLY="true", messageModel="CLUSTERING")
+    assert queue.flags == ("EXPIRED_LOCK",)
+    assert client.is_orderly

@@ -1,0 +1,316 @@
+"""Rates, time to drain, what becomes of a group, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.lag.explain import explain
+from rmqcli.admin.lag.members import Members
+from rmqcli.admin.lag.model import (
+    BrokerFailure,
+    GroupReading,
+    QueueReading,
+    compute_lag,
+)
+from rmqcli.admin.lag.trend import Looks, compare, judge
+from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
+
+
+def online_members(model="CLUSTERING"):
+    members = Members()
+    members.add(
+        ConsumerConnection(
+            connections=(Connection("c1", "127.0.0.1:1", 0, 409),),
+            subscriptions={},
+            message_model=model,
+        )
+    )
+    return members
+
+
+def lag_of(*offsets, online=False, low=0, topic="T", **more):
+    queues = [
+        QueueReading(
+            topic=topic,
+            broker_name="broker-a",
+            queue_id=queue_id,
+            committed=committed,
+            min_offset=low,
+            max_offset=high,
+        )
+        for queue_id, (committed, high) in enumerate(offsets)
+    ]
+    members = online_members() if online else None
+    return compute_lag(
+        GroupReading(group="G", queues=queues, **{"members": members, **more})
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "online", "state"),
+    [
+        ([(10, 10)], True, "OK"),
+        ([(10, 10)], False, "OK"),
+        ([(5, 10)], True, "BEHIND"),
+        ([(5, 10)], False, "STOPPED"),
+        ([(10, 10), (9, 10)], False, "STOPPED"),
+        ([(None, 10)], True, "NO_COMMIT"),
+        ([(None, 10)], False, "NO_COMMIT"),
+        ([(None, 10), (5, 10)], True, "NO_COMMIT"),
+        ([(None, 10), (5, 10)], False, "STOPPED"),
+        ([(None, 0), (5, 10)], True, "BEHIND"),
+        ([(None, 0)], True, "NO_COMMIT"),
+        ([(11, 10), (5, 10)], False, "AHEAD"),
+        ([(11, 10), (5, 10)], True, "AHEAD"),
+    ],
+)
+def test_what_one_look_tells_of_a_group(offsets, online, state):
+    assert lag_of(*offsets, online=online).state == state
+
+
+def test_deleted_messages_count_more_than_a_group_that_stands_still():
+    assert lag_of((1, 10), low=3).state == "EXPIRED"
+
+
+def test_a_backlog_of_which_nobody_knows_the_members_is_behind():
+    assert lag_of((5, 10), members_unknown="a folder was read").state == "BEHIND"
+
+
+def test_retries_that_wait_are_a_backlog():
+    """A retry topic is read from its start by a group that never committed in it."""
+    assert lag_of((None, 7), topic="%RETRY%G").state == "STOPPED"
+    assert lag_of((None, 7), topic="%RETRY%G", online=True).state == "BEHIND"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "online", "state"),
+    [
+        ((10, 10), (10, 10), True, "OK"),
+        ((10, 10), (60, 60), True, "OK"),
+        ((10, 50), (50, 60), True, "OK"),  # all that waited is done
+        ((10, 50), (49, 60), True, "BEHIND"),  # one of it waits still
+        ((10, 50), (30, 60), True, "BEHIND"),
+        ((10, 50), (15, 65), True, "BEHIND"),  # grew by 10: the floor
+        ((10, 50), (15, 66), True, "GROWING"),  # grew by 11
+        ((10, 50), (10, 50), True, "STALLED"),
+        ((10, 50), (10, 90), True, "STALLED"),
+        ((10, 50), (10, 50), False, "STOPPED"),
+        ((10, 50), (30, 50), False, "BEHIND"),  # somebody commits: a proxy's member
+        ((10, 50), (50, 50), False, "OK"),
+        ((10, 10), (10, 15), True, "OK"),  # new messages, not late yet
+        ((10, 10), (10, 20), True, "OK"),
+        ((10, 10), (10, 21), True, "GROWING"),  # more than came in one interval
+        ((10, 10), (10, 15), False, "STOPPED"),
+        ((10, 50), (5, 50), True, "REWOUND"),
+        ((10, 10), (9, 10), False, "REWOUND"),
+        ((None, 50), (None, 50), True, "NO_COMMIT"),
+        ((None, 50), (10, 50), True, "BEHIND"),
+        ((None, 50), (50, 50), True, "OK"),
+        ((None, 0), (None, 0), True, "NO_COMMIT"),
+        ((10, 50), (10, 40), True, "BEHIND"),  # made anew: no rates
+    ],
+)
+def test_what_two_looks_tell_of_a_group(before, after, online, state):
+    now = lag_of(after, online=online)
+    trend = compare(lag_of(before), now, elapsed_ms=10_000)
+    assert trend.group.verdict == state
+    assert judge(now, trend).state == state
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ((10, 50), (50, 60), "OK"),
+        ((10, 50), (30, 60), "BEHIND"),
+        ((10, 50), (15, 66), "GROWING"),
+        ((10, 50), (10, 50), "STALLED"),
+        ((10, 50), (5, 50), "REWOUND"),
+        ((None, 50), (None, 50), "UNKNOWN"),
+        ((None, 50), (10, 50), "UNKNOWN"),
+        ((None, 0), (None, 0), "OK"),
+    ],
+)
+def test_what_two_looks_tell_of_a_queue(before, after, verdict):
+    trend = compare(lag_of(before), lag_of(after, online=True), elapsed_ms=10_000)
+    assert trend.queues["T", "broker-a", 0].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "state"), [(9_999, "BEHIND"), (10_000, "STALLED")]
+)
+def test_no_stall_is_told_before_members_have_had_time_to_commit_twice(
+    elapsed_ms, state
+):
+    before, after = lag_of((10, 50)), lag_of((10, 90), online=True)
+    assert compare(before, after, elapsed_ms=elapsed_ms).group.verdict == state
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "state"), [(9_999, "BEHIND"), (10_000, "GROWING")]
+)
+def test_no_growth_is_told_before_members_have_had_time_to_commit_twice(
+    elapsed_ms, state
+):
+    before, after = lag_of((10, 50)), lag_of((15, 90), online=True)
+    assert compare(before, after, elapsed_ms=elapsed_ms).group.verdict == state
+
+
+def test_a_busy_healthy_group_does_not_grow_when_looks_fall_beside_its_commits():
+    """1,000 messages/s, committed each 5 s: looked at just after a commit, and just
+    before one."""
+    before, after = lag_of((10_000, 10_000)), lag_of((15_000, 20_000), online=True)
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "OK"
+    later = lag_of((14_900, 20_001), online=True)
+    assert compare(before, later, elapsed_ms=10_000).group.verdict == "GROWING"
+
+
+def test_a_folder_of_which_members_are_unknown_neither_stalls_nor_stops():
+    before = lag_of((10, 50), members_unknown="a folder was read")
+    after = lag_of((10, 50), members_unknown="a folder was read")
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "BEHIND"
+
+
+def test_the_worst_queue_gives_the_groups_state():
+    before = lag_of((10, 10), (0, 5), online=True)
+    after = lag_of((20, 20), (0, 5), online=True)
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "STALLED"
+
+
+def test_small_growth_in_many_queues_is_growth_of_the_group():
+    before = lag_of(*[(10, 50)] * 6, online=True)
+    after = lag_of(*[(15, 57)] * 6, online=True)
+    trend = compare(before, after, elapsed_ms=10_000)
+    assert {each.verdict for each in trend.queues.values()} == {"BEHIND"}
+    assert trend.group.verdict == "GROWING"
+    after = lag_of(*[(15, 57)] * 5, (15, 55), online=True)
+    assert compare(before, after, elapsed_ms=9_999).group.verdict == "BEHIND"
+    after = lag_of(*[(15, 57)] * 5, (15, 55), online=True)
+    before = lag_of(*[(10, 50)] * 5, (10, 50), online=True)
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "BEHIND"
+
+
+def test_a_queue_that_is_new_keeps_its_backlog_in_the_state():
+    before = lag_of((10, 10))
+    after = lag_of((10, 10), (3, 9), online=True)
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "BEHIND"
+    after = lag_of((10, 10), (3, 9))
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "STOPPED"
+
+
+def test_what_a_broker_did_not_tell_stays_unknown():
+    failure = BrokerFailure(broker_name="b", address=None, message="no answer")
+    before, after = lag_of((10, 50)), lag_of((50, 50), failures=[failure])
+    assert compare(before, after, elapsed_ms=10_000).group.verdict == "UNKNOWN"
+
+
+def test_a_group_that_broadcasts_has_no_rate_of_commits():
+    members = online_members("BROADCASTING")
+    before, after = lag_of((0, 5), members=members), lag_of((0, 9), members=members)
+    trend = compare(before, after, elapsed_ms=10_000)
+    assert (trend.group.verdict, trend.group.rate_out) == ("BROADCAST", None)
+
+
+def test_rates_and_time_to_drain():
+    trend = compare(lag_of((0, 100)), lag_of((60, 120)), elapsed_ms=20_000)
+    for each in (trend.group, trend.queues["T", "broker-a", 0]):
+        assert (each.rate_in, each.rate_out, each.drain_ms) == (1.0, 3.0, 30_000)
+
+
+def test_what_is_read_is_drained():
+    trend = compare(lag_of((50, 100)), lag_of((100, 100)), elapsed_ms=1000)
+    assert (trend.group.drain_ms, trend.queues["T", "broker-a", 0].drain_ms) == (0, 0)
+    trend = compare(lag_of((100, 100)), lag_of((100, 100)), elapsed_ms=1000)
+    assert (trend.group.drain_ms, trend.queues["T", "broker-a", 0].drain_ms) == (0, 0)
+
+
+@pytest.mark.parametrize("after", [(10, 120), (20, 120)])
+def test_what_does_not_drain_has_no_time(after):
+    trend = compare(lag_of((0, 100)), lag_of(after), elapsed_ms=1000).group
+    assert trend.drain_ms is None
+
+
+def test_rates_of_a_group_are_unknown_when_those_of_a_queue_are():
+    before = lag_of((0, 100), (None, 100))
+    after = lag_of((60, 120), (50, 120))
+    trend = compare(before, after, elapsed_ms=20_000).group
+    assert (trend.rate_in, trend.rate_out, trend.drain_ms) == (None, None, None)
+
+
+def test_a_group_without_queues_has_no_rates():
+    trend = compare(lag_of(), lag_of(), elapsed_ms=0).group
+    assert (trend.rate_in, trend.verdict) == (None, "NO_COMMIT")
+
+
+def states(looks, found, *, at_ms):
+    trends = looks.take([found], at_ms=at_ms)
+    return judge(found, trends.get("G")).state
+
+
+def test_looks_are_compared_over_two_commit_intervals_at_least():
+    """`--watch 2s` of a group that commits each 5 s, two looks of three without."""
+    looks = Looks()
+    seen = []
+    for second in range(0, 40, 2):
+        committed = 100 * (second // 5)
+        found = lag_of((committed, 20 + 20 * second), online=True)
+        trends = looks.take([found], at_ms=second * 1000)
+        seen.append(judge(found, trends.get("G")).state)
+        if trends:
+            assert trends["G"].group.rate_in == 20.0
+            assert trends["G"].group.rate_out in (20.0, 30.0)
+    assert set(seen) == {"OK", "BEHIND"}
+    assert set(seen[5:]) == {"OK"}
+    assert seen[:5] == ["BEHIND"] * 5
+
+
+def test_a_group_that_stands_still_is_told_of_after_two_commit_intervals():
+    looks = Looks()
+    stuck = lag_of((10, 50), online=True)
+    seen = [states(looks, stuck, at_ms=second * 1000) for second in range(0, 16, 2)]
+    assert seen == ["BEHIND"] * 5 + ["STALLED"] * 3
+
+
+def test_looks_far_apart_are_compared_one_with_the_next():
+    looks = Looks()
+    looks.take([lag_of((0, 100))], at_ms=0)
+    looks.take([lag_of((60, 120))], at_ms=20_000)
+    trend = looks.take([lag_of((100, 120))], at_ms=40_000)["G"].group
+    assert (trend.rate_in, trend.rate_out) == (0.0, 2.0)
+
+
+def test_a_clock_that_is_set_back_begins_anew():
+    looks = Looks()
+    stuck = lag_of((10, 50), online=True)
+    looks.take([stuck], at_ms=100_000)
+    assert looks.take([stuck], at_ms=50_000) == {}
+    assert looks.take([stuck], at_ms=59_999) == {}
+    assert looks.take([stuck], at_ms=60_000)["G"].group.verdict == "STALLED"
+
+
+def test_a_group_that_comes_later_has_no_trend_at_first():
+    looks = Looks()
+    looks.take([], at_ms=0)
+    assert looks.take([lag_of((10, 50))], at_ms=10_000) == {}
+
+
+@pytest.mark.parametrize(
+    ("lag", "words"),
+    [
+        (lag_of((10, 10)), "G has read everything."),
+        (lag_of((5, 10)), "Nobody is online: nothing will be read"),
+        (lag_of((5, 10), online=True), "1 member is online."),
+        (lag_of((15, 10), online=True), "committed offsets beyond the end of T@"),
+        (lag_of((None, 7)), "T@broker-a:0, which hold 7 messages"),
+        (lag_of((0, 90), (99, 100)), "99% of it is in T@broker-a:0."),
+    ],
+)
+def test_explain_says_it_in_words(lag, words):
+    assert any(words in sentence for sentence in explain(lag))
+
+
+def test_explain_tells_the_trend():
+    before, after = lag_of((0, 100)), lag_of((60, 120))
+    trend = compare(before, after, elapsed_ms=20_000).group
+    assert explain(after, trend)[-1] == (
+        "BEHIND: 1 messages/s come in, 3/s are done; it will have caught up in 30s."
+    )

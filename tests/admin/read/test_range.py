@@ -1,0 +1,211 @@
+"""Reading ranges from brokers that are short, gone, or lie."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqcli.admin.read.range import RangeReader, ReadOptions
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.errors import DeniedError, PartialError, TransportError
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
+from tests.admin.lag.scripted_broker import (
+    FOUND,
+    ILLEGAL,
+    NO_NEW,
+    ScriptedBroker,
+    answer_fields,
+    record,
+)
+from tests.transport.peer import Peer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG_MAX = (1 << 63) - 1
+
+
+def queue(queue_id: int = 0) -> MessageQueue:
+    return MessageQueue("T", "b-a", queue_id)
+
+
+@contextmanager
+def cluster(broker: ScriptedBroker) -> Iterator[Client]:
+    with Peer(broker) as peer:
+        broker.addresses.setdefault(0, peer.address)
+        config = ClientConfig(namesrv=(peer.address,), timeout_ms=2_000)
+        with Client(config) as client:
+            yield client
+
+
+def offsets_of(body: bytes) -> list[int]:
+    """Where its records stand; what is no record has no place."""
+    records = decode_messages(body)
+    return [r.queue_offset for r in records if r.queue_offset is not None]
+
+
+def read(
+    client: Client, end: int, options: ReadOptions | None = None
+) -> tuple[list[int], list[tuple[int, int]]]:
+    offsets: list[int] = []
+    missing: list[tuple[int, int]] = []
+    reached = 0
+    for chunk in RangeReader(client, [OffsetRange(queue(), 0, end)], options):
+        assert chunk.start == reached
+        reached = chunk.end
+        offsets += offsets_of(chunk.body)
+        missing += chunk.missing
+    assert reached == end
+    return offsets, missing
+
+
+def test_a_broker_that_answers_eight_at_a_time() -> None:
+    broker = ScriptedBroker({0: 1_000}, batch=8)
+    with cluster(broker) as client:
+        offsets, missing = read(client, 1_000)
+    assert offsets == list(range(1_000))
+    assert missing == []
+    assert broker.pulls < 200  # it learns to ask for eight
+
+
+@pytest.mark.timeout(60)
+def test_a_big_message_shrinks_the_window_and_the_hole_behind_it_is_still_asked() -> (
+    None
+):
+    """The answer to the first ask is one big message; the second one waits behind."""
+
+    def only_the_big_one(
+        _queue: int, offset: int, _turn: int
+    ) -> dict[str, object] | None:
+        if offset:
+            return None
+        return answer_fields(FOUND, 1, high=200) | {"body": big}
+
+    big = encode_message(MessageFields(topic="T", body=b"x" * 200_000, queue_offset=0))
+    broker = ScriptedBroker({0: 200}, override=only_the_big_one)
+    with cluster(broker) as client:
+        offsets, missing = read(client, 200, ReadOptions(in_flight_bytes_max=65_536))
+    assert offsets == list(range(200))
+    assert missing == []
+
+
+def test_several_queues_are_each_in_order() -> None:
+    broker = ScriptedBroker({0: 300, 1: 100, 2: 0})
+    ranges = [OffsetRange(queue(i), 0, broker.queues[i]) for i in range(3)]
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    with cluster(broker) as client:
+        for chunk in RangeReader(client, ranges):
+            seen[chunk.queue.queue_id] += offsets_of(chunk.body)
+    assert seen == {0: list(range(300)), 1: list(range(100))}
+
+
+def test_what_was_trimmed_is_missing() -> None:
+    with cluster(ScriptedBroker({0: 120}, low=100)) as client:
+        offsets, missing = read(client, 120)
+    assert offsets == list(range(100, 120))
+    assert (missing[0][0], missing[-1][1]) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        answer_fields(FOUND, 5, high=100),
+        answer_fields(NO_NEW, 0, high=100),
+        answer_fields(NO_NEW, LONG_MAX, high=100),
+        answer_fields(ILLEGAL, -1, low=200, high=100),
+        answer_fields(20, -7, high=100),
+        answer_fields(0, 32, high=100, suggest=99) | {"body": b"\0" * 4096},
+    ],
+    ids=["empty", "nothing", "max", "min-over-max", "back", "garbage"],
+)
+def test_a_broker_that_gets_nowhere_is_given_up_and_not_asked_in_a_spin(
+    lie: dict[str, object],
+) -> None:
+    broker = ScriptedBroker({0: 100}, override=lambda *_: lie)
+    options = ReadOptions(retry_for_ms=400)
+    cpu_s = time.process_time()
+    with cluster(broker) as client, pytest.raises(PartialError, match="T@b-a:0"):
+        read(client, 100, options)
+    assert broker.pulls < 40
+    assert time.process_time() - cpu_s < 0.5
+
+
+def test_one_that_recovers_is_read_to_the_end() -> None:
+    def busy_at_first(_queue: int, _offset: int, turn: int) -> dict[str, object] | None:
+        return {"code": 2, "remark": "[TOO_MANY_REQUESTS]"} if turn < 6 else None
+
+    with cluster(ScriptedBroker({0: 200}, override=busy_at_first)) as client:
+        offsets, _ = read(client, 200)
+    assert offsets == list(range(200))
+
+
+def test_a_refusal_ends_it_at_once() -> None:
+    denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
+    broker = ScriptedBroker({0: 100}, override=lambda *_: denied)
+    with cluster(broker) as client, pytest.raises(DeniedError):
+        read(client, 100)
+    assert broker.pulls <= 2
+
+
+def test_a_slave_is_read_where_the_master_is_gone() -> None:
+    broker = ScriptedBroker({0: 100})
+    with Peer(broker) as slave:
+        broker.addresses = {0: f"127.0.0.1:{free_port()}", 1: slave.address}
+        config = ClientConfig(namesrv=(slave.address,), timeout_ms=2_000)
+        with Client(config) as client:
+            offsets, _ = read(client, 100)
+    assert offsets == list(range(100))
+
+
+def test_a_queue_that_cannot_be_reached_leaves_the_others() -> None:
+    def closed(queue_id: int, *_: int) -> dict[str, object] | None:
+        denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
+        return denied if queue_id == 1 else None
+
+    broker = ScriptedBroker({0: 50, 1: 50}, override=closed)
+    ranges = [OffsetRange(queue(i), 0, 50) for i in range(2)]
+    with cluster(broker) as client:
+        reader = RangeReader(client, ranges, ReadOptions(raise_abandoned=False))
+        got = sum(chunk.end - chunk.start for chunk in reader)
+    assert got == 50
+    assert list(reader.abandoned) == [queue(1)]
+    assert reader.position(queue(1)) == 0
+
+
+def test_unreachable_brokers_end_in_an_error_after_the_time_for_retries() -> None:
+    broker = ScriptedBroker({0: 10})
+    broker.addresses = {0: f"127.0.0.1:{free_port()}"}
+    options = ReadOptions(retry_for_ms=300)
+    with cluster(broker) as client, pytest.raises(TransportError):
+        read(client, 10, options)
+
+
+def test_a_paused_queue_is_not_asked() -> None:
+    broker = ScriptedBroker({0: 5_000, 1: 64})
+    ranges = [OffsetRange(queue(i), 0, broker.queues[i]) for i in range(2)]
+    with cluster(broker) as client:
+        reader = RangeReader(client, ranges)
+        reader.pause(queue(0))
+        for chunk in reader:
+            assert chunk.queue == queue(1) or reader.position(queue(1)) == 64
+            if reader.position(queue(1)) == 64:
+                reader.resume(queue(0))
+        assert reader.position(queue(0)) == 5_000
+
+
+def test_overlapping_answers_are_cut() -> None:
+    def early(_queue: int, offset: int, _turn: int) -> dict[str, object]:
+        start, end = max(0, offset - 5), min(100, offset + 40)
+        fields = answer_fields(FOUND, end, high=100)
+        return fields | {"body": b"".join(map(record, range(start, end)))}
+
+    with cluster(ScriptedBroker({0: 100}, override=early)) as client:
+        offsets, missing = read(client, 100)
+    assert offsets == list(range(100))
+    assert missing == []

@@ -1,0 +1,186 @@
+"""Backups: whole or not there, never overwritten, private, and bad ones named."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from rmqcli.admin.reset.backup import (
+    backup_directory,
+    latest_backup,
+    list_backups,
+    load_backup,
+    save_backup,
+)
+from rmqcli.admin.reset.cluster_identity import ClusterIdentity
+from rmqcli.errors import ConfigError, NotFoundError, RmqError, UsageError
+from rmqcli.model import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+OTHER = MessageQueue("%RETRY%G", "broker-a", 0)
+TIME_MS = 1_767_323_045_678  # 2026-01-02T03:04:05.678Z
+
+
+def save(directory, **changes):
+    values = {
+        "created_ms": TIME_MS,
+        "namesrv": ["127.0.0.1:9876"],
+        "group": "G",
+        "topic": "T",
+        "committed": {QUEUE: 5, OTHER: None},
+        "targets": {QUEUE: 9},
+        **changes,
+    }
+    return save_backup(directory, **values)
+
+
+def latest(directory, *, topic="T"):
+    """The id of what `--undo` takes, through the name server of `save`."""
+    backup = latest_backup(
+        directory,
+        group="G",
+        topic=topic,
+        cluster=ClusterIdentity((), {}),
+        namesrv=["127.0.0.1:9876"],
+    )
+    return backup.backup_id
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    directory = tmp_path / "a" / "b"
+    backup_id = save(directory)
+    assert backup_id == "20260102-030405-678"
+    backup = load_backup(directory, backup_id)
+    assert backup.committed == {QUEUE: 5, OTHER: None}
+    assert backup.targets == {QUEUE: 9}
+    assert (backup.group, backup.topic, backup.undo_of) == ("G", "T", "")
+    (file,) = directory.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_two_of_one_millisecond_are_two(tmp_path):
+    assert save(tmp_path) == "20260102-030405-678"
+    assert save(tmp_path) == "20260102-030405-679"
+    assert len(list_backups(tmp_path, group="G")) == 2
+    assert list_backups(tmp_path, group="H") == []
+
+
+def test_an_undo_is_not_undone_by_default(tmp_path):
+    first = save(tmp_path)
+    undo = save(tmp_path, created_ms=TIME_MS + 50, undo_of=first)
+    assert latest(tmp_path) == first
+    assert load_backup(tmp_path, undo).undo_of == first
+    with pytest.raises(NotFoundError):
+        latest(tmp_path, topic="U")
+
+
+def test_the_order_is_that_of_saving_although_the_clock_was_set_back(tmp_path):
+    first = save(tmp_path)
+    second = save(tmp_path, created_ms=TIME_MS - 3_600_000)
+    third = save(tmp_path, created_ms=TIME_MS - 7_200_000)
+    saved = [each.backup_id for each in list_backups(tmp_path)]
+    assert saved == [first, second, third]
+    assert saved[1:] == ["20260102-020405-678", "20260102-010405-678"]
+    assert latest(tmp_path) == third
+    later = save(tmp_path, created_ms=TIME_MS + 60_000)
+    assert load_backup(tmp_path, later).sequence == TIME_MS + 60_000
+
+
+def test_a_file_of_an_earlier_version_is_in_its_place(tmp_path):
+    first = save(tmp_path)
+    old = save(tmp_path, created_ms=TIME_MS + 1000)
+    file = tmp_path / f"{old}.json"
+    document = json.loads(file.read_text())
+    del document["sequence"], document["cluster"]
+    file.write_text(json.dumps(document))
+    third = save(tmp_path, created_ms=TIME_MS + 500)
+    assert [each.backup_id for each in list_backups(tmp_path)] == [first, old, third]
+    assert load_backup(tmp_path, old).cluster is None
+
+
+def test_the_cluster_comes_back(tmp_path):
+    cluster = ClusterIdentity(("C",), {"broker-a": ("a:1", "b:2"), "broker-b": ()})
+    assert load_backup(tmp_path, save(tmp_path, cluster=cluster)).cluster == cluster
+
+
+def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path):
+    (tmp_path / "x.json").mkdir()
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read: Is a directory"):
+        load_backup(tmp_path, "x")
+    kept = save(tmp_path)
+    assert [each.backup_id for each in list_backups(tmp_path)] == [kept]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 9}', "null"])
+def test_a_damaged_one_is_named_and_left_out(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.json is not a backup"):
+        load_backup(tmp_path, "x")
+    assert list_backups(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "backup_id", ["", "../x", ".x", "a/b", "a\0", "x" * 251, "\ud800"]
+)
+def test_an_id_is_no_path(tmp_path, backup_id):
+    with pytest.raises(UsageError):
+        load_backup(tmp_path, backup_id)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, kind):
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "x.json")
+    else:
+        (tmp_path / "x.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read"):
+        load_backup(tmp_path, "x")
+    assert list_backups(tmp_path) == []
+
+
+def test_a_missing_one(tmp_path):
+    with pytest.raises(NotFoundError):
+        load_backup(tmp_path, "20260102-030405-678")
+
+
+def test_where_nothing_can_be_saved_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RmqError, match="no backup could be saved"):
+        save(tmp_path / "file" / "folder")
+
+
+def test_the_folder_is_that_of_xdg(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    end = Path("rmqcli/reset-offset")
+    assert backup_directory({"XDG_STATE_HOME": "/s"}) == Path("/s") / end
+    home = Path("/home/someone/.local/state") / end
+    assert backup_directory({}) == home
+    assert backup_directory({"XDG_STATE_HOME": "relative"}) == home
+
+
+def test_the_file_is_json_with_all_names(tmp_path):
+    """Those that the first version wrote, too: it can still read the file."""
+    save(tmp_path, cluster=ClusterIdentity(("C",), {"broker-a": ("a:1",)}))
+    (file,) = tmp_path.iterdir()
+    data = json.loads(file.read_text())
+    assert {name: data[name] for name in data if name != "queues"} == {
+        "version": 1,
+        "created_ms": TIME_MS,
+        "sequence": TIME_MS,
+        "namesrv": ["127.0.0.1:9876"],
+        "cluster": {"names": ["C"], "brokers": {"broker-a": ["a:1"]}},
+        "group": "G",
+        "topic": "T",
+        "undo_of": None,
+    }
+    assert json.loads(file.read_text())["queues"][0] == {
+        "topic": "T",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "committed": 5,
+        "target": 9,
+    }

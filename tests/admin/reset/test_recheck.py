@@ -1,0 +1,192 @@
+"""The last look before a reset: who may have moved an offset, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rmqcli.admin.reset.apply import recheck
+from rmqcli.admin.reset.gather import gather_plan
+from rmqcli.admin.reset.method import Mechanism
+from rmqcli.admin.reset.target import ResetWish, Restore, Shift, ToOffsets, ToPosition
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.config import ClientConfig
+from rmqcli.errors import RefusedError, TransportError
+from rmqcli.model import MessageQueue
+from rmqcli.position import AtOffset, Earliest
+
+FIRST = MessageQueue("T", "broker-a", 0)
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster(queues=2) as cluster:
+        cluster.create_topic("T")
+        cluster.create_group("G")
+        cluster.send("T", ["x"] * 200)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=2_000)
+    with Client(config) as client:
+        commit(cluster, client, 30, 40)
+        yield client
+
+
+def commit(cluster, client, *offsets):
+    for queue_id, offset in enumerate(offsets):
+        call = update_consumer_offset("G", "T", queue_id, commit_offset=offset)
+        client.invoke(cluster.broker().address, call)
+
+
+def planned(client, target, *, is_live):
+    """A plan, as if members read there when `is_live`."""
+    plan = gather_plan(client, ResetWish(group="G", topic="T", target=target))
+    mechanism = Mechanism.SERVER_RESET if is_live else Mechanism.COMMIT
+    routes = {
+        key: replace(route, is_live=is_live, mechanism=mechanism)
+        for key, route in plan.routes.items()
+    }
+    return replace(plan, routes=routes)
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_what_has_not_moved_is_the_same_plan(client, is_live):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=is_live)
+    assert recheck(client, plan, target) == plan
+
+
+def test_what_a_live_consumer_commits_is_taken_over_and_said(cluster, client):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=True)
+    commit(cluster, client, 35)
+    first, second = recheck(client, plan, target).queues
+    assert (first.committed, first.target, first.replayed) == (35, 0, 35)
+    assert first.warnings == ("moved from 30 to 35 after the plan was made",)
+    assert second == plan.queues[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_live"),
+    [
+        (ToPosition(Earliest()), False),  # nobody is there who could have
+        (Shift(-5), True),  # counted from where the group stood
+        (ToOffsets({FIRST: 7}, {FIRST: 30}), True),  # so says the file
+        (ToPosition(AtOffset(33)), True),  # a skip of 3 would be a replay of 2
+    ],
+)
+def test_other_drift_is_refused(cluster, client, target, is_live):
+    plan = planned(client, target, is_live=is_live)
+    commit(cluster, client, 35)
+    with pytest.raises(RefusedError, match="T@broker-a:0: 30 was planned from, now 35"):
+        recheck(client, plan, target)
+
+
+def test_a_queue_that_was_to_be_left_alone_may_move(cluster, client):
+    target = ToPosition(AtOffset(40))  # where the second queue stands
+    plan = planned(client, target, is_live=False)
+    commit(cluster, client, 30, 44)
+    assert recheck(client, plan, target) == plan
+
+
+def test_a_broker_that_is_gone_is_an_error(cluster, client):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=True)
+    cluster.broker().kill()
+    with pytest.raises(TransportError):
+        recheck(client, plan, target)
+
+
+@pytest.fixture
+def uncommitted(rmq_cluster_factory):
+    """A cluster where the group has committed in the first of two queues only."""
+    cluster = rmq_cluster_factory(queues=2)
+    cluster.create_topic("T")
+    cluster.create_group("G")
+    cluster.send("T", ["x"] * 200)
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=2_000)
+    with Client(config) as client:
+        commit(cluster, client, 30)
+        yield cluster, client
+
+
+def test_a_first_commit_of_a_live_consumer_is_taken_over(uncommitted):
+    """There was no skip and no replay before, so it cannot have turned round."""
+    cluster, client = uncommitted
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=True)
+    commit(cluster, client, 30, 8)
+    first, second = recheck(client, plan, target).queues
+    assert first == plan.queues[0]
+    assert (second.committed, second.target, second.replayed) == (8, 0, 8)
+    assert second.warnings == (
+        "nothing was committed here before: that cannot be restored",
+        "moved from None to 8 after the plan was made",
+    )
+
+
+def test_an_offset_that_is_gone_is_taken_over_from_live_consumers_only(uncommitted):
+    cluster, client = uncommitted
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=True)
+    away = planned(client, target, is_live=False)
+    cluster.call(lambda: cluster.broker().core.offsets.delete_group("G"))
+    first, second = recheck(client, plan, target).queues
+    assert (first.committed, first.target, first.delta) == (None, 0, None)
+    assert second == plan.queues[1]
+    with pytest.raises(RefusedError, match="30 was planned from, now None"):
+        recheck(client, away, target)
+
+
+def test_a_consumer_that_arrives_at_the_target_by_itself_is_no_drift(cluster, client):
+    target = ToPosition(AtOffset(35))
+    plan = planned(client, target, is_live=True)
+    commit(cluster, client, 35)
+    first, _ = recheck(client, plan, target).queues
+    assert (first.committed, first.delta, first.is_change) == (35, 0, False)
+
+
+def test_every_queue_that_moved_is_counted(cluster, client):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=False)
+    commit(cluster, client, 35, 45)
+    with pytest.raises(RefusedError) as caught:
+        recheck(client, plan, target)
+    assert caught.value.message == (
+        "offsets moved since the plan was made: T@broker-a:0: 30 was planned from, now"
+        " 35 and 1 more queue; nothing was changed"
+    )
+    assert caught.value.hint == "run it again"
+    commit(cluster, client, 35, 40)
+    with pytest.raises(RefusedError) as caught:
+        recheck(client, plan, target)
+    assert caught.value.message == (
+        "offsets moved since the plan was made: T@broker-a:0: 30 was planned from, now"
+        " 35; nothing was changed"
+    )
+
+
+def test_store_times_of_other_messages_are_not_kept(cluster, client):
+    target = ToPosition(Earliest())
+    plan = planned(client, target, is_live=True)
+    assert plan.queues[0].first_store_ms is not None
+    assert plan.queues[0].last_store_ms is not None
+    commit(cluster, client, 35)
+    first, second = recheck(client, plan, target).queues
+    assert (first.first_store_ms, first.last_store_ms) == (None, None)
+    assert second.first_store_ms == plan.queues[1].first_store_ms
+    assert second.last_store_ms == plan.queues[1].last_store_ms
+
+
+def test_a_restore_is_absolute_too(cluster, client):
+    target = Restore({FIRST: 5})
+    plan = planned(client, target, is_live=True)
+    commit(cluster, client, 35)
+    (first,) = recheck(client, plan, target).queues
+    assert (first.committed, first.target) == (35, 5)

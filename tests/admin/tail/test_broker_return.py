@@ -1,0 +1,160 @@
+"""Queues of a broker that is away when tail starts: they come back, once and whole."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rmqcli.admin.positions import ResolvedRange, resolve_ranges_each
+from rmqcli.admin.tail.batch import Batcher, TailCounts
+from rmqcli.admin.tail.broker_return import LostQueues
+from rmqcli.admin.tail.filter import make_filter
+from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.admin.tail.tail import Tail, TailPlan
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.config import ClientConfig
+from rmqcli.errors import DeniedError, RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.position import Ago, AtOffset, Earliest, Latest
+from rmqcli.testing import ManualClock
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from tests.kit.waiting import PATIENCE_S
+
+A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
+OLD = 5
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def cluster():
+    """Two brokers with a queue each, and OLD messages there, a minute old."""
+    clock = ManualClock(now_ms=1_700_000_000_000)
+    with EmbeddedCluster(brokers=2, queues=1, clock=clock) as cluster:
+        cluster.create_topic("T")
+        for name in ("broker-a", "broker-b"):
+            cluster.send("T", ["old"] * OLD, broker=name)
+        cluster.advance(MINUTE_MS)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=500)
+    with Client(config) as client:
+        yield client
+
+
+def plan_without_b(client, *, start, count):
+    """To follow both queues, with broker-b away; and why it is."""
+    started_ms = client.clock.monotonic_ms()
+    found = resolve_ranges_each(client, [A, B], Latest(), Latest())
+    ours, error = found[A], found[B]
+    assert isinstance(ours, ResolvedRange)
+    assert isinstance(error, RmqError)
+    plan = TailPlan(
+        ranges=(ours.offsets,),
+        filter=make_filter(),
+        lost={B: error},
+        start=start,
+        started_ms=started_ms,
+        follow=True,
+        count=count,
+        timeout_ms=PATIENCE_S * 1_000,
+    )
+    return plan, error
+
+
+def render(queue, messages):
+    return [(queue.broker_name[-1], message.queue_offset) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (None, 5),
+        (Latest(), 5),
+        (Earliest(), 0),
+        (AtOffset(3), 3),
+        (Ago(2 * MINUTE_MS), 0),
+    ],
+)
+def test_they_come_back_from_where_they_were_wanted(cluster, client, start, first):
+    hung = cluster.broker("broker-b")
+    hung.hang()
+    said: list[str] = []
+
+    def say(text):
+        said.append(text)
+        if "trying again" in text:
+            cluster.send("T", ["meanwhile"] * 3, broker="broker-b")
+            hung.resume()
+        if "answers" in text:
+            cluster.send("T", ["after"] * 2, broker="broker-b")
+
+    plan, error = plan_without_b(client, start=start, count=10 - first)
+    batcher = Batcher(plan.filter, render, TailCounts())
+    tail = Tail(client, plan, batcher, say=say)
+    assert [item for items in tail.items() for item in items] == [
+        ("b", offset) for offset in range(first, 10)
+    ]
+    address = hung.address
+    assert said == [
+        f"broker-b: {error.message}; trying again",
+        f"broker-b answers: T@broker-b:0 from {first}",
+    ]
+    assert address in said[0]
+    assert (tail.abandoned, tail.positions) == ({}, {A: 5, B: 10})
+
+
+def test_others_are_read_while_a_broker_is_away(cluster, client):
+    cluster.broker("broker-b").hang()
+    plan, _ = plan_without_b(client, start=None, count=2)
+    said: list[str] = []
+    tail = Tail(
+        client, plan, Batcher(plan.filter, render, TailCounts()), say=said.append
+    )
+    cluster.send("T", ["x"] * 2, broker="broker-a")
+    assert [i for items in tail.items() for i in items] == [("a", 5), ("a", 6)]
+    assert len(said) == 1
+    assert list(tail.abandoned) == [B]
+
+
+def test_what_a_broker_refuses_is_not_waited_for(client):
+    said: list[str] = []
+    lost = LostQueues(client, None, started_ms=0, say=said.append)
+    lost.add({B: DeniedError("no", code=16, name="NO_PERMISSION")})
+    assert (lost.is_over, lost.poll(), said) == (True, {}, [])
+
+
+def test_a_broker_nobody_knew_of_does_not_show_what_is_old(cluster, client):
+    """It was away: the name server had forgotten it when tail started."""
+    away = cluster.broker("broker-b")
+    away.kill()
+    assert client.route("T").read_queues() == [A]
+    said: list[str] = []
+    lost = LostQueues(
+        client, None, started_ms=client.clock.monotonic_ms(), say=said.append
+    )
+    options = FollowOptions(route_every_ms=50)
+    follower = Follower(
+        client, {A: 5}, options, say=said.append, on_new_broker=lost.expect
+    )
+    away.restart()
+    cluster.send("T", ["new"], broker="broker-b")
+    seen: list[tuple[MessageQueue, int]] = []
+    end = time.monotonic() + PATIENCE_S
+    while not seen and time.monotonic() < end:
+        for queue, offset in lost.poll().items():
+            assert isinstance(offset, int)
+            follower.add(queue, offset)
+        for chunk in follower.poll(100):
+            seen += [
+                (chunk.queue, message.queue_offset)
+                for message in decode_messages(chunk.body)
+                if isinstance(message, StoredMessage)
+            ]
+    follower.stop()
+    assert seen == [(B, OLD)]
+    assert said == ["broker-b answers: T@broker-b:0 from 5"]

@@ -1,0 +1,141 @@
+"""Following queues: nothing lost, nothing twice, no spin, and a word about outages."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rmqcli.admin.tail.follow import Follower, FollowOptions
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from tests.admin.lag.scripted_broker import ILLEGAL, ScriptedBroker, answer_fields
+from tests.admin.read.test_range import cluster, queue
+from tests.kit.waiting import PATIENCE_S
+from tests.transport.peer import Peer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.admin.read.range import Chunk
+
+
+def follow(
+    follower: Follower, until: Callable[[list[tuple[int, int]]], bool]
+) -> list[tuple[int, int]]:
+    """Queue id and offset of what arrives, until it is enough."""
+    seen: list[tuple[int, int]] = []
+    end = time.monotonic() + PATIENCE_S
+    while not until(seen):
+        assert time.monotonic() < end, seen
+        for chunk in follower.poll(200):
+            seen += [
+                (chunk.queue.queue_id, message.queue_offset)
+                for message in decode_messages(chunk.body)
+                if isinstance(message, StoredMessage)
+            ]
+    return seen
+
+
+def test_it_goes_on_where_it_was_told_and_takes_what_arrives() -> None:
+    broker = ScriptedBroker({0: 40, 1: 3})
+    said: list[str] = []
+    with cluster(broker) as client:
+        follower = Follower(client, {queue(0): 35, queue(1): 3}, say=said.append)
+        seen = follow(follower, lambda seen: len(seen) == 5)
+        broker.queues[1] = 5
+        seen += follow(follower, lambda seen: len(seen) == 2)
+        follower.stop()
+    assert seen == [(0, o) for o in range(35, 40)] + [(1, 3), (1, 4)]
+    assert said == []
+
+
+def test_a_broker_that_never_waits_is_not_asked_in_a_spin() -> None:
+    broker = ScriptedBroker({0: 0})
+    with cluster(broker) as client:
+        follower = Follower(client, {queue(0): 0}, say=print)
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            follower.poll(100)
+        follower.stop()
+    assert broker.pulls < 20
+
+
+def test_an_outage_is_told_and_nothing_is_lost_or_twice() -> None:
+    broker = ScriptedBroker({0: 10})
+    port = free_port()
+    said: list[str] = []
+    with Peer(broker) as namesrv:
+        broker.addresses = {0: f"127.0.0.1:{port}"}
+        config = ClientConfig(namesrv=(namesrv.address,), timeout_ms=2_000)
+        with Client(config) as client:
+            follower = Follower(client, {queue(0): 0}, say=said.append)
+            with Peer(broker, port=port):
+                seen = follow(follower, lambda seen: len(seen) == 10)
+            assert follow(follower, lambda _: len(said) == 1) == []
+            broker.queues[0] = 20
+            with Peer(broker, port=port):
+                seen += follow(follower, lambda seen: len(seen) == 10)
+                follower.stop()
+    assert seen == [(0, o) for o in range(20)]
+    assert len(said) == 2
+    assert "trying again" in said[0]
+    assert "answers again" in said[1]
+
+
+def test_messages_that_a_broker_lost_are_told() -> None:
+    broker = ScriptedBroker({0: 10})
+
+    def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
+        return answer_fields(ILLEGAL, 10, high=10) if offset > 10 else None
+
+    broker.override = ends_before
+    said: list[str] = []
+    with cluster(broker) as client:
+        options = FollowOptions(lost_ms=0)
+        follower = Follower(client, {queue(0): 15}, options, say=said.append)
+        follow(follower, lambda _: len(said) == 2)
+        broker.queues[0] = 12
+        seen = follow(follower, lambda seen: len(seen) == 2)
+        follower.stop()
+    assert seen == [(0, 10), (0, 11)]
+    assert "lost offsets 10 to 15" in said[1]
+
+
+def test_a_trimmed_queue_goes_on_at_its_start_and_says_what_is_missing() -> None:
+    with cluster(ScriptedBroker({0: 120}, low=100)) as client:
+        follower = Follower(client, {queue(0): 0}, say=print)
+        chunks: list[Chunk] = []
+        end = time.monotonic() + PATIENCE_S
+        while not any(chunk.body for chunk in chunks) and time.monotonic() < end:
+            chunks += follower.poll(200)
+        follower.stop()
+    assert chunks[0].missing == ((0, 100),)
+    assert chunks[1].start == 100
+
+
+def test_new_queues_are_picked_up() -> None:
+    broker = ScriptedBroker({0: 1})
+    said: list[str] = []
+    with cluster(broker) as client:
+        options = FollowOptions(route_every_ms=50)
+        follower = Follower(client, {queue(0): 0}, options, say=said.append)
+        follow(follower, lambda seen: len(seen) == 1)
+        broker.queues[1] = 2
+        seen = follow(follower, lambda seen: len(seen) == 2)
+        follower.stop()
+    assert seen == [(1, 0), (1, 1)]
+    assert said == ["T@b-a:1: a new queue, read from its start"]
+
+
+def test_a_refusal_gives_the_queue_up() -> None:
+    denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
+    broker = ScriptedBroker({0: 10}, override=lambda *_: denied)
+    said: list[str] = []
+    with cluster(broker) as client:
+        follower = Follower(client, {queue(0): 0}, say=said.append)
+        end = time.monotonic() + PATIENCE_S
+        while not follower.is_over and time.monotonic() < end:
+            follower.poll(200)
+    assert list(follower.abandoned) == [queue(0)]
+    assert "given up" in said[0]

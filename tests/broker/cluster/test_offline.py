@@ -1,0 +1,365 @@
+"""A folder served without its broker: it answers what reads, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.offline import StoreServer
+from rmqcli.store.message_store import StoreError
+from rmqcli.testing import ManualClock
+from rmqcli.wire.bodies.offset import parse_all_consumer_offset
+from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from tests import golden_vectors
+from tests.broker.wire_client import WireClient
+from tests.kit.waiting import wait_until
+from tests.store import folders
+from tests.store.folders import state_of
+
+PULL, ROUTE, CLUSTER_INFO, MAX_OFFSET, ALL_OFFSETS, COMMIT = 11, 105, 106, 30, 43, 15
+SUSPEND, COMMIT_FLAG, SUBSCRIPTION = 2, 1, 4
+PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED = 20, 21
+SEARCH_OFFSET = 29
+ALL_TOPICS, ALL_GROUPS, ALL_TOPICS_OF_NAMESRV = 21, 201, 206
+
+
+def route_of(server, topic):
+    with WireClient(server.namesrv) as client:
+        got = client.ask(ROUTE, topic=topic)
+    return parse_topic_route(topic, got.body) if got.code == 0 else None
+
+
+def address_of(server, name="broker-a"):
+    with WireClient(server.namesrv) as client:
+        info = parse_cluster_info(client.ask(CLUSTER_INFO).body)
+    return info.brokers[name].addresses[0]
+
+
+def pull_fields(topic, offset, *, queue_id=0, flags=SUBSCRIPTION, expression="*"):
+    return {
+        "consumerGroup": "TOOLS_CONSUMER",
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": flags,
+        "commitOffset": 1,
+        "suspendTimeoutMillis": 20_000,
+        "subscription": expression,
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+
+
+def offsets_of(client):
+    return parse_all_consumer_offset(client.ask(ALL_OFFSETS).body)
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+def test_a_real_folder_is_served_and_left_as_it_was(version, tmp_path):
+    folder = folders.unpack(version, tmp_path)
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = state_of(folder)
+    with StoreServer(folder) as server:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        with WireClient(address_of(server)) as client:
+            got = client.ask(MAX_OFFSET, topic="g_orders", queueId=0)
+            assert got.ext_fields["offset"] == "37"
+            flags = SUBSCRIPTION | COMMIT_FLAG
+            answer = client.ask(PULL, **pull_fields("g_orders", 30, flags=flags))
+            assert len(list(decode_messages(answer.body))) == 7
+            table = offsets_of(client)
+    assert ("TOOLS_CONSUMER", "g_orders") not in table
+    assert table["g_pull", "g_events"] == {0: 17, 1: 3}
+    assert state_of(folder) == before
+
+
+@pytest.mark.parametrize(
+    "code",
+    [10, 310, 320, COMMIT, 17, 25, 34, 36, 37, 38, 41, 200, 203, 207, 215, 222, 9_999],
+)
+def test_what_would_change_something_is_refused(code, tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    before = state_of(folder)
+    with (
+        StoreServer(folder) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        answer = client.ask(code, topic="g_orders", consumerGroup="g", queueId=0)
+    assert answer.code == 16
+    assert answer.remark == f"read from a folder: nothing here can do request {code}"
+    assert state_of(folder) == before
+
+
+def test_its_name_server_takes_nothing_either(tmp_path):
+    with (
+        StoreServer(folders.unpack("5.5.0", tmp_path)) as server,
+        WireClient(server.namesrv) as client,
+    ):
+        assert client.ask(100, namespace="n", key="k", value="v").code == 16
+        assert client.ask(103, brokerName="b").code == 16
+
+
+def test_pulls_are_held_until_the_broker_writes(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a"], tags="A")
+        wait_until((tmp_path / "consumequeue" / "orders" / "0").exists)
+        with (
+            StoreServer(tmp_path) as server,
+            WireClient(address_of(server)) as client,
+            WireClient(address_of(server)) as picky,
+        ):
+            flags = SUBSCRIPTION | SUSPEND
+            client.send(PULL, **pull_fields("orders", 1, flags=flags))
+            wanted = pull_fields("orders", 1, flags=flags, expression="C")
+            picky.send(PULL, **wanted)
+            cluster.send("orders", ["b"], tags="B")
+            cluster.send("orders", ["c"], tags="C")
+            answer = client.receive()
+            assert answer.code == 0
+            (first, *_) = decode_messages(answer.body)
+            assert isinstance(first, StoredMessage)
+            assert first.body == b"b"
+            answer = picky.receive()
+            # A pull that came after "b" is no pull to be held: it is told to go on.
+            while answer.code == PULL_RETRY_IMMEDIATELY:
+                begin = answer.ext_fields["nextBeginOffset"]
+                answer = picky.ask(PULL, **wanted | {"queueOffset": begin})
+            (only,) = decode_messages(answer.body)
+            assert isinstance(only, StoredMessage)
+            assert only.body == b"c"
+
+
+def test_new_topics_and_offsets_are_seen(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a", "b"])
+        with StoreServer(tmp_path) as server:
+            cluster.create_topic("later", queues=3)
+            cluster.send("later", ["c"])
+            cluster.call(
+                lambda: cluster.broker().core.offsets.commit("g", "orders", 0, 1)
+            )
+            cluster.broker().restart()
+            with WireClient(address_of(server)) as client:
+                table = wait_until(lambda: offsets_of(client))
+            assert table == {("g", "orders"): {0: 1}}
+            assert len(route_of(server, "later").read_queues()) == 3
+
+
+def test_a_folder_of_several_brokers(tmp_path):
+    with EmbeddedCluster(store=tmp_path, brokers=2) as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a", "b"])
+    with StoreServer(tmp_path) as server:
+        queues = route_of(server, "orders").read_queues()
+        assert [queue.broker_name for queue in queues] == ["broker-a", "broker-b"]
+
+
+def test_topics_without_a_table_are_those_with_queues(tmp_path):
+    folder = folders.unpack("4.6.0", tmp_path)
+    shutil.rmtree(folder / "config")
+    with StoreServer(folder) as server:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        assert route_of(server, "TBW102") is None
+
+
+@pytest.mark.parametrize("kind", ["damaged", "pipe", "folder", "device"])
+@pytest.mark.parametrize(
+    "table", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset"]
+)
+def test_a_table_that_cannot_be_read_is_told_and_the_rest_is_served(
+    tmp_path, table, kind, caplog
+):
+    folder = folders.unpack("5.5.0", tmp_path)
+    for name in (f"{table}.json", f"{table}.json.bak"):
+        path = folder / "config" / name
+        path.unlink(missing_ok=True)
+        if kind == "damaged":
+            path.write_text('{"topicConfigTable":')
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to("/dev/zero")
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        answer = client.ask(PULL, **pull_fields("g_orders", 30))
+        assert len(list(decode_messages(answer.body))) == 7
+        if table != "consumerOffset":
+            assert offsets_of(client)["g_pull", "g_events"] == {0: 17, 1: 3}
+    assert f"{table}.json cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("bad", ['"x":5', '"-1":5', '"0":"many"', '"0":-7', '"0":[1]'])
+def test_one_bad_entry_of_the_offsets_is_told_and_the_rest_is_served(
+    tmp_path, bad, caplog
+):
+    folder = folders.unpack("5.5.0", tmp_path)
+    (folder / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"a@g":{%s,"3":4},"b@g":17,"c@g":{"1":2}}}' % bad  # noqa: UP031  # braces
+    )
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert offsets_of(client) == {("g", "a"): {3: 4}, ("g", "c"): {1: 2}}
+    assert caplog.text.count("is left out") == 2
+
+
+def test_one_bad_topic_or_group_is_told_and_the_rest_is_served(tmp_path, caplog):
+    folder = folders.unpack("5.5.0", tmp_path)
+    long_name = "g" * 250
+    for file, table, good in (
+        ("topics.json", "topicConfigTable", "g_orders"),
+        ("subscriptionGroup.json", "subscriptionGroupTable", "g_push"),
+    ):
+        path = folder / "config" / file
+        data = json.loads(path.read_bytes())
+        entry = data[table][good]
+        name = "topicName" if file == "topics.json" else "groupName"
+        data[table]["../../etc"] = entry | {name: "../../etc"}
+        data[table][long_name] = entry | {name: long_name}
+        data[table]["odd"] = 17
+        path.write_text(json.dumps(data))
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+        assert route_of(server, "../../etc") is None
+        topics = client.ask(ALL_TOPICS)
+        groups = client.ask(ALL_GROUPS)
+        assert b"../../etc" not in topics.body + groups.body
+        assert b"g_push" in groups.body
+        assert long_name.encode() in topics.body
+        assert long_name.encode() not in groups.body
+    assert caplog.text.count("is left out") == 5
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+@pytest.mark.parametrize("offset", [1_000, -5])
+def test_a_pull_at_an_illegal_offset_is_answered_as_a_broker_does(
+    tmp_path, version, offset
+):
+    folder = folders.unpack(version, tmp_path)
+    before = state_of(folder)
+    with StoreServer(folder) as server, WireClient(address_of(server)) as client:
+        answer = client.ask(PULL, **pull_fields("g_orders", offset))
+    assert answer.code == PULL_OFFSET_MOVED
+    # A broker of 4.6.0 sends who is beyond the end of a queue from 0 on to its start.
+    expected = "37" if (version, offset) == ("5.5.0", 1_000) else "0"
+    assert answer.ext_fields["nextBeginOffset"] == expected
+    assert state_of(folder) == before
+
+
+@pytest.mark.parametrize(("version", "ordinal"), [("4.6.0", 333), ("5.5.0", 513)])
+def test_answers_are_those_of_the_version_that_wrote_the_folder(
+    tmp_path, version, ordinal
+):
+    with (
+        StoreServer(folders.unpack(version, tmp_path)) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        assert client.ask(MAX_OFFSET, topic="g_orders", queueId=0).version == ordinal
+
+
+def test_a_table_of_4_x_with_the_schedule_topic_is_read_as_4_9_7(tmp_path):
+    with EmbeddedCluster(store=tmp_path, like="4.9.7") as cluster:
+        cluster.create_topic("orders", queues=1)
+        cluster.send("orders", ["a"])
+        expected = client_version(cluster.broker().address)
+    with StoreServer(tmp_path) as server:
+        assert client_version(address_of(server)) == expected
+        with WireClient(address_of(server)) as client:
+            answer = client.ask(PULL, **pull_fields("orders", 99))
+    assert answer.code == PULL_OFFSET_MOVED
+
+
+@pytest.mark.parametrize("version", folders.VERSIONS)
+def test_offsets_by_time_are_those_that_the_broker_gave(tmp_path, version):
+    cases = [
+        case
+        for case in golden_vectors.load(f"store-{version}-lookups")
+        if case["kind"] == "by_time"
+    ]
+    assert len(cases) > 100
+    with (
+        StoreServer(folders.unpack(version, tmp_path)) as server,
+        WireClient(address_of(server)) as client,
+    ):
+        for case in cases:
+            answer = client.ask(
+                SEARCH_OFFSET,
+                topic=case["topic"],
+                queueId=case["queue_id"],
+                timestamp=case["timestamp_ms"],
+            )
+            assert answer.ext_fields["offset"] == str(case["expected_offset"]), case
+
+
+def client_version(address):
+    with WireClient(address) as client:
+        return client.ask(MAX_OFFSET, topic="orders", queueId=0).version
+
+
+def test_a_folder_that_does_not_tell_its_version_is_said_to_be_read_as_the_newest(
+    tmp_path, caplog
+):
+    folder = folders.unpack("4.6.0", tmp_path)
+    shutil.rmtree(folder / "config")
+    with StoreServer(folder):
+        pass
+    assert "does not tell the version of its broker: read as 5.5.0" in caplog.text
+
+
+def test_queues_of_system_topics_are_listed_only_where_the_broker_lists_them(tmp_path):
+    folder = folders.unpack("4.6.0", tmp_path)
+    assert (folder / "consumequeue" / "SCHEDULE_TOPIC_XXXX").is_dir()
+    with StoreServer(folder) as server, WireClient(server.namesrv) as client:
+        listed = client.ask(ALL_TOPICS_OF_NAMESRV).body
+    assert b"g_delay" in listed
+    assert b"SCHEDULE_TOPIC_XXXX" not in listed
+
+
+def test_a_table_that_breaks_later_leaves_what_was_known(tmp_path):
+    folder = folders.unpack("5.5.0", tmp_path)
+    clock = ManualClock()
+    with StoreServer(folder, clock=clock) as server:
+        for name in ("topics.json", "topics.json.bak"):
+            (folder / "config" / name).write_text("{")
+        clock.advance(1_000)
+        with WireClient(address_of(server)) as client:
+            assert offsets_of(client)["g_pull", "g_events"] == {0: 17, 1: 3}
+        assert len(route_of(server, "g_orders").read_queues()) == 4
+
+
+def test_a_broker_that_never_got_a_message_has_a_folder_too(tmp_path):
+    with EmbeddedCluster(store=tmp_path) as cluster:
+        cluster.create_topic("orders", queues=2)
+        cluster.broker().restart()
+        with StoreServer(tmp_path) as server:
+            assert len(route_of(server, "orders").read_queues()) == 2
+
+
+def test_folders_that_are_none(tmp_path):
+    missing = tmp_path / "none"
+    with pytest.raises(StoreError, match="there is no folder"):
+        StoreServer(missing)
+    assert not missing.exists()
+    with pytest.raises(StoreError, match="is no broker's store"):
+        StoreServer(tmp_path)
+    # Its storePathCommitLog is elsewhere: there are queues, but no messages.
+    (tmp_path / "lock").touch()
+    (tmp_path / "consumequeue").mkdir()
+    with pytest.raises(StoreError, match="it has no folder commitlog"):
+        StoreServer(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is not a folder"):
+        StoreServer(tmp_path / "file")
+    (tmp_path / "consumequeue_rocksdb").mkdir()
+    (tmp_path / "consumequeue_rocksdb" / "CURRENT").touch()
+    with pytest.raises(StoreError, match="RocksDB"):
+        StoreServer(tmp_path)

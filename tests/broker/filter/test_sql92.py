@@ -1,0 +1,80 @@
+"""SQL92: bounds and errors; what matches stands in the table of behaviour."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.broker.filter.sql92 import LENGTH_MAX, compile_sql92, parse_sql92
+from rmqcli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(" * 10_000 + "a = 1" + ")" * 10_000,
+        "NOT " * 4_000 + "a = 1",
+        "-" * 10_000 + "a = 1",
+        "a" + " = a" * 4_000,
+        "a" + " IS NULL" * 2_000,
+        "a = 1 OR " * 2_000,
+        "/*" * 8_000,
+        "'" + "''" * 8_000,
+        "a = '" + "x" * LENGTH_MAX + "'",
+        "1" * 16_000,
+        "1E" + "9" * 16_000,
+    ],
+)
+def test_hostile_texts_are_refused_quickly(expression):
+    assert compile_sql92(expression) is None
+
+
+def test_many_terms_in_a_row_are_no_depth():
+    expression = " OR ".join(f"a = {number}" for number in range(1_000))
+    condition = compile_sql92(expression)
+    assert condition is not None
+    assert condition({"a": "999"})
+    assert not condition({"a": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("a =", "SQL92: ( expected at 3, not the end"),
+        ("a IN ('b' 'c')", "SQL92: ) expected at 10, not \"'c'\""),
+        ("a > 'b'", "SQL92: only numbers can be compared by >"),
+        ("a = NULL", "SQL92: NULL cannot be compared"),
+        ("5", "SQL92: a value stands where a condition is needed"),
+        ("a BETWEEN 3 AND 1", "SQL92: BETWEEN 3 AND 1 is the wrong way round"),
+    ],
+)
+def test_errors_say_what_and_where(expression, message):
+    with pytest.raises(UsageError) as caught:
+        parse_sql92(expression)
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2147483647", True),
+        ("2147483648", False),  # no Integer
+        (" 2147483647", False),
+        ("+2147483647", True),
+        ("", False),
+        ("9" * 300, False),
+    ],
+)
+def test_a_text_beside_an_integer_must_be_one(value, expected):
+    condition = compile_sql92("a = 2147483647")
+    assert condition is not None
+    assert condition({"a": value}) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(" 2.50 ", True), ("2.5d", True), ("25e-1", True), ("NaN", False), ("x", False)],
+)
+def test_a_text_beside_a_double_is_read_as_java_does(value, expected):
+    condition = compile_sql92("a = 2.5")
+    assert condition is not None
+    assert condition({"a": value}) is expected

@@ -1,0 +1,293 @@
+"""How far groups are, settings and counters, as mqadmin is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.broker.message.put import put_messages
+from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_5_5_0, Manners
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.model import MessageQueue
+from rmqcli.store.memory import MemoryStore
+from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.config import (
+    TopicConfig,
+    parse_kv_table,
+)
+from rmqcli.wire.bodies.offset import (
+    parse_all_consumer_offset,
+    parse_delay_offset,
+    parse_group_list,
+)
+from rmqcli.wire.bodies.stats import (
+    OffsetWrapper,
+    QueueTimeSpan,
+    parse_consume_stats,
+    parse_consume_time_spans,
+)
+from rmqcli.wire.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
+from rmqcli.wire.headers.pull import PullMessageRequestHeader
+from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
+from rmqcli.wire.message.encode import MessageFields
+from tests.broker.driving import EPOCH_MS, Driver
+from tests.broker.sending import send
+
+
+def filled(manners: Manners = LIKE_5_5_0) -> Driver:
+    """Topic T of two queues; queue 0 has a message each second, four in all.
+
+    Group g has committed 2 there, and pulled to 3.
+    """
+    driver = Driver(BrokerSettings(manners=manners))
+    driver.broker.topics.put(
+        TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    )
+    driver.broker.groups.find_or_create("g")
+    for number in range(4):
+        fields = MessageFields(
+            topic="T", body=b"x", store_timestamp_ms=EPOCH_MS + 1000 * number
+        )
+        put_messages(driver.broker, [fields], driver.now)
+    driver.broker.offsets.commit("g", "T", 0, 2)
+    driver.broker.offsets.commit_pull("g", "T", 0, 3)
+    return driver
+
+
+@pytest.mark.parametrize(("manners", "pulled"), [(LIKE_4_6_0, None), (LIKE_5_5_0, 3)])
+def test_consume_stats(manners: Manners, pulled: int | None) -> None:
+    driver = filled(manners)
+    none = None if pulled is None else 0
+    for topic in (None, "T"):
+        header = GetConsumeStatsRequestHeader(consumer_group="g", topic=topic)
+        answer = driver.ask(208, header)
+        assert answer is not None
+        assert parse_consume_stats(bytes(answer.body)).offsets == {
+            MessageQueue("T", "broker-a", 0): OffsetWrapper(
+                4, 2, pulled, EPOCH_MS + 1000
+            ),
+            MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, none, 0),
+        }
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "topic_list", "rows"),
+    [
+        ("h", None, None, 0),
+        ("h", "T", None, 2),
+        ("g", "U", None, 0),
+        ("g", None, "U;T;", 2),
+    ],
+)
+def test_consume_stats_are_never_an_error(
+    group: str, topic: str | None, topic_list: str | None, rows: int
+) -> None:
+    header = GetConsumeStatsRequestHeader(
+        consumer_group=group, topic=topic, topic_list=topic_list
+    )
+    answer = filled().ask(208, header)
+    assert answer is not None
+    assert answer.code == 0
+    assert len(parse_consume_stats(bytes(answer.body)).offsets) == rows
+
+
+def test_consume_stats_of_a_whole_broker() -> None:
+    answer = filled().ask(317, GetConsumeStatsInBrokerHeader(is_order=False))
+    assert answer is not None
+    data = fastjson.loads(bytes(answer.body))
+    assert isinstance(data, dict)
+    assert (data["totalDiff"], data["totalInflightDiff"]) == (2, 1)
+    assert data["brokerAddr"] == "127.0.0.1:10911"
+
+
+def test_time_spans() -> None:
+    driver = filled()
+    driver.wait(10_000)
+    header = QueryConsumeTimeSpanRequestHeader(topic="T", group="g")
+    answer = driver.ask(303, header)
+    assert answer is not None
+    assert parse_consume_time_spans(bytes(answer.body)) == [
+        QueueTimeSpan(
+            queue=MessageQueue("T", "broker-a", 0),
+            min_time_stamp=EPOCH_MS,
+            max_time_stamp=EPOCH_MS + 3000,
+            consume_time_stamp=EPOCH_MS + 1000,
+            delay_time=8_000,
+        ),
+        QueueTimeSpan(
+            queue=MessageQueue("T", "broker-a", 1),
+            min_time_stamp=-1,
+            max_time_stamp=-1,
+            consume_time_stamp=-1,
+            delay_time=0,
+        ),
+    ]
+
+
+def test_who_consumes_what() -> None:
+    driver = filled()
+    groups = driver.ask(300, QueryTopicConsumeByWhoRequestHeader(topic="T"))
+    assert groups is not None
+    assert parse_group_list(bytes(groups.body)) == ["g"]
+    topics = driver.ask(343, QueryTopicsByConsumerRequestHeader(group="g"))
+    assert topics is not None
+    assert json.loads(bytes(topics.body)) == {
+        "brokerAddr": "127.0.0.1:10911",
+        "topicList": ["T"],
+    }
+
+
+def test_offsets_are_cloned() -> None:
+    driver = filled()
+    answer = driver.ask(
+        314,
+        CloneGroupOffsetRequestHeader(
+            src_group="g", dest_group="h", topic="T", offline=True
+        ),
+    )
+    assert answer is not None
+    assert answer.code == 0
+    assert driver.broker.offsets.query("h", "T", 0) == 2
+
+
+@pytest.mark.parametrize("manners", [LIKE_4_6_0, LIKE_5_5_0])
+def test_offsets_as_a_whole(manners: Manners) -> None:
+    driver = filled(manners)
+    answer = driver.ask(43)
+    assert answer is not None
+    assert b'"T@g":{0:2}' in bytes(answer.body)
+    assert (b"pullOffsetTable" in bytes(answer.body)) is manners.has_bodies_of_5
+    offsets = parse_all_consumer_offset(bytes(answer.body))
+    assert offsets == {("g", "T"): {0: 2}}
+    driver.broker.schedule.offsets.update({2: 5, 1: 17})
+    delays = driver.ask(45)
+    assert delays is not None
+    assert parse_delay_offset(bytes(delays.body)) == {1: 17, 2: 5}
+
+
+def test_entries_of_a_consume_queue() -> None:
+    driver = filled()
+    header = QueryConsumeQueueRequestHeader(
+        topic="T", queue_id=0, index=1, count=2, consumer_group="h"
+    )
+    answer = driver.ask(321, header)
+    assert answer is not None
+    data = json.loads(bytes(answer.body))
+    assert (data["minQueueIndex"], data["maxQueueIndex"]) == (0, 4)
+    assert data["filterData"] == "h@T is not online!"
+    size = driver.store.log_bounds()[1] // 4
+    assert data["queueData"] == [
+        {"eval": True, "physicOffset": n * size, "physicSize": size, "tagsCode": 0}
+        for n in (1, 2)
+    ]
+    header = QueryConsumeQueueRequestHeader(topic="U", queue_id=0, index=0, count=1)
+    missing = driver.ask(321, header)
+    assert missing is not None
+    assert (missing.code, missing.remark) == (1, "0@U is not exist!")
+
+
+def test_a_black_list_is_not_changed() -> None:
+    answer = Driver().ask(25, body=b"configBlackList=\n")
+    assert answer is not None
+    assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+
+
+@pytest.mark.parametrize(
+    ("manners", "name", "transferred"),
+    [
+        (LIKE_4_6_0, "V4_6_0", "getTransferedTps"),
+        (LIKE_5_5_0, "V5_5_0", "getTransferredTps"),
+    ],
+)
+def test_runtime_info(manners: Manners, name: str, transferred: str) -> None:
+    driver = filled(manners)
+    driver.wait(5_000)
+    pull = PullMessageRequestHeader(
+        consumer_group="g",
+        topic="T",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+    )
+    assert driver.ask(11, pull) is not None
+    answer = driver.ask(28)
+    assert answer is not None
+    table = parse_kv_table(bytes(answer.body))
+    end = driver.store.log_bounds()[1]
+    assert {key: table[key] for key in _EXPECTED} == _EXPECTED | {
+        "commitLogMaxOffset": str(end),
+        "putMessageSizeTotal": str(end),
+        "putMessageAverageSize": str(end / 4),
+    }
+    assert table["brokerVersionDesc"] == name
+    assert table[transferred].split() == ["0.8", "0.8", "0.8"]
+
+
+_EXPECTED = {
+    "bootTimestamp": str(EPOCH_MS),
+    "runtime": "[ 0 days, 0 hours, 0 minutes, 5 seconds ]",
+    "commitLogMinOffset": "0",
+    "commitLogMaxOffset": "",
+    "putMessageSizeTotal": "",
+    "putMessageAverageSize": "",
+    "dispatchBehindBytes": "0",
+    "earliestMessageTimeStamp": str(EPOCH_MS),
+    "putMessageTimesTotal": "4",
+    "msgPutTotalTodayNow": "4",
+    "msgGetTotalTodayNow": "4",
+    "putTps": "0.8 0.8 0.8",
+    "getFoundTps": "0.2 0.2 0.2",
+    "getMissTps": "0.0 0.0 0.0",
+}
+
+
+def test_refused_puts_are_counted() -> None:
+    driver = Driver(store=MemoryStore(capacity_bytes=300))
+    codes = [send(driver, body=b"x" * 60).code for _ in range(4)]
+    answer = driver.ask(28)
+    assert answer is not None
+    table = parse_kv_table(bytes(answer.body))
+    failed = int(table["putMessageFailedTimes"])
+    assert failed == len([code for code in codes if code]) > 0
+    assert table["putMessageTimesTotal"] == str(len(codes) - failed)
+
+
+def test_rates_are_of_the_time_that_passed() -> None:
+    driver = filled()
+    driver.wait(20_000)
+    answer = driver.ask(28)
+    assert answer is not None
+    table = parse_kv_table(bytes(answer.body))
+    assert table["putTps"] == "0.0 0.2 0.2"
+
+
+def test_counters_by_name() -> None:
+    driver = filled()
+    header = ViewBrokerStatsDataRequestHeader(
+        stats_name="TOPIC_PUT_NUMS", stats_key="T"
+    )
+    answer = driver.ask(315, header)
+    assert answer is not None
+    assert json.loads(bytes(answer.body))["statsMinute"] == {
+        "avgpt": 1.0,
+        "sum": 4,
+        "tps": 4 / 60,
+    }
+    header = ViewBrokerStatsDataRequestHeader(stats_name="NO", stats_key="T")
+    missing = driver.ask(315, header)
+    assert missing is not None
+    assert (missing.code, missing.remark) == (1, "The stats <NO> <T> not exist")

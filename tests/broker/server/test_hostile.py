@@ -1,0 +1,76 @@
+"""10,000 hostile connections: a well-behaved client is served all the while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from rmqcli.broker.server.server import Server
+from rmqcli.wire.command import RemotingCommand, encode_command
+from tests.broker.server.echo_core import BIG, ECHO, EchoCore
+from tests.broker.wire_client import WireClient
+
+CONNECTIONS = 10_000
+OPEN_AT_ONCE = 300
+
+
+def rss_mib():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def hostile_bytes(rng):
+    """Something that a client should not send."""
+    frame = encode_command(RemotingCommand(ECHO, ext_fields={"a": "b"}, body=b"x" * 99))
+    big = encode_command(RemotingCommand(BIG, ext_fields={"bytes": "1000000"}))
+    return rng.choice(
+        [
+            b"",
+            b"GET / HTTP/1.1\r\n\r\n",
+            rng.randbytes(rng.randrange(1, 300)),
+            frame[: rng.randrange(1, len(frame))],
+            struct.pack(">iI", 16 * 1024 * 1024 + 1, 7),
+            struct.pack(">iI", 16 * 1024 * 1024 - 4, 7) + rng.randbytes(60_000),
+            frame[:30] + rng.randbytes(len(frame) - 30),
+            big * 10,  # and never reads
+        ]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_ten_thousand_hostile_connections_harm_nobody():
+    rng = random.Random(4)
+    server = Server()
+    port = server.open("broker-a", host="127.0.0.1", port=0)
+    port.core = EchoCore()
+    server.start()
+    hostile: list[socket.socket] = []
+    try:
+        with WireClient(port.address) as client:
+            client.ask(ECHO)
+            after_warm_up = 0.0
+            for number in range(CONNECTIONS):
+                sock = socket.create_connection(("127.0.0.1", port.numbers[0]), 10)
+                sock.setblocking(False)
+                with contextlib.suppress(OSError):
+                    sock.send(hostile_bytes(rng))
+                hostile.append(sock)
+                if len(hostile) > OPEN_AT_ONCE:
+                    hostile.pop(rng.randrange(len(hostile))).close()
+                if number % 100 == 0:
+                    assert client.ask(ECHO, body=b"still here").body == b"still here"
+                if number == 2_000:
+                    after_warm_up = rss_mib()
+            assert rss_mib() - after_warm_up < 60
+        for sock in hostile:
+            sock.close()
+    finally:
+        server.close()
+    assert server.input_bytes == 0

@@ -1,0 +1,263 @@
+"""Membership: who is in a group, who is told, who is forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rmqcli.broker.effects import Peer
+from rmqcli.broker.settings import BrokerSettings
+from rmqcli.wire.bodies.consumer import parse_consumer_list
+from rmqcli.wire.bodies.heartbeat import (
+    ConsumerData,
+    HeartbeatData,
+    encode_heartbeat,
+)
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
+from rmqcli.wire.headers.client import UnregisterClientRequestHeader
+from rmqcli.wire.subscription import parse_subscription
+from tests.broker.driving import Driver, need
+
+ONE = Peer(1, "127.0.0.1:40001")
+TWO = Peer(2, "127.0.0.1:40002")
+NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+def consumer(group="g", *, topics=("orders",), version=1, tags="*"):
+    return ConsumerData(
+        group_name=group,
+        consume_type="CONSUME_PASSIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=tuple(
+            parse_subscription(topic, tags, sub_version=version) for topic in topics
+        ),
+    )
+
+
+def beat(driver, peer, *consumers, client_id=None, **fields):
+    data = HeartbeatData(
+        client_id=client_id or f"c{peer.number}", consumers=consumers, **fields
+    )
+    return driver.ask(RequestCode.HEART_BEAT, body=encode_heartbeat(data), peer=peer)
+
+
+def notified(driver, peer):
+    """Groups named in the pushes 40 since the last call."""
+    groups = [
+        c.ext_fields["consumerGroup"]
+        for c in driver.sent[peer.number]
+        if c.code == NOTIFY and c.is_oneway
+    ]
+    driver.sent[peer.number].clear()
+    return groups
+
+
+def ids(driver, group="g"):
+    answer = driver.ask(
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        GetConsumerListByGroupRequestHeader(consumer_group=group),
+        peer=Peer(9, "127.0.0.1:40009"),
+    )
+    return answer.code, answer.remark, answer.body
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic():
+    driver = Driver()
+
+    answer = beat(driver, ONE, consumer())
+
+    assert (answer.code, answer.ext_fields) == (0, {})
+    assert need(driver.broker.groups.get("g")).retry_max_times == 16
+    retry = need(driver.broker.topics.get("%RETRY%g"))
+    assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
+
+
+def test_without_creation_of_groups_a_member_is_known_all_the_same():
+    driver = Driver(BrokerSettings(auto_create_subscription_group=False))
+
+    beat(driver, ONE, consumer())
+
+    assert driver.broker.groups.get("g") is None
+    assert driver.broker.topics.get("%RETRY%g") is None
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "*"
+
+
+def test_everybody_is_told_of_a_new_member_also_itself():
+    driver = Driver()
+
+    beat(driver, ONE, consumer())
+    assert notified(driver, ONE) == ["g"]
+    beat(driver, TWO, consumer())
+
+    assert notified(driver, ONE) == ["g"]
+    assert notified(driver, TWO) == ["g"]
+
+
+def test_a_repeated_heartbeat_tells_nobody():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    notified(driver, ONE)
+
+    beat(driver, ONE, consumer())
+
+    assert notified(driver, ONE) == []
+
+
+def test_members_are_listed_once_for_each_connection():
+    driver = Driver()
+    beat(driver, ONE, consumer(), client_id="same")
+    beat(driver, TWO, consumer(), client_id="same")
+
+    code, _, body = ids(driver)
+
+    assert (code, parse_consumer_list(body)) == (0, ["same", "same"])
+
+
+def test_nobody_in_a_group_is_1():
+    assert ids(Driver()) == (1, "no consumer for this group, g", b"")
+
+
+def test_only_a_newer_subscription_replaces_one():
+    driver = Driver()
+    beat(driver, ONE, consumer(tags="A", version=5))
+    beat(driver, ONE, consumer(tags="B", version=5))
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "A"
+
+    beat(driver, ONE, consumer(tags="C", version=6))
+
+    assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "C"
+
+
+@pytest.mark.parametrize("topics", [("orders", "more"), ()])
+def test_a_topic_that_comes_or_goes_is_told(topics):
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    notified(driver, ONE)
+
+    beat(driver, ONE, consumer(topics=topics))
+
+    assert notified(driver, ONE) == ["g"]
+    assert sorted(
+        need(driver.broker.clients.consumer_group("g")).subscriptions
+    ) == sorted(topics)
+
+
+def test_the_short_heartbeat_of_5_leaves_subscriptions():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+
+    beat(driver, ONE, consumer(topics=()), without_sub=True)
+
+    assert driver.broker.clients.subscription("g", "orders") is not None
+
+
+def test_goodbye_tells_the_others():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    beat(driver, TWO, consumer())
+    notified(driver, ONE), notified(driver, TWO)
+
+    answer = driver.ask(
+        RequestCode.UNREGISTER_CLIENT,
+        UnregisterClientRequestHeader(client_id="c2", consumer_group="g"),
+        peer=TWO,
+    )
+
+    assert need(answer).code == 0
+    assert (notified(driver, ONE), notified(driver, TWO)) == (["g"], [])
+    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+
+
+def test_a_closed_connection_tells_the_others():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    beat(driver, TWO, consumer())
+    notified(driver, ONE)
+
+    driver.disconnect(TWO)
+
+    assert notified(driver, ONE) == ["g"]
+    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+
+
+def test_the_last_member_takes_the_group_and_its_subscriptions_along():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+
+    driver.disconnect(ONE)
+
+    assert driver.broker.clients.consumer_group("g") is None
+    assert driver.broker.clients.groups() == []
+    assert driver.broker.groups.get("g") is not None
+
+
+def test_silence_of_120_s_closes_and_tells_nobody():
+    driver = Driver()
+    beat(driver, ONE, consumer())
+    beat(driver, TWO, consumer())
+    for _ in range(4):
+        driver.wait(30_000)
+        beat(driver, ONE, consumer())
+    notified(driver, ONE)
+    assert driver.closed == []
+
+    driver.wait(10_000)
+
+    assert driver.closed == [TWO]
+    driver.disconnect(TWO)
+    assert notified(driver, ONE) == []
+    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+
+
+def test_a_silent_producer_is_closed_too():
+    driver = Driver()
+    beat(driver, ONE, producer_groups=("pg",))
+    assert [m.client_id for m in driver.broker.clients.producers("pg")] == ["c1"]
+
+    driver.wait(130_000)
+
+    assert driver.closed == [ONE]
+    assert driver.broker.clients.producer_groups() == []
+
+
+def test_producers_are_asked_in_turn():
+    driver = Driver()
+    beat(driver, ONE, producer_groups=("pg",))
+    beat(driver, TWO, producer_groups=("pg",))
+
+    found = {driver.broker.clients.any_producer_peer("pg") for _ in range(2)}
+
+    assert found == {ONE, TWO}
+    assert driver.broker.clients.any_producer_peer("other") is None
+
+
+def test_a_group_can_be_without_notifications():
+    driver = Driver()
+    config = need(driver.broker.groups.find_or_create("g"))
+    driver.broker.groups.put(
+        dataclasses.replace(config, notify_consumer_ids_changed_enable=False)
+    )
+
+    beat(driver, ONE, consumer())
+
+    assert notified(driver, ONE) == []
+
+
+def test_more_groups_than_anybody_has_are_refused():
+    driver = Driver()
+
+    answer = beat(driver, ONE, *(consumer(f"g{i}", topics=()) for i in range(1_001)))
+
+    assert (answer.code, answer.remark) == (1, "more than 1000 groups")
+    assert driver.broker.clients.groups() == []
+    assert driver.broker.groups.get("g0") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"clientID":null}'])
+def test_a_body_that_is_no_heartbeat_is_1(body):
+    answer = need(Driver().ask(RequestCode.HEART_BEAT, body=body))
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR

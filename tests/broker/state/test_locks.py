@@ -1,0 +1,147 @@
+"""Queue locks of orderly consumers (S0-34, S4-28, S4-29)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.broker.effects import Peer
+from rmqcli.broker.state import locks as queue_locks
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.heartbeat import encode_lock_request, parse_lock_answer
+from rmqcli.wire.codes import RequestCode
+from tests.broker.driving import Driver, need
+
+Q0 = MessageQueue("t", "broker-a", 0)
+Q1 = MessageQueue("t", "broker-a", 1)
+
+
+def lock(driver, client_id, *queues, group="g"):
+    body = encode_lock_request(group, client_id, queues)
+    return parse_lock_answer(driver.ask(RequestCode.LOCK_BATCH_MQ, body=body).body)
+
+
+def unlock(driver, client_id, *queues, group="g"):
+    body = encode_lock_request(group, client_id, queues)
+    return driver.ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
+
+
+def test_a_queue_has_one_owner():
+    driver = Driver()
+
+    assert lock(driver, "c1", Q0) == [Q0]
+    assert lock(driver, "c2", Q0, Q1) == [Q1]
+
+
+def test_s4_29_the_key_is_group_and_queue_the_owner_a_client():
+    driver = Driver()
+    lock(driver, "c1", Q0)
+
+    assert lock(driver, "c2", Q0, group="other") == [Q0]
+    assert driver.broker.locks.owner("g", Q0, driver.now) == "c1"
+    assert driver.broker.locks.owner("other", Q0, driver.now) == "c2"
+
+
+def test_a_lock_lives_60_s_and_not_a_ms_less():
+    driver = Driver()
+    lock(driver, "c1", Q0)
+
+    driver.wait(60_000)
+    assert lock(driver, "c2", Q0) == []
+    driver.wait(1)
+
+    assert driver.broker.locks.owner("g", Q0, driver.now) is None
+    assert lock(driver, "c2", Q0) == [Q0]
+    assert lock(driver, "c1", Q0) == []
+
+
+def test_s4_28_renewing_keeps_it():
+    driver = Driver()
+    for _ in range(5):
+        assert lock(driver, "c1", Q0) == [Q0]
+        driver.wait(20_000)
+
+    assert lock(driver, "c2", Q0) == []
+
+
+def test_only_the_owner_unlocks():
+    driver = Driver()
+    lock(driver, "c1", Q0)
+
+    assert unlock(driver, "c2", Q0).code == 0
+    assert lock(driver, "c2", Q0) == []
+    assert unlock(driver, "c1", Q0).code == 0
+
+    assert lock(driver, "c2", Q0) == [Q0]
+
+
+def test_a_lock_survives_its_owners_connection():
+    driver = Driver()
+    peer = Peer(5, "127.0.0.1:40005")
+    body = encode_lock_request("g", "c1", [Q0])
+    driver.ask(RequestCode.LOCK_BATCH_MQ, body=body, peer=peer)
+
+    driver.disconnect(peer)
+
+    assert lock(driver, "c2", Q0) == []
+
+
+def test_a_group_holds_locks_until_the_last_expires():
+    driver = Driver()
+    locks = driver.broker.locks
+    assert not locks.is_held("g", driver.now)
+    lock(driver, "c1", Q0)
+    assert locks.is_held("g", driver.now)
+
+    driver.wait(60_001)
+
+    assert not locks.is_held("g", driver.now)
+
+
+def test_there_is_an_end_to_locks(monkeypatch):
+    """Beyond the bound none is given, until some expired."""
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
+    driver = Driver()
+
+    assert lock(driver, "c1", Q0, Q1) == [Q0]
+    driver.wait(60_001)
+
+    assert lock(driver, "c2", Q1) == [Q1]
+    assert lock(driver, "c1", Q0) == []
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ]
+)
+def test_a_body_that_is_no_lock_request_is_1(code):
+    assert need(Driver().ask(code, body=b"{}")).code == 1
+
+
+def test_locks_that_are_given_back_make_room_for_others(monkeypatch):
+    """However many were given and taken back before, also twice."""
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
+    driver = Driver()
+    queues = [MessageQueue("t", "broker-a", number) for number in range(4)]
+    for turn in range(5):
+        assert lock(driver, f"c{turn}", *queues) == queues[:3]
+        assert lock(driver, f"c{turn}", *queues[:3], queues[0]) == queues[:3]
+        unlock(driver, f"c{turn}", *queues, queues[0])
+        unlock(driver, f"c{turn}", *queues)
+        unlock(driver, "another", *queues)
+
+
+def test_giving_back_what_was_never_locked_makes_no_room(monkeypatch):
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
+    driver = Driver()
+    unlock(driver, "c1", Q0, Q1)
+    assert lock(driver, "c1", Q0) == [Q0]
+    unlock(driver, "c2", Q0, Q1)
+    assert lock(driver, "c1", Q0, Q1) == [Q0]
+
+
+def test_expired_locks_make_room_once_each(monkeypatch):
+    monkeypatch.setattr(queue_locks, "LOCKS_MAX", 2)
+    driver = Driver()
+    for turn in range(4):
+        assert lock(driver, "c1", Q0, group=f"g{turn}") == [Q0]
+        assert lock(driver, "c1", Q0, Q1, group=f"h{turn}") == [Q0]
+        driver.wait(60_001)

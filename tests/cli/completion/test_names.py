@@ -1,0 +1,352 @@
+"""Names for completion: the cluster's, quickly and silently, or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmqcli.cli.completion import names as complete_names
+from rmqcli.cli.completion.scripts import write_all
+from rmqcli.cli.main import run
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home of its own, so that no cache is anybody else's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("BASH_COMPLETION_USER_DIR", raising=False)
+    # A busy machine is slow; how quick it is elsewhere is measured, not tested.
+    monkeypatch.setattr(complete_names, "BUDGET_S", 20)
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(rmq_cluster):
+    for topic in ("orders", "payments"):
+        rmq_cluster.create_topic(topic)
+    flags = ["-g", "billing", "-n", rmq_cluster.namesrv, "--timeout", "1ms", "-q"]
+    assert run(["consume", "orders", *flags]) == 0
+    return rmq_cluster
+
+
+def names(kind, address):
+    return complete_names.choose(kind, complete_names.topic_names(address))
+
+
+def test_topics_and_groups_come_from_the_name_server(cluster):
+    assert {"orders", "payments"} <= set(names("topic", cluster.namesrv))
+    assert not {"TBW102", "DefaultCluster", "DefaultCluster_REPLY_TOPIC"} & set(
+        names("topic", cluster.namesrv)
+    )
+    assert names("-J", cluster.namesrv) == []
+    assert not [name for name in names("topic", cluster.namesrv) if "%" in name]
+    assert names("group", cluster.namesrv) == ["billing"]
+
+
+def test_names_are_kept_for_a_while_and_then_asked_for_again(cluster, home):
+    before = names("topic", cluster.namesrv)
+    cluster.create_topic("later")
+    assert names("topic", cluster.namesrv) == before
+    (cache,) = home.rglob("*.json")
+    old = cache.stat().st_mtime - 31
+    os.utime(cache, (old, old))
+    assert "later" in names("topic", cluster.namesrv)
+    assert cache.stat().st_mode & 0o777 == 0o600
+
+
+def test_while_nobody_answers_old_names_are_shown_and_ancient_ones_not(cluster, home):
+    address = cluster.namesrv
+    before = names("topic", address)
+    cluster.close()
+    (cache,) = home.rglob("*.json")
+    now = cache.stat().st_mtime
+    os.utime(cache, (now - 3_600, now - 3_600))
+    assert names("topic", address) == before
+    os.utime(cache, (now - 90_000, now - 90_000))
+    assert names("topic", address) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ("rmq tail ", "1.2.3.4:5"),
+        ("rmq tail -n h:1 ", "h:1"),
+        ("rmq tail -nh:1 ", "h:1"),
+        ("rmq tail --namesrv h:1;i:2 x", "h:1"),
+        ("rmq tail --namesrv=h x", "h:9876"),
+        ("rmq tail -n 'h:1;i:2' x", "h:1"),
+        ("rmq tail --no-input", "1.2.3.4:5"),
+    ],
+)
+def test_the_name_server_of_the_line_wins(monkeypatch, line, address):
+    monkeypatch.setenv("NAMESRV_ADDR", "1.2.3.4:5;6.7.8.9:10")
+    assert complete_names.find_namesrv(line) == address
+
+
+@pytest.fixture
+def peer():
+    """A name server that answers with what it is told."""
+    server = socket.create_server(("127.0.0.1", 0))
+    answer: list[bytes] = []
+
+    def serve():
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer[0])
+
+    thread = threading.Thread(target=serve)
+
+    def start(data):
+        answer.append(data)
+        thread.start()
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+    yield start
+    server.close()
+    thread.join(10)
+
+
+def frame(body, *, code=0):
+    header = json.dumps({"code": code}).encode()
+    data = len(header).to_bytes(4, "big") + header + body
+    return len(data).to_bytes(4, "big") + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        frame(b'{"topicList":["a"]}')[:-3],
+        frame(b'{"topicList":["a"]}', code=1),
+        frame(b'{"topicList":7}'),
+        frame(b"[]"),
+        frame(b"not json"),
+    ],
+)
+def test_an_answer_that_is_none_gives_no_names(peer, data):
+    assert complete_names.topic_names(peer(data)) == []
+
+
+def test_names_that_a_shell_would_obey_are_dropped(peer):
+    body = json.dumps(
+        {"topicList": ["ok", "$(id)", "`id`", "a b", "x\n", 7, "a" * 256]}
+    )
+    assert complete_names.topic_names(peer(frame(body.encode()))) == ["ok"]
+
+
+def complete(*words, **environ):
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqcli", "__complete", *words],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["nonsense"], ["topic", "rmq tail -n 127.0.0.1:1 "], ["topic", "-n [x"]],
+)
+def test_every_error_is_silent(words):
+    assert complete(*words, NAMESRV_ADDR="127.0.0.1:1") == (0, "", "")
+
+
+def test_it_loads_neither_typer_nor_a_client():
+    script = (
+        "import sys; from rmqcli.cli import complete_names;"
+        " print(*sorted(m for m in sys.modules if m.startswith('rmqcli')"
+        " or m in ('typer', 'rich', 'click', 'subprocess', 'ssl', 'asyncio')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [
+        "rmqcli",
+        "rmqcli.cli",
+        "rmqcli.cli.completion.names",
+        "rmqcli.transport",
+        "rmqcli.transport.topic_list",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["tail", "ord"], ["orders"]),
+        (["tail", "orders", "pay"], ["payments"]),
+        (["reset-offset", "bill"], ["billing"]),
+        (["reset-offset", "billing", "ord"], ["orders"]),
+        (["consume", "orders", "--group", "b"], ["billing"]),
+        (["send", "orders", "pay"], []),
+    ],
+)
+def test_bash_offers_names_of_the_rmq_that_is_typed(cluster, home, words, offered):
+    """The names are in the cache: how long a busy machine takes does not matter."""
+    if shutil.which("bash") is None:
+        pytest.skip("bash is not installed")
+    names("topic", cluster.namesrv)
+    write_all(home / "files")
+    program = home / "some venv" / "rmq"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqcli "$@"\n')
+    program.chmod(0o755)
+    typed = [str(program), *words]
+    quoted = " ".join(f"'{word}'" for word in typed)
+    script = (
+        f"source {home}/files/rmq.bash; COMP_WORDS=({quoted});"
+        f" COMP_CWORD={len(typed) - 1}; COMP_LINE={' '.join(words)!r};"
+        f" _rmq '{program}' '{words[-1]}'; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "NAMESRV_ADDR": cluster.namesrv},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout.split(), done.stderr) == (offered, "")
+
+
+ZSH_LOOK = """
+compdef() { :; }
+compadd() { print -rl -- $names; }
+source FILE
+words=(PROGRAM) BUFFER='rmq ' rmq_program=PROGRAM
+_arguments() {
+  for spec in "$@"; do
+    case $spec in 1:*) eval "${spec##*:}" ;; esac
+  done
+}
+_rmq_reset_offset
+"""
+
+
+def test_zsh_looks_up_names_of_the_kind_that_is_wanted(cluster, home):
+    """A blank before the function: else zsh would put words before its argument."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    names("group", cluster.namesrv)
+    write_all(home)
+    text = (home / "_rmq").read_text().removesuffix('_rmq "$@"\n')
+    (home / "_rmq").write_text(text)
+    assert "'1:group: _rmq_names group'" in text
+    program = home / "rmq"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqcli "$@"\n')
+    program.chmod(0o755)
+    script = ZSH_LOOK.replace("FILE", str(home / "_rmq"))
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script.replace("PROGRAM", str(program))],
+        cwd=ROOT,
+        env={**os.environ, "NAMESRV_ADDR": cluster.namesrv},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (done.stdout.split(), done.stderr) == (["billing"], "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_can_read_its_file_of_all_commands(home, shell):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    write_all(home)
+    name = "_rmq" if shell == "zsh" else f"rmq.{shell}"
+    subprocess.run([shell, "-n", str(home / name)], check=True, timeout=60)
+
+
+@pytest.fixture
+def install(capsys, monkeypatch):
+    """Runs `rmq completion install`; exit code and stderr."""
+    monkeypatch.setenv("SHELL", "/usr/bin/zsh")
+    # As on a machine without the package that loads files of users.
+    monkeypatch.setattr("rmqcli.cli.completion.command._BASH_COMPLETION", ())
+
+    def run_it(*words):
+        code = run(["completion", "install", *words])
+        return code, capsys.readouterr().err
+
+    return run_it
+
+
+PLACES = {
+    "bash": ".local/share/bash-completion/completions/rmq",
+    "zsh": ".local/share/zsh/site-functions/_rmq",
+    "fish": ".config/fish/completions/rmq.fish",
+}
+
+
+@pytest.mark.parametrize("shell", sorted(PLACES))
+def test_install_writes_once_and_says_what_it_did(install, home, shell):
+    path = home / PLACES[shell]
+    code, err = install(shell)
+    assert code == 0
+    assert f"wrote {path}" in err
+    source = "_rmq" if shell == "zsh" else f"rmq.{shell}"
+    assert path.read_text() == (ROOT / "completions" / source).read_text()
+    before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    code, err = install(shell)
+    assert (code, f"{path} is up to date" in err) == (0, True)
+    assert {p: p.read_bytes() for p in home.rglob("*") if p.is_file()} == before
+
+
+def test_install_takes_the_shell_of_the_user_and_updates_an_old_file(install, home):
+    path = home / PLACES["zsh"]
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "# Generated by `python -m rmqcli.cli.completion.scripts completions`; old\n"
+    )
+    (home / ".zshrc").write_text("alias ll='ls -l'")
+    code, err = install()
+    assert code == 0
+    assert f"updated {path}" in err
+    assert f"added 2 lines to {home}/.zshrc" in err
+    assert (home / ".zshrc").read_text() == (
+        "alias ll='ls -l'\n# rmq completion\n"
+        f"fpath=({path.parent} $fpath); autoload -Uz compinit && compinit\n"
+    )
+
+
+def test_install_leaves_a_file_of_somebody_else(install, home):
+    path = home / PLACES["fish"]
+    path.parent.mkdir(parents=True)
+    path.write_text("complete -c rmq -a mine\n")
+    code, err = install("fish")
+    assert code == 7
+    assert "is there and not of rmq" in err
+    assert path.read_text() == "complete -c rmq -a mine\n"
+
+
+def test_install_refuses_what_is_no_shell_of_ours(install, monkeypatch):
+    assert install("tcsh")[0] == 2
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    code, err = install()
+    assert code == 2
+    assert "'dash' is not one of bash, zsh, fish" in err
+    assert "hint: name it: rmq completion install bash" in err

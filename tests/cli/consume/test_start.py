@@ -1,0 +1,137 @@
+"""`rmq consume` says where each queue begins, and when `--from` changes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from tests.cli.consume.test_process import ROOT
+from tests.kit.waiting import PATIENCE_S
+
+
+@pytest.fixture
+def consume():
+    """Runs `rmq consume T -g g` until a line begins with `until`; returns stderr."""
+
+    def run_it(cluster, *arguments, until="T@"):
+        words = ["consume", "T", "-g", "g", "-n", cluster.namesrv, *arguments]
+        lines = []
+        with subprocess.Popen(
+            [sys.executable, "-m", "rmqcli", *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                lines.append(line.rstrip())
+                if line.startswith(until) and "--count" not in arguments:
+                    process.terminate()
+            assert process.wait(PATIENCE_S) in (0, 130)
+        return lines
+
+    return run_it
+
+
+def begins(lines):
+    return [line for line in lines if line.startswith("T@")]
+
+
+@pytest.fixture(params=["5.5.0", "4.6.0"])
+def cluster(rmq_cluster_factory, request):
+    cluster = rmq_cluster_factory(like=request.param)
+    cluster.create_topic("T", queues=2)
+    cluster.send("T", ["a", "b", "c"])
+    return cluster
+
+
+def trimmed(cluster):
+    """The queues' first messages are gone."""
+    cluster.broker("broker-a").trim("T", 1)
+
+
+def test_a_new_group_with_latest_reads_all_while_the_first_message_is_there(
+    cluster, consume
+):
+    lines = consume(cluster, "--from", "last", "--count", "3", "-o", "raw")
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at 0 in each of 2 queues: new to the group; brokers take"
+            " no account of --from last while a queue has its first message, so all of"
+            " it is read"
+        )
+    ]
+
+
+def test_a_new_group_with_latest_begins_at_the_end_of_a_queue_that_lost_its_first(
+    cluster, consume
+):
+    trimmed(cluster)
+    lines = consume(cluster)
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: new to the group, its end"
+            " (--from last)"
+        )
+    ]
+
+
+def test_earliest_shows_the_first_offset_that_is_there(cluster, consume):
+    trimmed(cluster)
+    lines = consume(cluster, "--from", "earliest")
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at 1 in each of 2 queues: new to the group, its first"
+            " message (--from first)"
+        )
+    ]
+
+
+def test_a_time_is_echoed_with_its_zone(cluster, consume):
+    trimmed(cluster)
+    lines = consume(cluster, "--from", "@2020-01-02T03:04:05Z")
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at 1 in each of 2 queues: new to the group, the first"
+            " message since 2020-01-02T03:04:05.000Z"
+        )
+    ]
+
+
+def test_a_group_with_commits_ignores_from_and_that_is_said(cluster, consume):
+    consume(cluster, "--from", "first", "--count", "3")
+    lines = consume(cluster, "--from", "first", until="--from counts")
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at QUEUE:OFFSET 0:2 1:1: where the group's committed"
+            " offsets are"
+        )
+    ]
+    assert (
+        "--from counts only where the group has committed nothing; to move the group:"
+        " rmq reset-offset g T --to earliest"
+    ) in lines
+    lines = consume(cluster)
+    assert not [line for line in lines if "--from counts only" in line]
+
+
+def test_a_group_that_committed_zero_is_not_taken_for_a_new_one(cluster, consume):
+    cluster.create_group("g")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for queue_id in (0, 1):
+            commit = update_consumer_offset("g", "T", queue_id, commit_offset=0)
+            client.invoke(cluster.broker().address, commit)
+    lines = consume(cluster)
+    assert begins(lines) == [
+        (
+            "T@broker-a begins at 0 in each of 2 queues: where the group's committed"
+            " offsets are"
+        )
+    ]

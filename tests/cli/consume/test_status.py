@@ -1,0 +1,117 @@
+"""What stderr says while `rmq consume` runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.cli.consume.status import Status, queue_ranges
+from rmqcli.cli.consume.tally import Tally
+from rmqcli.cli.ui.messages import Messages
+from rmqcli.engine.reports import Fate
+from rmqcli.model import MessageQueue
+from rmqcli.testing import ManualClock
+from rmqcli.wire.bodies.consumer import ConsumerRunningInfo, ProcessQueueInfo
+
+Q0, Q1, Q2, Q5 = (MessageQueue("T", "b-a", n) for n in (0, 1, 2, 5))
+RETRY = MessageQueue("%RETRY%g", "b-a", 0)
+
+
+class Queues:
+    """As much of a Consumer as is looked at."""
+
+    def __init__(self, *queues, info=None):
+        self.owned = list(queues)
+        self.info = info
+
+    def queues(self):
+        return self.owned
+
+    def running_info(self):
+        return self.info
+
+
+@pytest.mark.parametrize(
+    ("queues", "text"),
+    [
+        ([], ""),
+        ([Q0], "T@b-a:0"),
+        ([Q0, Q1, Q2], "T@b-a:0-2"),
+        ([Q0, Q1, Q5], "T@b-a:0-1,5"),
+        ([RETRY, Q0, Q5], "%RETRY%g@b-a:0; T@b-a:0,5"),
+        ([Q0, MessageQueue("T", "b-b", 1)], "T@b-a:0; T@b-b:1"),
+    ],
+)
+def test_queues_in_few_words(queues, text):
+    assert queue_ranges(queues) == text
+
+
+@pytest.fixture
+def make_status():
+    def make(tally, *, in_place=False, clock=None):
+        return Status(
+            Messages(),
+            tally,
+            pull_threshold_for_queue=1000,
+            in_place=in_place,
+            clock=clock or ManualClock(),
+        )
+
+    return make
+
+
+def test_a_line_when_the_queues_change_and_only_then(make_status, capsys):
+    status = make_status(Tally(None))
+    for owned in ([], [Q0, Q1], [Q0, Q1], [Q0], []):
+        status.look(Queues(*owned))
+    assert capsys.readouterr().err.splitlines() == [
+        "owns 2 queues: T@b-a:0-1",
+        "owns 1 queue: T@b-a:0",
+        "owns no queue",
+    ]
+
+
+def test_the_summary_says_what_was_not_well(make_status):
+    clock = ManualClock()
+    tally = Tally(None)
+    status = make_status(tally, clock=clock)
+    tally.settle(tally.take(1_500), consumed=True)
+    tally.settle(tally.take(1), consumed=True, undecodable=1)
+    tally.settle(tally.take(2), consumed=False)
+    tally.fail(3)
+    tally.count_fate(Fate.DEAD_LETTER)
+    tally.count_fate(Fate.RETRY_TOPIC)
+    tally.take(3)
+    clock.advance(2_000)
+    assert status.summary() == (
+        "1,501 consumed; 3 failed: 1 retry, 1 dead letter, 1 whose fate is unknown;"
+        " 1 undecodable; 3 begun and not ended, not committed; 750.5/s"
+    )
+
+
+def test_the_line_has_rates_queues_cached_flow_control_and_retries(
+    make_status, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr("rmqcli.cli.consume.status.is_terminal", lambda _: True)
+    monkeypatch.setattr(Messages, "progress", lambda _, text: drawn.append(text))
+    monkeypatch.setenv("COLUMNS", "200")
+    clock = ManualClock()
+    tally = Tally(None)
+    status = make_status(tally, in_place=True, clock=clock)
+    info = ConsumerRunningInfo(
+        properties={},
+        process_queues={
+            Q0: ProcessQueueInfo(cached_msg_count=1_000, cached_msg_size_in_mib=3),
+            Q1: ProcessQueueInfo(cached_msg_count=24),
+        },
+    )
+    tally.settle(tally.take(500), consumed=True)
+    tally.fail(2)
+    tally.count_fate(Fate.RETRY_HERE)
+    tally.count_fate(Fate.RETRY_TOPIC)
+    clock.advance(500)
+    status.look(Queues(Q0, Q1, info=info))
+    assert "".join(drawn) == (
+        "500 consumed · 1,000/s · 2 queues · cached 1,024 (3 MiB)"
+        " · flow control on 1 · 2 failed: 2 retries"
+    )

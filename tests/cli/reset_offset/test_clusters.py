@@ -1,0 +1,248 @@
+"""`rmq reset-offset --undo` and `--apply` on the right cluster: a backup or a plan of
+another one, with the same names of group, topic and broker, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from tests.consumer.collecting import committed
+
+DO = ("--execute", "--yes")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    """The folder of the backups."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "rmqcli" / "reset-offset"
+
+
+@pytest.fixture
+def start(rmq_cluster_factory):
+    """Starts clusters with 100 messages in T and the group G at an offset in it."""
+
+    def start(offset, **options):
+        cluster = rmq_cluster_factory(queues=1, **options)
+        cluster.create_topic("T")
+        cluster.create_group("G")
+        cluster.send("T", ["x"] * 100)
+        commit(cluster, offset)
+        return cluster
+
+    return start
+
+
+def commit(cluster, offset, broker="broker-a"):
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = update_consumer_offset("G", "T", 0, commit_offset=offset)
+        client.invoke(cluster.broker(broker).address, call)
+
+
+def at(cluster):
+    return committed(cluster, "G", "T")[0]
+
+
+def reset(namesrv, capsys, *words, group="G"):
+    """Exit code, JSON of stdout or None, stderr."""
+    capsys.readouterr()
+    code = run(["reset-offset", group, "T", *words, "-n", namesrv, "-o", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def make_backup(cluster, capsys, *, to="90"):
+    """Reset the group; the id of the backup."""
+    code, done, err = reset(cluster.namesrv, capsys, "--to", to, *DO)
+    assert code == 0, err
+    return done["backup"]
+
+
+def test_undo_without_an_id_refuses_the_backup_of_another_cluster(start, capsys):
+    one, other = start(5), start(90)
+    backup = make_backup(one, capsys)
+    code, out, err = reset(other.namesrv, capsys, "--undo", *DO)
+    assert (code, out, at(other)) == (7, None, 90)
+    assert f"the latest, {backup}, is of DefaultCluster (broker-a" in err
+    assert f"--undo {backup} --other-cluster" in err
+    assert reset(one.namesrv, capsys, "--undo", *DO)[0] == 0
+    assert at(one) == 5
+
+
+def test_undo_without_an_id_passes_over_newer_backups_of_other_clusters(start, capsys):
+    one, other = start(5), start(60)
+    make_backup(one, capsys)
+    make_backup(other, capsys)
+    assert reset(one.namesrv, capsys, "--undo", *DO)[0] == 0
+    assert (at(one), at(other)) == (5, 90)
+
+
+def test_undo_with_an_id_needs_the_mismatch_confirmed(start, capsys):
+    one, other = start(5), start(90)
+    backup = make_backup(one, capsys)
+    undo = ("--undo", backup, *DO)
+    code, out, err = reset(other.namesrv, capsys, *undo)
+    assert (code, out, at(other)) == (7, None, 90)
+    assert f"backup {backup} is of DefaultCluster (broker-a {address(one)})" in err
+    assert f"and this is DefaultCluster (broker-a {address(other)})" in err
+    assert "--other-cluster" in err
+    code, done, err = reset(other.namesrv, capsys, *undo, "--other-cluster")
+    assert (code, done["queues"][0]["result"], at(other)) == (0, "CONFIRMED", 5)
+    assert f"backup {backup} is of DefaultCluster" in err
+
+
+def address(cluster):
+    return cluster.broker().address
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--undo",), ("--to", "5"), ("--shift", "1"), ("--list-backups",)],
+    ids=lambda words: words[0],
+)
+def test_other_cluster_goes_with_an_id_or_a_file_only(start, capsys, words):
+    cluster = start(5)
+    make_backup(cluster, capsys)
+    code, _, err = reset(cluster.namesrv, capsys, *words, "--other-cluster")
+    assert code == 2
+    assert "--other-cluster needs the ID of a backup" in err
+
+
+def test_a_backup_is_found_again_through_another_name_server(start, capsys):
+    """The brokers are the same, and they tell which cluster it is."""
+    one = start(5)
+    backup = make_backup(one, capsys)
+    port = one.namesrv.rpartition(":")[2]
+    code, done, err = reset(f"localhost:{port}", capsys, "--undo", *DO)
+    assert (code, done["queues"][0]["result"], at(one)) == (0, "CONFIRMED", 5), err
+    assert backup in err or done["backup"] != backup
+
+
+def test_one_broker_that_is_unchanged_is_enough(start, capsys, state):
+    cluster = start(5, brokers=2)
+    make_backup(cluster, capsys)
+    moved = edit(state, lambda d: d["cluster"]["brokers"].update({"broker-b": ["b:1"]}))
+    code, _, err = reset(cluster.namesrv, capsys, "--undo", *DO)
+    assert (code, moved) == (0, 1), err
+
+
+def test_a_backup_made_while_a_broker_was_down_is_of_the_same_cluster(start, capsys):
+    cluster = start(5, brokers=2)
+    cluster.broker("broker-b").kill()
+    make_backup(cluster, capsys)
+    cluster.broker("broker-b").restart()
+    assert reset(cluster.namesrv, capsys, "--undo", *DO)[0] == 0
+    assert at(cluster) == 5
+
+
+def test_another_cluster_name_is_another_cluster(start, capsys, state):
+    cluster = start(5)
+    backup = make_backup(cluster, capsys)
+    edit(state, lambda d: d["cluster"].update(names=["Staging"]))
+    code, _, err = reset(cluster.namesrv, capsys, "--undo", backup, *DO)
+    assert (code, at(cluster)) == (7, 90)
+    assert f"backup {backup} is of Staging (broker-a" in err
+
+
+def test_brokers_that_have_all_moved_are_restored_when_confirmed(start, capsys, state):
+    cluster = start(5)
+    backup = make_backup(cluster, capsys)
+    edit(state, lambda d: d["cluster"].update(brokers={"broker-a": ["10.0.0.1:10911"]}))
+    undo = ("--undo", backup, *DO)
+    code, _, err = reset(cluster.namesrv, capsys, *undo)
+    assert (code, at(cluster)) == (7, 90)
+    assert "if all brokers of the cluster have moved" in err
+    assert reset(cluster.namesrv, capsys, *undo, "--other-cluster")[0] == 0
+    assert at(cluster) == 5
+
+
+def test_an_old_backup_is_restored_through_the_name_server_it_was_made_with(
+    start, capsys, state
+):
+    one, other = start(5), start(90)
+    backup = make_backup(one, capsys)
+    edit(state, make_old)
+    code, _, err = reset(other.namesrv, capsys, "--undo", backup, *DO)
+    assert (code, at(other)) == (7, 90)
+    assert f"is of a cluster with the name servers {one.namesrv}" in err
+    code, _, err = reset(other.namesrv, capsys, "--undo", *DO)
+    assert (code, at(other)) == (7, 90)
+    code, _, err = reset(one.namesrv, capsys, "--undo", *DO)
+    assert (code, at(one)) == (0, 5)
+    assert f"backup {backup} does not say which brokers it is of" in err
+
+
+def make_old(document):
+    """What an earlier version wrote."""
+    del document["cluster"]
+    del document["sequence"]
+
+
+def edit(state, change):
+    """Change every backup; how many there are."""
+    files = list(state.iterdir())
+    for file in files:
+        document = json.loads(file.read_text())
+        change(document)
+        file.write_text(json.dumps(document))
+    return len(files)
+
+
+def test_undo_refuses_the_backup_of_another_group(start, capsys):
+    cluster = start(5)
+    backup = make_backup(cluster, capsys)
+    cluster.create_group("H")
+    words = ("--undo", backup, *DO)
+    code, out, err = reset(cluster.namesrv, capsys, *words, group="H")
+    assert (code, out) == (7, None)
+    assert f"backup {backup} is of group G and topic T: nothing was changed" in err
+    assert committed(cluster, "H", "T") == {}
+    assert at(cluster) == 90
+
+
+def test_undo_refuses_the_backup_of_another_topic(start, capsys):
+    cluster = start(5)
+    backup = make_backup(cluster, capsys)
+    cluster.create_topic("U")
+    cluster.send("U", ["x"] * 10)
+    words = ["reset-offset", "G", "U", "--undo", backup, *DO]
+    assert run([*words, "-n", cluster.namesrv]) == 7
+    assert committed(cluster, "G", "U") == {}
+
+
+def test_the_list_shows_the_cluster_of_each_backup(start, capsys, state):
+    one, other = start(5), start(5)
+    make_backup(one, capsys)
+    make_backup(other, capsys)
+    rows = reset(one.namesrv, capsys, "--list-backups")[1]
+    assert [(row["cluster"], row["brokers"], row["namesrv"]) for row in rows] == [
+        ("DefaultCluster", {"broker-a": [address(each)]}, each.namesrv)
+        for each in (one, other)
+    ]
+    edit(state, make_old)
+    rows = reset(one.namesrv, capsys, "--list-backups")[1]
+    assert [(row["cluster"], row["brokers"]) for row in rows] == [(None, None)] * 2
+    run(["reset-offset", "--list-backups", "-o", "table"])
+    assert "CLUSTER" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_plan_of_another_cluster_is_applied_only_when_confirmed(
+    start, capsys, tmp_path
+):
+    one, other = start(5), start(5)
+    file = str(tmp_path / "plan.json")
+    assert reset(one.namesrv, capsys, "--to", "90", "--out", file)[0] == 0
+    apply = ("--apply", file, *DO)
+    code, out, err = reset(other.namesrv, capsys, *apply)
+    assert (code, out, at(other)) == (7, None, 5)
+    assert f"the plan was made on DefaultCluster (broker-a {address(one)})" in err
+    assert reset(other.namesrv, capsys, *apply, "--other-cluster")[0] == 0
+    assert at(other) == 90
+    assert reset(one.namesrv, capsys, *apply)[0] == 0
+    assert at(one) == 90

@@ -1,0 +1,351 @@
+"""`rmq reset-offset` on the embedded cluster: what it says is what the broker then has.
+
+The same behaviours are tested on real brokers in `test_reset_offset*.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.cli.main import run
+from rmqcli.config import ClientConfig
+from rmqcli.testing import Seed, faults
+from rmqcli.wire.codes import RequestCode
+from tests.admin.reset.member import FakeMember
+from tests.consumer.collecting import Seen, committed, consumer
+from tests.kit.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+COUNT = 60
+DO = ("--execute", "--yes")
+LIKE = ("4.6.0", "4.9.7", "5.5.0")
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def start(rmq_cluster_factory):
+    """Starts clusters with COUNT messages in each of the two queues of T, and G."""
+
+    def start(like="5.5.0", **options):
+        cluster = rmq_cluster_factory(queues=2, like=like, **options)
+        cluster.create_topic("T")
+        for group in ("G", "H"):
+            cluster.create_group(group)
+        count = COUNT * 2 * len(cluster.brokers)
+        cluster.sent = cluster.send("T", [f"m{n}" for n in range(count)])
+        return cluster
+
+    return start
+
+
+def commit(cluster, offsets, *, group="G", topic="T", broker="broker-a"):
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for queue_id, offset in enumerate(offsets):
+            call = update_consumer_offset(group, topic, queue_id, commit_offset=offset)
+            client.invoke(cluster.broker(broker).address, call)
+
+
+def at(cluster, group="G"):
+    found = committed(cluster, group, "T")
+    return [found.get(each) for each in (0, 1)]
+
+
+def reset(cluster, capsys, *words, group="G", topic="T"):
+    """Exit code, JSON of stdout or None, stderr."""
+    capsys.readouterr()
+    code = run(
+        ["reset-offset", group, topic, *words, "-n", cluster.namesrv, "-o", "json"]
+    )
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def results(document):
+    return [row["result"] for row in document["queues"]]
+
+
+@pytest.mark.parametrize("like", LIKE)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--to", "earliest"], [0, 0]),
+        (["--to", "latest"], [60, 60]),
+        (["--to", "now"], [60, 60]),
+        (["--to", "17"], [17, 17]),
+        (["--to", "-10"], [50, 50]),
+        (["--to", "+7"], [7, 7]),
+        (["--to", "-1h"], [0, 0]),
+        (["--to", "@2001-01-01T00:00:00Z"], [0, 0]),
+        (["--shift", "5"], [35, 45]),
+        (["--shift", "-35"], [0, 5]),  # clamped in the first queue
+        (["--to", "17", "--queue", "1"], [30, 17]),
+        (["--to-group", "H"], [11, 22]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_each_target_is_applied_once_and_undone(start, capsys, like, words, expected):
+    cluster = start(like)
+    commit(cluster, [30, 40])
+    commit(cluster, [11, 22], group="H")
+    code, plan, err = reset(cluster, capsys, *words)
+    assert (code, plan["mode"], plan["backup"]) == (0, "plan", None), err
+    assert at(cluster) == [30, 40]
+
+    code, done, err = reset(cluster, capsys, *words, *DO)
+    assert (code, set(results(done))) == (0, {"CONFIRMED"}), err
+    assert (done["mode"], at(cluster)) == ("applied", expected)
+    if words[0] != "--shift":
+        code, again, _ = reset(cluster, capsys, *words, *DO)
+        assert (code, set(results(again))) == (0, {"UNCHANGED"})
+        assert again["backup"] is None
+
+    code, undone, err = reset(cluster, capsys, "--undo", *DO)
+    assert (code, set(results(undone))) == (0, {"CONFIRMED"}), err
+    assert at(cluster) == [30, 40]
+    code, again, _ = reset(cluster, capsys, "--undo", *DO)
+    assert (code, set(results(again))) == (0, {"UNCHANGED"})
+
+
+def test_a_plan_says_what_is_skipped_and_when(start, capsys):
+    cluster = start()
+    commit(cluster, [30, 99])
+    code, plan, _ = reset(cluster, capsys, "--to", "40", "--show-edges")
+    first, second = plan["queues"]
+    assert code == 0
+    assert (first["delta"], first["skipped"], first["replayed"]) == (10, 10, 0)
+    assert first["first_timestamp"] <= first["last_timestamp"]
+    assert (first["before"]["queue_offset"], first["after"]["queue_offset"]) == (39, 40)
+    assert (second["delta"], second["skipped"], second["replayed"]) == (-59, 0, 20)
+    assert second["warnings"] == ["beyond the end: 99 is committed but the end is 60"]
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_past_message_skips_one_message_only(start, capsys, like):
+    cluster = start(like)
+    commit(cluster, [20, 20])
+    poison, later = cluster.send(
+        "T", [Seed(body=b"poison", keys="p"), Seed(body=b"later", keys="l")], queue_id=1
+    )
+    assert (poison.queue_offset, later.queue_offset) == (60, 61)
+    commit(cluster, [20, 60])
+    for message_id in (poison.msg_id, poison.offset_msg_id):
+        commit(cluster, [20, 60])
+        code, _, err = reset(cluster, capsys, "--past-message", later.offset_msg_id)
+        assert code == 7
+        assert "1 other message would be skipped too" in err
+        words = ("--past-message", message_id, *DO)
+        code, done, err = reset(cluster, capsys, *words)
+        assert (code, results(done)) == (0, ["CONFIRMED"]), err
+        assert at(cluster) == [20, 61]
+        code, again, _ = reset(cluster, capsys, *words)
+        assert (code, results(again)) == (0, ["UNCHANGED"])
+    code, _, err = reset(cluster, capsys, "--past-message", "0" * 32)
+    assert code == 3, err
+
+
+@pytest.mark.parametrize("ending", ["json", "csv"])
+def test_a_plan_file_is_applied_unless_offsets_moved(start, capsys, tmp_path, ending):
+    cluster = start()
+    commit(cluster, [30, 40])
+    file = str(tmp_path / f"plan.{ending}")
+    assert reset(cluster, capsys, "--to", "5", "--out", file)[0] == 0
+    commit(cluster, [31, 40])
+    code, _, err = reset(cluster, capsys, "--apply", file, *DO)
+    assert (code, at(cluster)) == (7, [31, 40])
+    assert "30 was planned from, now 31" in err
+    commit(cluster, [30, 40])
+    assert reset(cluster, capsys, "--apply", file, *DO)[0] == 0
+    assert at(cluster) == [5, 5]
+    code, again, _ = reset(cluster, capsys, "--apply", file, *DO)
+    assert (code, results(again)) == (0, ["UNCHANGED", "UNCHANGED"])
+
+
+def test_a_csv_of_kafka_is_applied(start, capsys, tmp_path):
+    cluster = start()
+    commit(cluster, [30, 40])
+    file = tmp_path / "offsets.csv"
+    file.write_text('"T",0,12\n"T",1,13\n')
+    assert reset(cluster, capsys, "--apply", str(file), *DO)[0] == 0
+    assert at(cluster) == [12, 13]
+
+
+def test_nothing_is_done_without_agreement(start, capsys):
+    cluster = start()
+    commit(cluster, [30, 40])
+    code, out, err = reset(cluster, capsys, "--to", "0", "--execute", "--no-input")
+    assert (code, out, at(cluster)) == (7, None, [30, 40])
+    assert "--yes" in err
+
+
+def test_what_does_not_exist_is_3(start, capsys):
+    cluster = start()
+    assert reset(cluster, capsys, "--to", "0", topic="no-topic")[0] == 3
+    assert reset(cluster, capsys, "--to", "0", group="no-group")[0] == 3
+    assert reset(cluster, capsys, "--undo")[0] == 3
+
+
+@pytest.mark.parametrize("like", LIKE)
+def test_a_live_consumer_receives_from_there(start, capsys, like):
+    """Whatever the version needs for it: the consumer reads all of it a second time."""
+    cluster = start(like)
+    is_reset = threading.Event()
+
+    def wait_the_second_time(_message, times):
+        """Else the consumer may be back at the end before anybody looks."""
+        if times > 1:
+            is_reset.wait(60)
+
+    seen = Seen(wait_the_second_time)
+    with consumer(
+        cluster, "G", "T", seen, persist_consumer_offset_interval_ms=100
+    ) as running:
+        seen.wait_for(2 * COUNT)
+        wait_until(lambda: at(cluster) == [60, 60])
+        code, done, err = reset(cluster, capsys, "--to", "earliest", *DO)
+        is_reset.set()
+        assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err
+        assert done["client_ids"] == [running.client_id]
+        # A new broker tells a member of the reset when its pull ends.
+        for queue_id in (0, 1):
+            cluster.send("T", [f"new{queue_id}"], queue_id=queue_id)
+        wait_until(lambda: at(cluster) == [61, 61])
+    bodies = Counter(seen.bodies)
+    assert {bodies[f"m{n}"] for n in range(2 * COUNT)} == {2}
+
+
+@pytest.mark.parametrize("like", ["4.6.0", "4.9.7"])
+def test_what_live_consumers_of_an_old_broker_overwrite_is_refused(start, capsys, like):
+    """It can only push one time to all queues: queue 1 alone cannot be moved."""
+    cluster = start(like)
+    commit(cluster, [60, 60])
+    with FakeMember(cluster):
+        words = ("--shift", "-10", "--queue", "1", *DO)
+        code, out, err = reset(cluster, capsys, *words)
+        assert (code, out, at(cluster)) == (7, None, [60, 60])
+        assert "no time gives these offsets" in err
+        code, plan, err = reset(cluster, capsys, *words[:4], "--wait")
+        assert (code, plan["queues"][0]["mechanism"]) == (0, "commit"), err
+        assert "a plain commit will probably be overwritten" in err
+
+
+def test_a_hung_broker_costs_its_own_rows(start, capsys, tmp_path):
+    cluster = start(brokers=2)
+    commit(cluster, [30, 40])
+    commit(cluster, [30, 40], broker="broker-b")
+    file = tmp_path / "plan.json"
+    whole = ("--to", "earliest", "--timeout", "500ms")
+    half = ("--queue", "broker-a:0", "--queue", "broker-a:1")
+    cluster.broker("broker-b").hang()
+    code, plan, err = reset(cluster, capsys, *whole, "--out", str(file))
+    names = ("broker_name", "queue_id", "committed", "result")
+    assert (code, plan["mode"]) == (6, "plan"), err
+    assert [tuple(row[name] for name in names) for row in plan["queues"]] == [
+        ("broker-a", 0, 30, None),
+        ("broker-a", 1, 40, None),
+        ("broker-b", 0, None, "UNKNOWN"),
+        ("broker-b", 1, None, "UNKNOWN"),
+    ]
+    assert "plan.json was not written" in err
+    assert not file.exists()
+
+    code, out, err = reset(cluster, capsys, *whole, *DO)
+    assert (code, out) == (7, None)
+    assert "2 of 4 queues could not be read: nothing was changed" in err
+    assert f"reset the others only: {' '.join(half)}" in err
+
+    code, done, err = reset(cluster, capsys, *whole, *half, *DO)
+    assert (code, results(done)) == (0, ["CONFIRMED", "CONFIRMED"]), err
+    assert "broker-b could not be asked who is online there" in err
+    cluster.broker("broker-b").resume()
+
+
+def test_a_backlog_in_the_retry_topic_is_told_and_moved_when_asked_for(start, capsys):
+    cluster = start()
+    cluster.create_topic("%RETRY%G", queues=1)
+    for _ in range(4):
+        cluster.send("%RETRY%G", ["x"])
+    commit(cluster, [30, 40])
+    code, done, err = reset(cluster, capsys, "--to", "latest", *DO)
+    assert (code, len(done["queues"])) == (0, 2)
+    words = "4 messages wait in %RETRY%G and will still be delivered; --include-retry"
+    assert words in done["warnings"][0]
+    assert f"warning: {words}" in err
+    assert committed(cluster, "G", "%RETRY%G") == {}
+    code, done, _ = reset(cluster, capsys, "--to", "latest", "--include-retry", *DO)
+    assert (code, done["warnings"]) == (0, [])
+    assert committed(cluster, "G", "%RETRY%G") == {0: 4}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_reports_what_was_done(start, tmp_path, signum):
+    cluster = start("4.9.7")
+    commit(cluster, [30, 40])
+    command = [
+        *(sys.executable, "-m", "rmqcli", "reset-offset", "G", "T"),
+        *("--to", "earliest", *DO, "--wait", "-o", "json", "-n", cluster.namesrv),
+    ]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_until(lambda: at(cluster) == [0, 0])
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    done = json.loads(out)
+    assert results(done) == ["CONFIRMED", "CONFIRMED"]
+    assert f"--undo {done['backup']} --execute" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "echo"),
+    [
+        ("@2026-01-02T03:04:05", "Europe/Paris", "2026-01-02T03:04:05+01:00 (local)"),
+        ("@2026-01-02T03:04:05Z", "Europe/Paris", "2026-01-02T03:04:05Z"),
+    ],
+)
+def test_the_moment_that_a_time_was_taken_for_is_shown(
+    start, capsys, monkeypatch, text, zone, echo
+):
+    cluster = start()
+    commit(cluster, [30, 40])
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        code, _, err = reset(cluster, capsys, "--to", text)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert code == 0
+    assert f"target: @{echo}" in err.splitlines()
+
+
+def test_a_group_that_a_broker_refuses_is_an_error_of_that_kind(start, capsys):
+    cluster = start()
+    commit(cluster, [30, 40])
+    cluster.faults.add(
+        faults.answer(16, "no permission"), code=RequestCode.UPDATE_CONSUMER_OFFSET
+    )
+    code, done, err = reset(cluster, capsys, "--to", "0", *DO)
+    assert (code, results(done)) == (4, ["NOT_ATTEMPTED", "NOT_ATTEMPTED"]), err

@@ -1,0 +1,196 @@
+"""What an interrupted `rmq tail` says about going on: nothing is lost by typing it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqcli.admin.tail.batch import Batcher, TailCounts
+from rmqcli.admin.tail.filter import TailFilter
+from rmqcli.admin.tail.tail import Tail, TailPlan
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.config import ClientConfig
+from rmqcli.model import MessageQueue, OffsetRange
+
+ROOT = Path(__file__).parents[3]
+RMQ = [sys.executable, "-m", "rmqcli"]
+
+
+def start(cluster, *flags):
+    return subprocess.Popen(
+        [*RMQ, "tail", "T", "-n", cluster.namesrv, "-o", "jsonl", *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_holds(cluster, count, *, broker="broker-a"):
+    """Until so many pulls of queues without a message wait at the broker."""
+    core = cluster.broker(broker).core
+    until = time.monotonic() + 60
+    while cluster.call(lambda: len(core.holds)) < count:
+        assert time.monotonic() < until, "the pulls did not come"
+        time.sleep(0.01)
+
+
+def interrupt(process):
+    """Press Ctrl-C; returns stdout's rest and the arguments of the hint."""
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    (hint,) = re.findall(r"^to go on from here: rmq (.*)$", err, re.MULTILINE)
+    return out, shlex.split(hint)
+
+
+def go_on(arguments, *more):
+    """Bodies that the hint shows."""
+    done = subprocess.run(
+        [*RMQ, *arguments, *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(json.loads(line)["body"] for line in done.stdout.splitlines())
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster(queues=3) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", [f"old-{n}" for n in range(7)])
+        yield cluster
+
+
+@pytest.mark.parametrize("flags", [["--from", "now"], ["--from", "latest"]])
+def test_what_came_after_an_interrupt_is_shown_though_nothing_came_before(
+    cluster, flags
+):
+    process = start(cluster, *flags)
+    wait_for_holds(cluster, 3)
+    out, arguments = interrupt(process)
+    assert out == ""
+    cluster.send("T", [f"new-{n}" for n in range(5)])
+    shown = go_on(arguments, "--count", "5", "--timeout", "60s")
+    assert shown == ["new-0", "new-1", "new-2", "new-3", "new-4"]
+
+
+def test_messages_of_one_millisecond_come_neither_twice_nor_not_at_all(cluster):
+    process = start(cluster, "--from", "latest")
+    wait_for_holds(cluster, 3)
+    cluster.send("T", [f"seen-{n}" for n in range(6)])
+    assert process.stdout is not None
+    seen = [json.loads(process.stdout.readline())["body"] for _ in range(6)]
+    assert sorted(seen) == [f"seen-{n}" for n in range(6)]
+    wait_for_holds(cluster, 3)  # what was written is behind it
+    out, arguments = interrupt(process)
+    assert out == ""
+    cluster.send("T", ["new-0", "new-1"])
+    assert go_on(arguments, "--count", "2", "--timeout", "60s") == ["new-0", "new-1"]
+    starts = [word for word in arguments if "@" in word]
+    assert starts == ["T@broker-a:0=5", "T@broker-a:1=4", "T@broker-a:2=4"]
+
+
+def test_a_hint_can_be_interrupted_and_gone_on_from_again(cluster):
+    process = start(cluster, "--from", "now")
+    wait_for_holds(cluster, 3)
+    _, first = interrupt(process)
+    process = subprocess.Popen(
+        [*RMQ, *first],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_holds(cluster, 3)
+    _, second = interrupt(process)
+    assert second == first
+
+
+@pytest.mark.parametrize("position", ["now", "latest"])
+def test_queues_of_a_broker_that_was_away_begin_where_they_were_meant_to(position):
+    with EmbeddedCluster(brokers=2, queues=2) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"] * 4, broker="broker-a")
+        away = cluster.broker("broker-b")
+        away.hang()
+        process = start(cluster, "--from", position, "--timeout", "60s")
+        wait_for_holds(cluster, 2)
+        _, arguments = interrupt(process)
+        away.resume()
+        cluster.send("T", ["b-0", "b-1"], broker="broker-b")
+        cluster.send("T", ["a-0"], broker="broker-a")
+        shown = go_on(arguments, "--count", "3")
+    assert shown == ["a-0", "b-0", "b-1"]
+    starts = [word for word in arguments if "@" in word]
+    assert starts[:2] == ["T@broker-a:0=2", "T@broker-a:1=2"]
+    assert all(re.fullmatch(r"T@broker-b:[01]=@\d{13}", s) for s in starts[2:])
+
+
+@pytest.mark.parametrize(
+    "flags", [["--last", "5"], ["--around-group", "G", "-B", "3", "-A", "50"]]
+)
+def test_a_bounded_part_that_was_interrupted_is_shown_from_its_start(cluster, flags):
+    cluster.create_group("G")
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        address = cluster.broker().address
+        for queue_id in range(3):
+            call = update_consumer_offset("G", "T", queue_id, commit_offset=1)
+            client.invoke(address, call)
+    process = start(cluster, *flags, "--rate", "1/s")
+    assert process.stdout is not None
+    process.stdout.readline()
+    _, arguments = interrupt(process)
+    end = arguments.index("--rate")
+    assert arguments[:end] == [
+        "tail",
+        "T",
+        "-n",
+        cluster.namesrv,
+        "-o",
+        "jsonl",
+        *flags,
+    ]
+
+
+def test_what_is_being_written_when_it_ends_is_not_passed(cluster):
+    ranges = [OffsetRange(MessageQueue("T", "broker-a", i), 0, 2) for i in range(3)]
+    plan = TailPlan(ranges=tuple(ranges), filter=TailFilter(), rate_per_s=10_000)
+    batcher = Batcher(plan.filter, lambda _q, messages: list(messages), TailCounts())
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        tail = Tail(client, plan, batcher, say=print)
+        items = tail.items()
+        assert next(items)
+        assert set(tail.positions.values()) == {0}
+        assert tail.counts.matched == 0
+        assert list(items) == []
+        assert set(tail.positions.values()) == {2}
+        assert tail.counts.matched == 6
+
+
+def test_a_queue_that_does_not_exist_is_a_usage_error(cluster):
+    done = subprocess.run(
+        [*RMQ, "tail", "T", "-n", cluster.namesrv, "--from-queue", "T@broker-a:9=4"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--from-queue T@broker-a:9: no such queue is read" in done.stderr

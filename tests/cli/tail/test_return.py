@@ -1,0 +1,74 @@
+"""`rmq tail` started while a broker hangs: said once each way, and all is shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from tests.kit.waiting import PATIENCE_S
+
+ROOT = Path(__file__).parents[3]
+
+
+def read_until(stream, words):
+    """Lines of `stream` up to one that has `words`."""
+    lines: list[str] = []
+    while not lines or words not in lines[-1]:
+        line = stream.readline()
+        assert line, lines
+        lines.append(line)
+    return lines
+
+
+def start(cluster, *flags):
+    command = [sys.executable, "-m", "rmqcli", "tail", "T", "-n", cluster.namesrv]
+    return subprocess.Popen(
+        [*command, "-o", "jsonl", *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_broker_that_hangs_at_the_start_comes_back():
+    with EmbeddedCluster(brokers=2, queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"] * 3, broker="broker-a")
+        cluster.send("T", ["b"] * 4, broker="broker-b")
+        away = cluster.broker("broker-b")
+        away.hang()
+        with start(
+            cluster, "--from", "earliest", "--timeout", "30s", "--count", "7"
+        ) as tail:
+            assert tail.stdout is not None
+            first = [json.loads(tail.stdout.readline()) for _ in range(3)]
+            told = read_until(tail.stderr, "; trying again")
+            away.resume()
+            out, err = tail.communicate(timeout=PATIENCE_S)
+    assert [record["body"] for record in first] == ["a"] * 3
+    rest = [json.loads(line) for line in out.splitlines()]
+    assert [(r["body"], r["queue_offset"]) for r in rest] == [
+        ("b", offset) for offset in range(4)
+    ]
+    said = "".join([*told, err])
+    assert said.count("trying again") == 1
+    assert said.count("broker-b answers: T@broker-b:0 from 0") == 1
+    assert "7 scanned; 7 matched; no gaps; no queue abandoned" in said
+    assert tail.returncode == 0
+
+
+def test_one_that_stays_away_is_exit_6():
+    with EmbeddedCluster(brokers=2, queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.send("T", ["a"] * 3, broker="broker-a")
+        cluster.broker("broker-b").hang()
+        with start(cluster, "--from", "earliest", "--timeout", "2s") as tail:
+            out, err = tail.communicate(timeout=PATIENCE_S)
+    assert len(out.splitlines()) == 3
+    assert err.count("trying again") == 1
+    assert "T@broker-b:0: abandoned: no answer from" in err
+    assert tail.returncode == 6

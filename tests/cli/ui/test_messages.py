@@ -1,0 +1,167 @@
+"""What people read: safe, on stderr, and never a reason to fail."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import redirect_stderr
+
+import pytest
+
+from rmqcli.cli.ui import log
+from rmqcli.cli.ui.messages import Messages, color_is_on
+from rmqcli.cli.ui.progress import Progress
+from rmqcli.testing import ManualClock
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal to redirect stderr to."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def test_everything_is_made_safe(capsys):
+    messages = Messages()
+    messages.info("a\x1b[2J\nb")
+    messages.warn("\u202e\n")
+    messages.error("\x9b", hint="\x07", detail="\r")
+    assert capsys.readouterr().err == (
+        "a\\x1b[2J\\nb\nwarning: \\u202e\\n\nerror: \\x9b\n\\r\nhint: \\x07\n"
+    )
+
+
+def test_a_name_with_a_newline_makes_no_second_line(capsys):
+    Messages().info("g\nerror: all is lost: OK, lag 0")
+    assert capsys.readouterr().err == "g\\nerror: all is lost: OK, lag 0\n"
+
+
+def test_quiet_keeps_warnings_and_errors(capsys):
+    messages = Messages(quiet=True)
+    messages.info("no")
+    messages.warn("yes")
+    messages.error("yes")
+    assert capsys.readouterr().err == "warning: yes\nerror: yes\n"
+
+
+def test_labels_are_coloured_on_a_terminal(terminal):
+    with redirect_stderr(terminal):
+        Messages().error("x")
+        Messages(color="never").error("x")
+    assert terminal.getvalue() == "\x1b[31merror:\x1b[0m x\nerror: x\n"
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO()])
+def test_no_colour_where_there_is_no_terminal(stream):
+    assert not color_is_on("auto", stream)
+    assert color_is_on("always", stream)
+
+
+def test_a_closed_stream_is_no_terminal_and_no_error(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    assert not color_is_on("auto", closed)
+    monkeypatch.setattr("sys.stderr", closed)
+    Messages().warn("into the void")
+    monkeypatch.setattr("sys.stderr", None)
+    Messages().warn("into the void")
+
+
+def test_progress_in_place_gives_way_to_lines(terminal):
+    messages = Messages()
+    with redirect_stderr(terminal):
+        messages.progress("50%\x1b[2J")
+        messages.warn("x")
+        messages.progress("60%")
+        messages.clear_progress()
+        messages.clear_progress()
+    assert terminal.getvalue() == (
+        "\r\x1b[K50%\\x1b[2J\r\x1b[K\x1b[33mwarning:\x1b[0m x\n\r\x1b[K60%\r\x1b[K"
+    )
+
+
+def test_a_bar_is_redrawn_ten_times_a_second_at_most(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    clock = ManualClock(0)
+    with redirect_stderr(terminal):
+        progress = Progress(Messages(), "reading", total=2000, clock=clock)
+        for done in range(1000):
+            clock.now_ms = done
+            progress.update(done, "note")
+        progress.close()
+    assert terminal.getvalue().count("\r\x1b[Kreading") == 10
+    assert "reading [##########..............]  45%  900 of 2,000  1,000/s  note" in (
+        terminal.getvalue()
+    )
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_bar_fits_a_narrow_terminal(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    with (
+        redirect_stderr(terminal),
+        Progress(Messages(), "reading", total=2, clock=ManualClock(0)) as progress,
+    ):
+        progress.update(1)
+    assert terminal.getvalue() == "\r\x1b[Kr\r\x1b[K"
+
+
+def test_elsewhere_a_line_every_ten_seconds(capsys):
+    clock = ManualClock(0)
+    with Progress(Messages(), "reading", clock=clock) as progress:
+        for second in range(31):
+            clock.now_ms = second * 1000
+            progress.update(second)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading 10  1/s",
+        "reading 20  1/s",
+        "reading 30  1/s",
+    ]
+
+
+def test_quiet_shows_no_progress(terminal):
+    with (
+        redirect_stderr(terminal),
+        Progress(Messages(quiet=True), "x", clock=ManualClock(0)) as progress,
+    ):
+        progress.update(1)
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("verbose", "quiet", "shown"),
+    [
+        (0, True, ["error: x: e"]),
+        (0, False, ["warning: x: w\\x1b", "error: x: e"]),
+        (1, False, ["info: x: i", "warning: x: w\\x1b", "error: x: e"]),
+        (2, False, ["debug: x: d", "info: x: i", "warning: x: w\\x1b", "error: x: e"]),
+    ],
+)
+def test_the_log_shows_what_v_asks_for(capsys, verbose, quiet, shown):
+    log.configure(verbose=verbose, quiet=quiet)
+    logger = logging.getLogger("rmqcli.x")
+    logger.debug("d")
+    logger.info("i")
+    logger.warning("w%s", "\x1b")
+    logger.error("e")
+    assert capsys.readouterr().err.splitlines() == shown
+
+
+@pytest.mark.parametrize(("verbose", "has_traceback"), [(1, False), (2, True)])
+def test_a_logged_traceback_needs_two_v(capsys, verbose, has_traceback):
+    log.configure(verbose=verbose, quiet=False)
+    try:
+        int("\x1b")
+    except ValueError:
+        logging.getLogger("rmqcli.x").exception("it broke")
+    err = capsys.readouterr().err
+    assert ("Traceback" in err) == has_traceback
+    assert "\x1b" not in err

@@ -1,0 +1,76 @@
+"""`--format`: every token, every escape, and mistakes that are pointed at."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.cli.ui.records.format import RecordFormat
+from rmqcli.errors import TextError
+from rmqcli.model import MessageQueue
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+FIELDS = MessageFields(
+    topic="orders",
+    body=b"\x00\xffhi",
+    queue_id=3,
+    queue_offset=42,
+    commit_log_offset=255,
+    reconsume_times=2,
+    born_timestamp_ms=1_700_000_000_001,
+    store_timestamp_ms=1_700_000_000_002,
+    born_host="10.0.0.1:5",
+    store_host="127.0.0.1:10911",
+    properties={"UNIQ_KEY": "ID1", "TAGS": "TagA", "KEYS": "k1 k2", "region": "eu"},
+)
+
+
+def formatted(template: str) -> bytes:
+    return RecordFormat(template).write(QUEUE, decode_messages(encode_message(FIELDS)))[
+        0
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("%t %b %q %o %c", b"orders broker-a 3 42 255"),
+        ("%i %I", b"ID1 7F00000100002A9F00000000000000FF"),
+        ("%g|%k|%r", b"TagA|k1 k2|2"),
+        ("%d %D{ms}", b"2023-11-14T22:13:20.002Z 1700000000001"),
+        ("%d{date} %d{time}", b"2023-11-14 22:13:20.002Z"),
+        ("%h %H", b"10.0.0.1:5 127.0.0.1:10911"),
+        ("%p{region}%p{none}.", b"eu."),
+        ("%v", b"\x00\xffhi"),
+        ("%x %y", b"00ff6869 AP9oaQ=="),
+        (r"%%\n\t\0\\\x41", b"%\n\t\x00\\A"),
+        ("naïve", "naïve".encode()),
+    ],
+)
+def test_each_token(template: str, expected: bytes) -> None:
+    assert formatted(template) == expected
+
+
+def test_all_properties_and_the_whole_record_are_json() -> None:
+    assert b'"region":"eu"' in formatted("%p")
+    assert formatted("%j").startswith(b'{"topic":"orders"')
+
+
+@pytest.mark.parametrize(
+    ("template", "start", "end"),
+    [
+        ("%t %z", 3, 5),
+        ("%", 0, 1),
+        ("%p{a", 2, 4),
+        ("%d{week}", 2, 8),
+        ("%t{x}", 2, 5),
+        (r"a\q", 1, 3),
+        (r"\x4", 0, 3),
+        ("\\", 0, 1),
+    ],
+)
+def test_a_mistake_is_pointed_at(template: str, start: int, end: int) -> None:
+    with pytest.raises(TextError) as caught:
+        RecordFormat(template)
+    assert (caught.value.start, caught.value.end) == (start, end)

@@ -1,0 +1,48 @@
+"""Ids say who made them and when, and never repeat."""
+
+from __future__ import annotations
+
+import os
+import random
+
+from rmqcli.producer.ids import UniqueIds
+from rmqcli.testing.clock import ManualClock
+from rmqcli.wire.ids import decode_unique_id
+
+# Any moment in a month of 31 days: past 24.8 days the field exceeds 31 bits.
+NOW_MS = 1_767_322_800_000
+
+
+def test_an_id_says_where_and_when():
+    clock = ManualClock(NOW_MS)
+    ids = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(1))
+    first, second = decode_unique_id(ids.next_id()), decode_unique_id(ids.next_id())
+    assert (first.ip, first.pid) == ("10.0.0.9", os.getpid() & 0xFFFF)
+    assert (first.counter, second.counter) == (1, 2)
+    assert first.since_month_start_ms == second.since_month_start_ms
+    clock.advance(5)
+    third = decode_unique_id(ids.next_id())
+    assert third.since_month_start_ms == first.since_month_start_ms + 5
+
+
+def test_an_id_of_an_ipv6_host_is_longer():
+    clock = ManualClock(NOW_MS)
+    ids = UniqueIds("fe80::1", clock=clock, rng=random.Random(1))
+    assert len(ids.next_id()) == 56
+
+
+def test_a_hundred_thousand_ids_in_two_milliseconds_differ():
+    """The counter has 16 bits; it is the time that tells later rounds apart."""
+    clock = ManualClock(NOW_MS)
+    ids = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(1))
+    made = {ids.next_id() for _ in range(50_000)}
+    clock.advance(1)
+    made |= {ids.next_id() for _ in range(50_000)}
+    assert len(made) == 100_000
+
+
+def test_two_processes_with_one_pid_and_address_differ():
+    clock = ManualClock(NOW_MS)
+    one = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(1))
+    other = UniqueIds("10.0.0.9", clock=clock, rng=random.Random(2))
+    assert one.next_id() != other.next_id()

@@ -1,0 +1,73 @@
+"""What RocketMQ would refuse, or lose without a word, is refused before it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.errors import UsageError
+from rmqcli.producer.message import (
+    OutgoingMessage,
+    check_message,
+    check_topic,
+    check_user_properties,
+    with_settings,
+)
+
+
+@pytest.mark.parametrize("topic", ["orders", "%RETRY%g", "%DLQ%g-1", "a|b", "x" * 127])
+def test_topics_that_brokers_take(topic):
+    check_topic(topic)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        "x" * 128,
+        "../../x",
+        "a/b",
+        "a\0",
+        "a b",
+        "naïve",
+        "\u202e",
+        "a\n",
+        "\x1b[2J",
+    ],
+)
+def test_topics_that_no_broker_takes(topic):
+    with pytest.raises(UsageError):
+        check_topic(topic)
+
+
+@pytest.mark.parametrize("name", ["KEYS", "TAGS", "UNIQ_KEY", "DELAY", "TRAN_MSG"])
+def test_names_of_rocketmq_are_refused(name):
+    with pytest.raises(UsageError, match=f"{name} is RocketMQ's own"):
+        check_user_properties({name: "x"})
+    check_user_properties({"colour": "x", "__SHARDINGKEY": "s"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"a": ""}, "'a' has no value"),
+        ({"": "a"}, "has no name"),
+        ({"a\x01b": "c"}, "separator"),
+        ({"a": "b\x02c"}, "separator"),
+        ({"a": "\ud800"}, "not valid Unicode"),
+        ({"a": "x" * 32_300}, "properties of 32303 bytes are over the 32255"),
+    ],
+)
+def test_properties_that_would_not_arrive(properties, words):
+    with pytest.raises(UsageError, match="line 9: ") as caught:
+        check_message(OutgoingMessage(b"", properties, source="line 9"))
+    assert words in caught.value.message
+
+
+def test_the_command_line_wins_over_the_record():
+    message = OutgoingMessage(b"b", {"TAGS": "A", "KEYS": "k", "p": "1"}, 3, "line 1")
+    assert with_settings(message, tag="B", keys=["x", "y"], properties={"q": "2"}) == (
+        OutgoingMessage(
+            b"b", {"TAGS": "B", "KEYS": "x y", "p": "1", "q": "2"}, 3, "line 1"
+        )
+    )
+    assert with_settings(message, tag=None, keys=(), properties={}) is message

@@ -1,0 +1,52 @@
+"""`--rate`: evenly, never faster, and with a pause said before each wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.errors import TextError
+from rmqcli.producer.pace import paced, parse_rate
+from rmqcli.testing.clock import ManualClock
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("50/s", 50), ("1", 1), ("1000000/s", 10**6)]
+)
+def test_parse(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0/s", "5/m", "/s", "1.5/s", "-1/s", "9999999/s"])
+def test_a_bad_rate_is_a_usage_error(text):
+    with pytest.raises(TextError):
+        parse_rate(text)
+
+
+def times_of(items, clock, *, per_second):
+    start_ms = clock.monotonic_ms()
+    return [
+        (item, clock.monotonic_ms() - start_ms)
+        for item in paced(items, per_second=per_second, clock=clock)
+    ]
+
+
+def test_items_are_spread_over_the_second_and_pauses_are_said():
+    found = times_of("abc", ManualClock(), per_second=2)
+    assert found == [("a", 0), (None, 0), ("b", 500), (None, 500), ("c", 1000)]
+
+
+def test_a_late_item_does_not_make_the_next_ones_come_faster():
+    clock = ManualClock()
+
+    def items():
+        yield "a"
+        clock.advance(10_000)
+        yield "b"
+        yield "c"
+
+    found = times_of(items(), clock, per_second=1)
+    assert [pair for pair in found if pair[0]] == [
+        ("a", 0),
+        ("b", 10_000),
+        ("c", 11_000),
+    ]

@@ -1,0 +1,90 @@
+"""Where messages go: known topics, topics that a broker will create, shards."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
+from rmqcli.errors import DeniedError, NotFoundError, UsageError
+from rmqcli.producer.message import OutgoingMessage
+from rmqcli.producer.target import find_target, shard_of
+from rmqcli.queue_selector import QueueSelector
+from tests.transport.peer import Peer
+
+
+@pytest.mark.parametrize(
+    ("body", "properties", "shard"),
+    [
+        # abs(String.hashCode()) % 8: "a" is 97, "7" is 55.
+        (b'{"k":"a"}', {}, 1),
+        (b'{"k":7}', {}, 7),
+        (b'{"k":null}', {"k": "a"}, 1),
+        (b"text", {"k": "a"}, 1),
+        (b"[1]", {"k": "a"}, 1),
+        # The hash is Integer.MIN_VALUE, whose abs stays negative in Java.
+        (b'{"k":"polygenelubricants"}', {}, 0),
+    ],
+)
+def test_shard(body, properties, shard):
+    assert shard_of(OutgoingMessage(body, properties), "k", shards=8) == shard
+
+
+def test_a_message_without_the_field_is_named():
+    with pytest.raises(UsageError, match="line 4: --shard-by k"):
+        shard_of(OutgoingMessage(b'{"j":1}', source="line 4"), "k", shards=8)
+
+
+def route_of(perm=6, queues=2, topics=("T",)):
+    counts = f'"perm":{perm},"readQueueNums":{queues},"writeQueueNums":{queues}'
+    body = (
+        '{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:1"},"brokerName":"broker-a",'
+        '"cluster":"C"}],"queueDatas":[{"brokerName":"broker-a",' + counts + "}]}"
+    )
+
+    def script(connection):
+        for request in connection.requests():
+            known = request.ext_fields["topic"] in topics
+            connection.answer(
+                request,
+                code=0 if known else 17,
+                ext_fields={},
+                body=body.encode() if known else b"",
+            )
+
+    return script
+
+
+def found_target(script, *selectors):
+    with Peer(script) as peer, Client(ClientConfig(namesrv=(peer.address,))) as client:
+        return find_target(client, "T", selectors, may_create=True)
+
+
+def test_target_of_a_known_topic():
+    target = found_target(route_of())
+    assert [q.queue_id for q in target.queues] == [0, 1]
+    assert target.addresses == {"broker-a": "127.0.0.1:1"}
+    assert not target.is_new
+
+
+def test_target_of_a_topic_that_will_be_created():
+    """TBW102 has 8 queues and a new topic gets the 4 that a producer asks for."""
+    target = found_target(route_of(perm=7, queues=8, topics=("TBW102",)))
+    assert [q.queue_id for q in target.queues] == [0, 1, 2, 3]
+    assert target.is_new
+
+
+def test_no_topic_and_nobody_who_creates_it():
+    with pytest.raises(NotFoundError) as caught:
+        found_target(route_of(topics=()))
+    assert "rmq topic create" in caught.value.hint
+
+
+def test_a_topic_that_may_only_be_read():
+    with pytest.raises(DeniedError, match="no queue that can be written"):
+        found_target(route_of(perm=4))
+
+
+def test_a_queue_that_is_not_there():
+    with pytest.raises(UsageError, match="--queue 9"):
+        found_target(route_of(), QueueSelector(None, 9))

@@ -1,0 +1,1 @@
+"""Engines and brokers under a virtual clock, with faults and checks."""

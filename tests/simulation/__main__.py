@@ -1,0 +1,264 @@
+"""Simulates a cluster and its consumers, one history for each seed.
+
+`python -m tests.simulation --seeds 1-20 --hours 24`. Many engines and the
+embedded broker's cores run in one thread under a virtual clock, with faults; every
+hour the cluster is healed and must come to rest. Exit status 1: something that must
+hold did not; the command that shows it again is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.engine import tasks
+from tests.simulation.cluster import Plan, SimCluster
+from tests.simulation.faults import Faults
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_CYCLE_MS: Final = 3_600_000
+_SLICE_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one seed. `duplicates`: consumed again, as may happen.
+
+    `trimmed` and `skipped`: gone, or reset over, before they were consumed.
+    """
+
+    seed: int
+    mode: str
+    hours: float
+    history: str
+    violations: list[str]
+    events: int
+    faults: int
+    produced: int
+    dead: int
+    trimmed: int
+    skipped: int
+    duplicates: int
+    failures: int
+    settled_ms_max: int
+    wall_ms: int
+
+
+def simulate(
+    plan: Plan,
+    *,
+    hours: float,
+    with_faults: bool = True,
+    trace: Callable[[str], None] | None = None,
+) -> Result:
+    """Run one seed, in hours that each end healed; stop at the first violation.
+
+    An exception that the engine survived is a violation, too.
+    """
+    mode = "orderly" if plan.is_orderly else "concurrent"
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    world = World(f"{plan.seed} {mode}", trace=trace)
+    cluster = SimCluster(plan, world)
+    checker, faults = cluster.checker, Faults(cluster)
+    defects = _Defects(checker.violation)
+    defects.listen()
+    end_ms = int(hours * 3_600_000)
+    settled_ms_max = 0
+    for _ in range(plan.members):
+        cluster.join()
+    while world.now_ms < end_ms and not checker.violations:
+        cluster.produce()
+        if with_faults:
+            faults.begin()
+        cycle_end_ms = min(end_ms, world.now_ms + _CYCLE_MS)
+        while world.now_ms < cycle_end_ms and not checker.violations:
+            world.run_until(min(cycle_end_ms, world.now_ms + _SLICE_MS))
+        faults.end()
+        if not checker.violations:
+            cluster.heal()
+            settled_ms_max = max(settled_ms_max, cluster.settle() or 0)
+    if not checker.violations:
+        cluster.close()
+    if not with_faults and checker.duplicates:
+        checker.violation(f"{checker.duplicates} duplicates, and nothing went wrong")
+    defects.end()
+    return Result(
+        seed=plan.seed,
+        mode=mode,
+        hours=hours,
+        history=world.history_hash(),
+        violations=checker.violations,
+        events=world.events,
+        faults=faults.count,
+        produced=cluster.produced,
+        dead=checker.dead,
+        trimmed=checker.trimmed,
+        skipped=checker.skipped,
+        duplicates=checker.duplicates,
+        failures=checker.failures,
+        settled_ms_max=settled_ms_max,
+        wall_ms=SYSTEM_CLOCK.monotonic_ms() - began_ms,
+    )
+
+
+class _Defects(logging.Handler):
+    """Hands exceptions that the engine survived, which it logs, to `violation`."""
+
+    def __init__(self, violation: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._violation = violation
+        self._logger = logging.getLogger(tasks.__name__)
+        self._level_before = self._logger.level
+
+    def listen(self) -> None:
+        """Begin, whatever the level of other loggers is."""
+        self._logger.setLevel(logging.ERROR)
+        self._logger.addHandler(self)
+
+    def end(self) -> None:
+        """Leave the logger as it was."""
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging.Handler."""
+        self._violation(self.format(record))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the arguments say; the exit status."""
+    options = _parser().parse_args(argv)
+    results = []
+    for result in _results(options):
+        results.append(result)
+        if options.output == "text":
+            _print(_line(result))
+        if result.violations and options.output == "text":
+            for violation in result.violations:
+                _print(f"  {violation}")
+            _print(f"  again with: {_replay(result, options)}")
+    failed = [each for each in results if each.violations]
+    if options.output == "json":
+        summary = {
+            "seeds": len(results),
+            "failed": [_replay(each, options) for each in failed],
+            "results": [asdict(each) for each in results],
+        }
+        _print(json.dumps(summary, indent=2))
+    return 1 if failed else 0
+
+
+def _results(options: argparse.Namespace) -> Iterator[Result]:
+    """What becomes of the plans, in their order; `jobs` processes at work."""
+    run = functools.partial(
+        simulate,
+        hours=options.hours,
+        with_faults=not options.calm,
+        trace=_to_stderr if options.trace else None,
+    )
+    # What engines say of faults that were made on purpose helps nobody but in a trace.
+    level = logging.DEBUG if options.trace else logging.CRITICAL
+    if options.jobs <= 1:
+        _log_from(level)
+        yield from map(run, _plans(options))
+        return
+    with ProcessPoolExecutor(
+        options.jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_log_from,
+        initargs=(level,),
+    ) as pool:
+        yield from pool.map(run, _plans(options))
+
+
+def _log_from(level: int) -> None:
+    logging.basicConfig(level=level)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=__doc__
+    )
+    parser.add_argument("--seeds", default="1-5", help="one seed, or FIRST-LAST")
+    parser.add_argument("--hours", type=float, default=24.0, help="virtual hours")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--orderly", dest="modes", action="store_const", const=(True,))
+    modes.add_argument(
+        "--concurrent", dest="modes", action="store_const", const=(False,)
+    )
+    modes.add_argument(
+        "--both", dest="modes", action="store_const", const=(False, True)
+    )
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--queues", type=int, default=16, help="of all brokers")
+    parser.add_argument("--brokers", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=0.5, help="messages a second")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time")
+    parser.add_argument("--resets", action="store_true", help="offsets are reset too")
+    parser.add_argument("--calm", action="store_true", help="without faults")
+    parser.add_argument("--trace", action="store_true", help="history on stderr")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.set_defaults(modes=(False, True))
+    return parser
+
+
+def _plans(options: argparse.Namespace) -> Iterator[Plan]:
+    first, _, last = options.seeds.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        for is_orderly in options.modes:
+            yield Plan(
+                seed=seed,
+                is_orderly=is_orderly,
+                members=options.members,
+                queues=options.queues,
+                brokers=options.brokers,
+                messages_per_s=options.rate,
+                has_resets=options.resets,
+            )
+
+
+def _line(result: Result) -> str:
+    state = "FAILED" if result.violations else "ok"
+    return (
+        f"seed {result.seed} {result.mode} {state} {result.history}"
+        f" messages={result.produced} duplicates={result.duplicates}"
+        f" failures={result.failures} dead={result.dead} trimmed={result.trimmed}"
+        f" skipped={result.skipped}"
+        f" faults={result.faults} events={result.events}"
+        f" settled_ms={result.settled_ms_max} wall_ms={result.wall_ms}"
+    )
+
+
+def _replay(result: Result, options: argparse.Namespace) -> str:
+    calm = " --calm" if options.calm else ""
+    resets = " --resets" if options.resets else ""
+    return (
+        f"python -m tests.simulation --seeds {result.seed} --{result.mode}"
+        f" --hours {options.hours:g} --members {options.members}"
+        f" --queues {options.queues} --brokers {options.brokers}"
+        f" --rate {options.rate:g}{resets}{calm}"
+    )
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""Connections of simulated members: commands on their way, lost, late or overtaken.
+
+`SimRemoting` stands where `transport.remoting.RemotingClient` does, without sockets:
+requests have deadlines, connections end, peers refuse. Commands travel as values: what
+bytes they are is tested elsewhere.
+
+Decisions: on one connection commands arrive in their order, unless the weather says
+otherwise; a request to a server that is down fails soon, one that is cut off late.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.broker.effects import Peer
+from rmqcli.errors import ConnectError, DeadlineError, DisconnectedError
+from rmqcli.transport.reply import Reply
+from rmqcli.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.errors import TransportError
+    from tests.simulation.network import Weather
+    from tests.simulation.server import SimServer
+    from tests.simulation.world import World
+
+    Handler = Callable[[str, RemotingCommand], RemotingCommand | None]
+
+_CONNECT_TIMEOUT_MS: Final = 3_000
+
+
+class Cluster(Protocol):
+    """Where servers are found."""
+
+    world: World
+    weather: Weather
+    servers: dict[str, SimServer]
+
+    def next_peer(self) -> int:
+        """A number that no connection had."""
+
+
+class Link:
+    """One connection. `is_open` is what the member believes."""
+
+    __slots__ = (
+        "address",
+        "back_ms",
+        "is_open",
+        "peer",
+        "remoting",
+        "server",
+        "there_ms",
+        "waiting",
+    )
+
+    def __init__(
+        self, remoting: SimRemoting, address: str, server: SimServer, peer: Peer
+    ) -> None:
+        self.remoting = remoting
+        self.address = address
+        self.server = server
+        self.peer = peer
+        self.is_open = True
+        #: when the last command arrived, or will: there, and back here
+        self.there_ms = 0
+        self.back_ms = 0
+        self.waiting: dict[int, Reply] = {}
+
+
+class SimRemoting:
+    """What `api.client.Client` needs of a RemotingClient, for one member.
+
+    `run(action)` runs what arrives, in the member's engine, once that is not frozen.
+    """
+
+    def __init__(
+        self, cluster: Cluster, number: int, run: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self.number = number
+        self._cluster = cluster
+        self._world = cluster.world
+        self._run = run
+        self._links: dict[str, Link] = {}
+        self._opaque = 0
+        self._handler: Handler | None = None
+        self.is_closed = False
+
+    def submit(
+        self,
+        address: str,
+        command: RemotingCommand,
+        *,
+        timeout_ms: int,
+        on_done: Callable[[Reply], None] | None = None,
+    ) -> Reply:
+        """As RemotingClient: never calls back from here."""
+        self._refuse_if_closed(address)
+        self._opaque += 1
+        reply = Reply(
+            address,
+            code=command.code,
+            opaque=self._opaque,
+            sent_at_ms=self._world.now_ms,
+            timeout_ms=timeout_ms,
+            on_done=on_done,
+        )
+        link = self._link(address)
+        if link is None:
+            self._not_connected(reply)
+            return reply
+        link.waiting[reply.opaque] = reply
+        self._world.later(timeout_ms, functools.partial(self._expire, link, reply))
+        self._send(link, command.with_opaque(reply.opaque))
+        return reply
+
+    def send_oneway(self, address: str, command: RemotingCommand) -> None:
+        """As RemotingClient."""
+        self._refuse_if_closed(address)
+        link = self._link(address)
+        if link is not None:
+            self._opaque += 1
+            oneway = command.with_opaque(self._opaque)
+            oneway.flag = command.flag | ONEWAY_FLAG
+            self._send(link, oneway)
+
+    def set_request_handler(self, handler: Handler | None) -> None:
+        """As RemotingClient."""
+        self._handler = handler
+
+    def send_answer(self, address: str, opaque: int, answer: RemotingCommand) -> None:
+        """As RemotingClient."""
+        link = self._links.get(address)
+        if link is not None:
+            self._answer(link, opaque, answer)
+
+    def forget(self, addresses: Iterable[str]) -> None:
+        """As RemotingClient: connections with nothing under way end."""
+        for address in addresses:
+            link = self._links.get(address)
+            if link is not None and not link.waiting:
+                self.lose(link, notice_ms=0)
+
+    def close(self) -> None:
+        """End all connections in order: what was sent arrives before their ends do."""
+        self.is_closed = True
+        for link in self.links():
+            self._links.pop(link.address)
+            link.is_open = False
+            link.waiting.clear()
+            at_ms = max(self._world.now_ms, link.there_ms)
+            self._world.at(at_ms, functools.partial(link.server.ended, link))
+
+    def links(self) -> list[Link]:
+        """Those that are open, by address."""
+        return [self._links[address] for address in sorted(self._links)]
+
+    def lose(self, link: Link, *, notice_ms: int | None) -> None:
+        """Let a connection be gone; the server notices later, with None it knows.
+
+        Requests under way fail, unless the member is closed.
+        """
+        if not link.is_open:
+            return
+        link.is_open = False
+        self._links.pop(link.address, None)
+        if notice_ms is not None:
+            self._world.later(notice_ms, functools.partial(link.server.ended, link))
+        waiting, link.waiting = link.waiting, {}
+        error = DisconnectedError(
+            f"connection to {link.address} was lost", address=link.address
+        )
+        for reply in waiting.values():
+            self._fail_later(reply, error, delay_ms=0)
+
+    def receive(self, link: Link, command: RemotingCommand) -> None:
+        """A command from a server arrives at this end."""
+        if link.is_open and not self.is_closed:
+            self._run(functools.partial(self._take, link, command))
+
+    def _take(self, link: Link, command: RemotingCommand) -> None:
+        if not link.is_open:
+            return
+        if command.is_response:
+            reply = link.waiting.pop(command.opaque, None)
+            if reply is not None:
+                reply.answered(command)
+        elif self._handler is not None:
+            answer = self._handler(link.address, command)
+            if answer is not None and not command.is_oneway:
+                self._answer(link, command.opaque, answer)
+
+    def _answer(self, link: Link, opaque: int, answer: RemotingCommand) -> None:
+        numbered = answer.with_opaque(opaque)
+        numbered.flag = RESPONSE_FLAG
+        self._send(link, numbered)
+
+    def _refuse_if_closed(self, address: str) -> None:
+        if self.is_closed:
+            raise DisconnectedError(
+                f"the client is closed: nothing goes to {address}", address=address
+            )
+
+    def _link(self, address: str) -> Link | None:
+        """The connection, made when there is none; None where that cannot be."""
+        link = self._links.get(address)
+        if link is None:
+            server = self._cluster.servers[address]
+            if not server.is_up or self._is_cut(address):
+                return None
+            number = self._cluster.next_peer()
+            peer = Peer(number, f"10.0.0.{self.number % 250}:{number}")
+            link = self._links[address] = Link(self, address, server, peer)
+            server.begun(link)
+        return link
+
+    def _is_cut(self, address: str) -> bool:
+        return (self.number, address) in self._cluster.weather.cut
+
+    def _send(self, link: Link, command: RemotingCommand) -> None:
+        weather, world = self._cluster.weather, self._world
+        if self._is_cut(link.address) or world.chance(weather.drop_rate):
+            return
+        at_ms = world.now_ms + int(world.rng.random() * (weather.delay_ms_max + 1))
+        if not world.chance(weather.reorder_rate):
+            at_ms = link.there_ms = max(at_ms, link.there_ms)
+        world.at(at_ms, functools.partial(link.server.receive, link, command))
+
+    def _not_connected(self, reply: Reply) -> None:
+        delay_ms = 1 + int(self._world.rng.random() * 200)
+        if self._is_cut(reply.address):
+            delay_ms = min(reply.timeout_ms, _CONNECT_TIMEOUT_MS)
+        error = ConnectError(
+            f"cannot connect to {reply.address}", address=reply.address
+        )
+        self._fail_later(reply, error, delay_ms=delay_ms)
+
+    def _fail_later(
+        self, reply: Reply, error: TransportError, *, delay_ms: int
+    ) -> None:
+        def fail() -> None:
+            if not self.is_closed:
+                self._run(lambda: reply.failed(error))
+
+        self._world.later(delay_ms, fail)
+
+    def _expire(self, link: Link, reply: Reply) -> None:
+        if link.waiting.get(reply.opaque) is not reply or self.is_closed:
+            return
+        error = DeadlineError(
+            f"no answer from {reply.address} in {reply.timeout_ms} ms",
+            address=reply.address,
+        )
+
+        def fail() -> None:
+            if link.waiting.pop(reply.opaque, None) is not None:
+                reply.failed(error)
+
+        self._run(fail)

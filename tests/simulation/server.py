@@ -1,0 +1,238 @@
+"""A core of the embedded cluster as one server of the simulation: up, hung or down.
+
+A broker keeps its messages and topics when it crashes, and of its offsets what it had
+written: the newest may be 5 s old, as with RocketMQ.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.broker.core import Broker
+from rmqcli.broker.effects import Send
+from rmqcli.broker.state.offsets import ConsumerOffsets
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.broker.effects import Effect, Peer
+    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.clock import Now
+    from rmqcli.store.memory import MemoryStore
+    from tests.simulation.link import Cluster, Link
+
+_PERSIST_INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
+
+
+class _Core(Protocol):
+    """What brokers and name servers have in common."""
+
+    def handle(
+        self, peer: Peer, command: RemotingCommand, now: Now
+    ) -> list[Effect]: ...
+
+    def closed(self, peer: Peer, now: Now) -> list[Effect]: ...
+
+    def run_due(self, now: Now) -> list[Effect]: ...
+
+    def next_due_ms(self) -> int | None: ...
+
+
+class SimServer:
+    """One address. Without a core nothing is up there."""
+
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        self.address = address
+        self.core: _Core | None = None
+        self.is_hung = False
+        self._cluster = cluster
+        self._world = cluster.world
+        self._links: dict[int, Link] = {}
+        self._kept: deque[Callable[[], None]] = deque()
+        self._wake_ms: int | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether connections can be made."""
+        return self.core is not None
+
+    def begun(self, link: Link) -> None:
+        """A connection is made."""
+        self._links[link.peer.number] = link
+
+    def ended(self, link: Link) -> None:
+        """A connection is gone, and this side sees it."""
+        if self.is_hung:
+            self._kept.append(lambda: self.ended(link))
+            return
+        if self._links.pop(link.peer.number, None) is None or self.core is None:
+            return
+        self.carry(self.core.closed(link.peer, self._world.now()))
+
+    def receive(self, link: Link, command: RemotingCommand) -> None:
+        """A command arrives."""
+        if self.is_hung:
+            self._kept.append(lambda: self.receive(link, command))
+            return
+        if self.core is None or link.peer.number not in self._links:
+            return
+        if command.code in self._cluster.weather.refused and self._world.chance(0.5):
+            if not command.is_oneway and not command.is_response:
+                self._refuse(link, command)
+            return
+        self.carry(self.core.handle(link.peer, command, self._world.now()))
+
+    def _refuse(self, link: Link, command: RemotingCommand) -> None:
+        answer = RemotingCommand(
+            ResponseCode.SYSTEM_ERROR,
+            opaque=command.opaque,
+            flag=RESPONSE_FLAG,
+            remark="refused by the simulation",
+        )
+        self._send(link, answer)
+
+    def carry(self, effects: Iterable[Effect]) -> None:
+        """Do what the core wants done, and see to when it is due next."""
+        for effect in effects:
+            link = self._links.get(effect.peer.number)
+            if link is None:
+                continue
+            if isinstance(effect, Send):
+                self._send(link, effect.command)
+            else:
+                del self._links[effect.peer.number]
+                link.remoting.lose(link, notice_ms=None)
+        self._plan()
+
+    def _send(self, link: Link, command: RemotingCommand) -> None:
+        weather, world = self._cluster.weather, self._world
+        is_cut = (link.remoting.number, self.address) in weather.cut
+        if is_cut or world.chance(weather.drop_rate):
+            return
+        at_ms = world.now_ms + int(world.rng.random() * (weather.delay_ms_max + 1))
+        if not world.chance(weather.reorder_rate):
+            at_ms = link.back_ms = max(at_ms, link.back_ms)
+        world.at(at_ms, functools.partial(link.remoting.receive, link, command))
+
+    def _plan(self) -> None:
+        due_ms = None if self.core is None else self.core.next_due_ms()
+        if due_ms is not None and (self._wake_ms is None or due_ms < self._wake_ms):
+            self._wake_ms = due_ms
+            self._world.at(due_ms, functools.partial(self._wake, due_ms))
+
+    def _wake(self, due_ms: int) -> None:
+        if self._wake_ms == due_ms:
+            self._wake_ms = None
+            if not self.is_hung and self.core is not None:
+                self.carry(self.core.run_due(self._world.now()))
+
+    def hang(self) -> None:
+        """Answer nothing from now on."""
+        self.is_hung = True
+
+    def resume(self) -> None:
+        """Go on, first with what came meanwhile."""
+        self.is_hung = False
+        kept, self._kept = self._kept, deque()
+        for each in kept:
+            each()
+        self._wake_ms = None
+        self._plan()
+
+    def drop_dead_links(self) -> None:
+        """Notice now which connections are gone."""
+        for link in list(self._links.values()):
+            if not link.is_open:
+                self.ended(link)
+
+    def start(self, core: _Core) -> None:
+        """Be up, with that core."""
+        self.core = core
+        self._wake_ms = None
+        self._plan()
+
+    def crash(self) -> None:
+        """Be down at once; all connections are lost."""
+        self.core = None
+        self.is_hung = False
+        self._kept.clear()
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.remoting.lose(link, notice_ms=None)
+
+
+class WatchedOffsets(ConsumerOffsets):
+    """Tells of every commit."""
+
+    def __init__(
+        self, broker: Broker, committed: Callable[[str, str, str, int, int], None]
+    ) -> None:
+        super().__init__(broker)
+        self._name = broker.settings.broker_name
+        self._told = committed
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """As ConsumerOffsets."""
+        self._told(self._name, group, topic, queue_id, offset)
+        super().commit(group, topic, queue_id, offset)
+
+
+class SimBroker(SimServer):
+    """A broker that can crash and come back."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: BrokerSettings,
+        *,
+        store: MemoryStore,
+        names: NameServer,
+        committed: Callable[[str, str, str, int, int], None],
+    ) -> None:
+        super().__init__(cluster, settings.address)
+        self.settings = settings
+        self.store = store
+        self.name = settings.broker_name
+        self._names = names
+        self._committed = committed
+        self._offsets: dict[tuple[str, str], dict[int, int]] = {}
+        self._delays: dict[int, int] = {}
+        #: when orderly locks were last forgotten
+        self.locks_lost_ms = -1
+        self.broker = self._make(None)
+        self.start(self.broker)
+
+    def _make(self, before: Broker | None) -> Broker:
+        now = self._world.now()
+        core = Broker(self.settings, self.store, now)
+        core.offsets = WatchedOffsets(core, self._committed)
+        if before is not None:
+            core.topics.load(before.topics.all().values())
+            core.groups.load(before.groups.all().values())
+            core.offsets.load(self._offsets)
+            core.schedule.load(self._delays)
+        core.on_topics_changed = lambda: self._names.register(core, self._world.now())
+        core.agenda.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
+        self._names.register(core, now)
+        return core
+
+    def _persist(self) -> None:
+        self._offsets = self.broker.offsets.table()
+        self._delays = dict(self.broker.schedule.offsets)
+
+    def crash(self) -> None:
+        """Be down: the name server forgets it too."""
+        self._names.unregister(self.broker, self._world.now())
+        self.locks_lost_ms = self._world.now_ms
+        super().crash()
+
+    def restart(self) -> None:
+        """Come back with what was kept."""
+        if self.core is None:
+            self.broker = self._make(self.broker)
+            self.start(self.broker)

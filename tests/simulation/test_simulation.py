@@ -1,0 +1,238 @@
+"""The simulation: repeatable, green, and not blind."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqcli.engine.offset_store import OffsetTable
+from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.queue_locks import QueueLocks
+from tests.simulation.__main__ import main, simulate
+from tests.simulation.cluster import Plan, SimCluster
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.engine.message import Pulled
+    from rmqcli.model import MessageQueue
+
+MODES = pytest.mark.parametrize("is_orderly", [False, True], ids=["any", "orderly"])
+
+
+@MODES
+def test_a_seed_is_one_history(is_orderly: bool):
+    plan = Plan(seed=7, is_orderly=is_orderly)
+    first, second = (simulate(plan, hours=0.05) for _ in range(2))
+    assert first.history == second.history
+    assert first.events == second.events > 1_000
+
+
+@MODES
+@pytest.mark.parametrize("hung", ["broker 0", "broker 1"])
+def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, hung):
+    """Queues of the healthy broker have an owner again within a second."""
+    plan = Plan(seed=3, is_orderly=is_orderly, queues=16, brokers=2)
+    world = World("hung")
+    cluster = SimCluster(plan, world)
+    sick, healthy = cluster.brokers
+    if hung == "broker 1":
+        sick, healthy = healthy, sick
+    sick.hang()
+    cluster.join()
+    owned_after_ms = []
+    for _ in range(3):
+        began_ms = world.now_ms
+        while len(owned_at(cluster, healthy)) != 8 and world.now_ms < began_ms + 9_000:
+            world.run_until(world.now_ms + 50)
+        owned_after_ms.append(world.now_ms - began_ms)
+        cluster.join()
+        world.run_until(world.now_ms + 200)
+    assert max(owned_after_ms) <= 1_000
+    assert not cluster.checker.violations
+
+
+@MODES
+def test_after_a_broker_restarts_its_queues_have_owners_in_time(
+    is_orderly,
+):
+    """Whenever it comes back: 40 s, with the period of 20 s that is the default."""
+    for down_ms in (1_000, 35_000, 70_000):
+        world = World(f"restart {down_ms}")
+        cluster = SimCluster(Plan(seed=5, is_orderly=is_orderly, brokers=2), world)
+        for _ in range(3):
+            cluster.join()
+        world.run_until(30_000)
+        broker = cluster.brokers[1]
+        broker.crash()
+        world.run_until(world.now_ms + down_ms)
+        broker.restart()
+        world.run_until(world.now_ms + 40_000)
+        owned = owned_at(cluster, broker)
+        assert len(owned) == len(set(owned)) == 8
+        assert not cluster.checker.violations
+
+
+def owned_at(cluster, broker):
+    """The topic's queues of a broker that have an owner, once for each owner."""
+    return [
+        queue
+        for member in cluster.live()
+        for queue in member.owned()
+        if queue.broker_name == broker.name and not queue.topic.startswith("%")
+    ]
+
+
+def test_seeds_are_different_histories():
+    histories = {
+        simulate(Plan(seed=seed, is_orderly=False), hours=0.02).history
+        for seed in (1, 2, 3)
+    }
+    assert len(histories) == 3
+
+
+@MODES
+def test_nothing_comes_twice_when_nothing_goes_wrong(is_orderly: bool):
+    plan = Plan(seed=1, is_orderly=is_orderly)
+    result = simulate(plan, hours=0.1, with_faults=False)
+    assert result.violations == []
+    assert result.produced > 100
+    assert (result.duplicates, result.dead, result.faults) == (0, 0, 0)
+    assert result.settled_ms_max <= 2_000
+
+
+@MODES
+def test_who_was_asked_to_leave_while_frozen_leaves_once_thawed(is_orderly: bool):
+    """Seed 22, orderly: healed on its last day, it was to leave a minute too late."""
+    world = World("1")
+    cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), world)
+    member = cluster.join()
+    world.run_until(5_000)
+    member.freeze(600_000)
+    member.close()
+    world.run_until(20_000)
+    assert member.is_alive
+    cluster.heal()
+    world.run_until(25_000)
+    assert not member.is_alive
+
+
+@MODES
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_a_seed_with_faults_is_green(seed: int, is_orderly: bool):
+    result = simulate(Plan(seed=seed, is_orderly=is_orderly), hours=0.25)
+    assert result.violations == []
+    assert result.faults > 0
+
+
+@MODES
+@pytest.mark.parametrize("seed", [21, 22])
+def test_a_seed_with_resets_is_green(seed: int, is_orderly: bool):
+    plan = Plan(seed=seed, is_orderly=is_orderly, has_resets=True)
+    result = simulate(plan, hours=0.25)
+    assert result.violations == []
+    assert result.faults > 0
+
+
+def _violations(
+    *, is_orderly: bool, with_faults: bool = True, has_resets: bool = False
+) -> str:
+    for seed in range(1, 6):
+        plan = Plan(
+            seed=seed,
+            is_orderly=is_orderly,
+            messages_per_s=20,
+            has_resets=has_resets,
+        )
+        result = simulate(plan, hours=0.1, with_faults=with_faults)
+        if result.violations:
+            return " ".join(result.violations)
+    return ""
+
+
+def test_a_commit_ahead_of_what_was_consumed_is_seen(monkeypatch: pytest.MonkeyPatch):
+    remove = ProcessQueue.remove_message
+
+    def remove_and_commit_all(
+        queue: ProcessQueue[Pulled], messages: Sequence[Pulled], now_ms: int
+    ) -> int | None:
+        offset = remove(queue, messages, now_ms)
+        return None if offset is None else queue.queue_offset_max + 1
+
+    monkeypatch.setattr(ProcessQueue, "remove_message", remove_and_commit_all)
+    assert "is not consumed" in _violations(is_orderly=False)
+
+
+def test_an_order_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch):
+    take = ProcessQueue.take_messages
+
+    def take_backwards(
+        queue: ProcessQueue[Pulled], count: int, now_ms: int
+    ) -> list[Pulled]:
+        return take(queue, count, now_ms)[::-1]
+
+    monkeypatch.setattr(ProcessQueue, "take_messages", take_backwards)
+    assert re.search("comes after|was left out", _violations(is_orderly=True))
+
+
+def test_locks_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch):
+    def lock(locks: QueueLocks, queues: Sequence[MessageQueue]):
+        del locks
+        yield lambda done: done(None)
+        return set(queues)
+
+    monkeypatch.setattr(QueueLocks, "lock", lock)
+    assert "both have calls" in _violations(is_orderly=True)
+
+
+def test_offsets_that_are_never_committed_are_seen(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
+    assert "after everybody left" in _violations(is_orderly=False, with_faults=False)
+
+
+def test_resets_that_go_elsewhere_are_seen(monkeypatch: pytest.MonkeyPatch):
+    freeze = OffsetTable.freeze
+
+    def freeze_behind(table: OffsetTable, queue: MessageQueue, offset: int) -> None:
+        freeze(table, queue, offset + 1)
+
+    monkeypatch.setattr(OffsetTable, "freeze", freeze_behind)
+    assert "and not at" in _violations(is_orderly=False, has_resets=True)
+
+
+def test_the_command_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(OffsetTable, "increase", lambda *_: None)
+    argv = ["--seeds", "3-4", "--hours", "0.02", "--concurrent", "--resets", "--calm"]
+    assert main(argv) == 1
+    out = capsys.readouterr().out
+    assert "seed 3 concurrent FAILED" in out
+    assert (
+        "again with: python -m tests.simulation --seeds 3 --concurrent"
+        " --hours 0.02 --members 4 --queues 16 --brokers 2 --rate 0.5 --resets --calm"
+        in out
+    )
+
+
+def test_seeds_side_by_side_are_the_same_histories(capsys: pytest.CaptureFixture[str]):
+    argv = ["--seeds", "3-4", "--hours", "0.02", "--both", "-o", "json"]
+    histories = []
+    for jobs in ("1", "2"):
+        assert main([*argv, "--jobs", jobs]) == 0
+        results = json.loads(capsys.readouterr().out)["results"]
+        histories.append([(each["seed"], each["history"]) for each in results])
+    assert histories[0] == histories[1]
+    assert [seed for seed, _ in histories[0]] == [3, 3, 4, 4]
+
+
+def test_the_summary_as_json(capsys: pytest.CaptureFixture[str]):
+    argv = ["--seeds", "3", "--hours", "0.02", "--calm", "--both", "-o", "json"]
+    assert main(argv) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["seeds"], summary["failed"]) == (2, [])
+    assert [each["mode"] for each in summary["results"]] == ["concurrent", "orderly"]

@@ -1,0 +1,220 @@
+"""Looks on as one member works: its listener calls, pulls and commits.
+
+Checked here: one live pull a queue; what was reset is pulled from there; no commit
+grows after its queue was dropped, and none goes back while it is not; a queue's orderly
+calls never overlap, unless a broker has lost its locks or the lock has run out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.consumer.remoting_network import RemotingNetwork
+from rmqcli.engine.rebalance import UNLOCK_FORCE_MS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.api.client import Client
+    from rmqcli.engine.consume_request import Failed
+    from rmqcli.engine.interfaces import Done, PullAsk
+    from rmqcli.engine.member import Member
+    from rmqcli.engine.message import Pulled
+    from rmqcli.engine.process_queue import ProcessQueue
+    from rmqcli.errors import RmqError
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.pull_answer import PullAnswer
+    from tests.simulation.checker import Checker
+    from tests.simulation.world import World
+
+#: A lock counts as lost for calls that took it so long before the loss, or later.
+_LOST_LOCK_MS: Final = 5_000
+
+
+class Working:
+    """Orderly calls under way, of all members, by queue."""
+
+    def __init__(self) -> None:
+        self.calls: dict[MessageQueue, list[tuple[Watch, ProcessQueue[Pulled]]]] = {}
+
+
+class Watch:
+    """What is known of one member. `locks_lost_ms`: by broker name, -1 for never."""
+
+    def __init__(
+        self,
+        world: World,
+        checker: Checker,
+        working: Working,
+        *,
+        name: str,
+        locks_lost_ms: Callable[[str], int],
+    ) -> None:
+        self.world = world
+        self.checker = checker
+        self.name = name
+        self.is_orderly = False
+        self.is_gone = False
+        self._working = working
+        self._locks_lost_ms = locks_lost_ms
+        self._pulling: set[tuple[MessageQueue, int]] = set()
+        #: which ProcessQueue of a queue was pulled last
+        self._pulled: dict[MessageQueue, object] = {}
+        #: the last commit of a queue: of which ProcessQueue, None after its drop
+        self._commits: dict[MessageQueue, tuple[ProcessQueue[Pulled] | None, int]] = {}
+        #: what was reset, of which ProcessQueue, and is to be pulled from there
+        self._moves: dict[MessageQueue, tuple[ProcessQueue[Pulled], int]] = {}
+
+    def begins(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        batch: Sequence[Pulled],
+    ) -> None:
+        """A listener is called."""
+        first = batch[0].queue_offset
+        self.world.note(f"{self.name} call {queue} {first} {len(batch)}")
+        if self.is_orderly:
+            self._overlaps(queue, process_queue)
+            calls = self._working.calls.setdefault(queue, [])
+            calls.append((self, process_queue))
+            life = self.checker.life(process_queue)
+            self.checker.begun_in_order(queue, life, batch)
+
+    def _overlaps(self, queue: MessageQueue, mine: ProcessQueue[Pulled]) -> None:
+        for other, process_queue in self._working.calls.get(queue, ()):
+            if other is self:
+                self.checker.violation(f"{self.name} has two calls of {queue}")
+                continue
+            held_ms = self.world.now_ms - process_queue.last_lock_ms
+            lost_ms = self._locks_lost_ms(queue.broker_name)
+            older_ms = min(process_queue.last_lock_ms, mine.last_lock_ms)
+            is_lost = lost_ms >= older_ms - _LOST_LOCK_MS
+            if other.is_gone or is_lost or held_ms > UNLOCK_FORCE_MS:
+                continue
+            self.checker.violation(
+                f"{self.name} and {other.name} both have calls of {queue}, which the"
+                f" latter locked {held_ms} ms ago"
+            )
+
+    def ends(
+        self,
+        queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        done: Sequence[Pulled],
+        failed: Sequence[Failed],
+    ) -> None:
+        """It returned, or raised."""
+        kept = {id(each.message) for each in failed}
+        succeeded = [each for each in done if id(each) not in kept]
+        self.world.note(f"{self.name} end {queue} {len(succeeded)} {len(failed)}")
+        if self.is_orderly:
+            self._working.calls[queue].remove((self, process_queue))
+        life = self.checker.life(process_queue)
+        self.checker.succeeded(queue, life, succeeded, is_orderly=self.is_orderly)
+        self.checker.failed([each.message for each in failed])
+
+    def gone(self) -> None:
+        """It was killed, or is closed: its calls end without a word."""
+        self.is_gone = True
+        for calls in self._working.calls.values():
+            calls[:] = [each for each in calls if each[0] is not self]
+
+    def moves(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], offset: int
+    ) -> None:
+        """It is told to consume a queue from there on; what is before is given up."""
+        self.world.note(f"{self.name} move {queue} {offset}")
+        self._moves[queue] = (process_queue, offset)
+        self.checker.skipped_to(
+            (queue.broker_name, queue.topic, queue.queue_id), offset
+        )
+
+    def pulls(self, queue: MessageQueue, process_queue: object, offset: int) -> None:
+        """A pull goes out."""
+        before, moved = self._moves.get(queue, (process_queue, offset))
+        if before is not process_queue:
+            del self._moves[queue]
+            if offset != moved:
+                self.checker.violation(
+                    f"{self.name} pulls {queue} at {offset}, and not at {moved}"
+                )
+        key = (queue, id(process_queue))
+        if key in self._pulling:
+            self.checker.violation(f"{self.name} has two pulls of {queue}")
+        self._pulling.add(key)
+        self._pulled[queue] = process_queue
+
+    def asks(self, queue: MessageQueue, process_queue: object = None) -> None:
+        """It looks where to begin: what it knew of the queue is over.
+
+        Also of an orderly queue that is there and was not pulled: its offset is asked
+        for again under the lock, and a late commit of the last owner may have set it
+        back.
+        """
+        if process_queue is None:
+            self._moves.pop(queue, None)  # it was lost meanwhile
+        life, _ = self._commits.get(queue, (None, -1))
+        if life is None or (self.is_orderly and self._pulled.get(queue) is not life):
+            self._commits.pop(queue, None)
+
+    def pulled(self, queue: MessageQueue, process_queue: object) -> None:
+        """Its answer is there."""
+        self._pulling.discard((queue, id(process_queue)))
+
+    def commits(
+        self, queue: MessageQueue, process_queue: ProcessQueue[Pulled] | None, at: int
+    ) -> None:
+        """An offset goes out."""
+        is_live = process_queue is not None and not process_queue.dropped
+        life = process_queue if is_live else None
+        known_life, known = self._commits.get(queue, (None, -1))
+        if is_live and known_life is life and at < known:
+            self.checker.violation(f"{self.name} commits {queue} {at} after {known}")
+        if not is_live and known_life is None and known >= 0 and at > known:
+            self.checker.violation(
+                f"{self.name} commits {queue} {at} after its drop at {known}"
+            )
+        self._commits[queue] = (life, at)
+
+
+class WatchedNetwork(RemotingNetwork):
+    """The network of a member, with somebody who looks on."""
+
+    def __init__(self, client: Client, *, rng: random.Random, watch: Watch) -> None:
+        super().__init__(client, rng=rng)
+        self._watch = watch
+        self.member: Member
+
+    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
+        """As RemotingNetwork."""
+        process_queue = self.member.process_queues.get(ask.queue)
+        self._watch.pulls(ask.queue, process_queue, ask.queue_offset)
+        if ask.commit_offset is not None:
+            self._watch.commits(ask.queue, process_queue, ask.commit_offset)
+
+        def pulled(answer: PullAnswer | RmqError) -> None:
+            self._watch.pulled(ask.queue, process_queue)
+            done(answer)
+
+        super().pull(ask, pulled)
+
+    def query_offset(
+        self, group: str, queue: MessageQueue, done: Done[int | None]
+    ) -> None:
+        """As RemotingNetwork."""
+        self._watch.asks(queue, self.member.process_queues.get(queue))
+        super().query_offset(group, queue, done)
+
+    def update_offset(
+        self,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        done: Done[None] | None = None,
+    ) -> None:
+        """As RemotingNetwork."""
+        process_queue = self.member.process_queues.get(queue)
+        self._watch.commits(queue, process_queue, offset)
+        super().update_offset(group, queue, offset, done)

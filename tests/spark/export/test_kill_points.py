@@ -1,0 +1,27 @@
+"""A driver killed before any of its disk calls leaves what a rerun makes exact."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partition_by", ["none", "date"])
+def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partition_by):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.spark.export.kill_points",
+            str(tmp_path),
+            partition_by,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50

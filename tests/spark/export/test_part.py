@@ -1,0 +1,312 @@
+"""A part is whole under its final name or not there, and its rows are the messages."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmqcli.errors import DisconnectedError, PartialError, RefusedError
+from rmqcli.model import MessageQueue
+from rmqcli.spark.export import part_files
+from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.footer import read_footer
+from rmqcli.spark.export.layout import Layout
+from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write_task
+from rmqcli.spark.export.part_files import FilesContext
+from rmqcli.spark.export.plan import ExportRequest, PartSpec
+from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from tests.spark.export.sources import MadeSource, record
+
+RUN_ID = "20251009T085320Z-00c0ffee"
+PART = PartSpec(0, "broker-a", 3, 1000, 2000)
+NAME = "orders.broker-a.q3.00000000000000001000-00000000000000002000.parquet"
+
+
+def context_of(root, source=None, *, disk=None, **request) -> PartContext:
+    settings = {"from_position": "earliest", "to_position": "latest", **request}
+    layout = Layout(str(root))
+    os.makedirs(layout.run(RUN_ID), exist_ok=True)
+    temp = os.path.join(layout.temp, "attempt")
+    os.makedirs(temp, exist_ok=True)
+    return PartContext(
+        files=FilesContext(
+            layout=layout,
+            run_id=RUN_ID,
+            temp=temp,
+            request=ExportRequest(topic="orders", **settings),
+            disk=disk or Disk(),
+        ),
+        source=source or MadeSource(),
+    )
+
+
+def write(context, part=PART):
+    with context.source.connect() as reader:
+        return write_part(part, context, reader=reader)
+
+
+def visible(root):
+    return sorted(
+        os.path.relpath(os.path.join(folder, name), root)
+        for folder, folders, names in os.walk(root)
+        for name in names
+        if "_rmq" not in folder.split(os.sep) and folders is not None
+    )
+
+
+def rows_of(root, names):
+    tables = [pq.ParquetFile(os.path.join(root, n)).read() for n in names]
+    rows = [row for table in tables for row in table.to_pylist()]
+    return sorted(rows, key=lambda row: row["queue_offset"])
+
+
+def test_rows_are_the_messages_field_for_field(tmp_path):
+    context = context_of(tmp_path)
+    result = write(context)
+    assert visible(tmp_path) == [NAME]
+    assert (result.rows, result.filtered, result.undecodable, result.missing) == (
+        1000,
+        0,
+        0,
+        (),
+    )
+    assert result.files[0].file_bytes == os.path.getsize(tmp_path / NAME)
+    queue = MessageQueue("orders", "broker-a", 3)
+    for row, offset in zip(rows_of(tmp_path, [NAME]), range(1000, 2000), strict=True):
+        [message] = decode_messages(record(queue, offset))
+        assert isinstance(message, StoredMessage)
+        assert row["queue_offset"] == offset == message.queue_offset
+        assert row["body"] == message.body
+        assert dict(row["properties"]) == message.properties
+        assert row["msg_id"] == message.msg_id
+        assert (row["tags"], row["keys"]) == (message.tags, message.keys)
+        assert row["born_host"] == message.born_host
+        assert row["store_timestamp"].timestamp() * 1000 == message.store_timestamp_ms
+
+
+def test_footer_names_run_part_and_range(tmp_path):
+    write(context_of(tmp_path))
+    footer = read_footer(str(tmp_path / NAME))
+    assert footer is not None
+    assert (footer.run_id, footer.part, footer.topic) == (RUN_ID, 0, "orders")
+    assert (footer.start, footer.end, footer.rows) == (1000, 2000, 1000)
+
+
+def test_types_are_what_spark_reads(tmp_path):
+    write(context_of(tmp_path))
+    schema = pq.read_schema(tmp_path / NAME)
+    assert schema.field("store_timestamp").type == pa.timestamp("us", tz="UTC")
+    assert schema.field("body").type == pa.binary()
+    assert schema.field("properties").type == pa.map_(pa.string(), pa.string())
+    assert schema.names[:4] == ["topic", "broker_name", "queue_id", "queue_offset"]
+
+
+def test_missing_and_undecodable_are_counted_and_kept(tmp_path):
+    source = MadeSource(lost=frozenset({1003, 1004}), broken=frozenset({1500}))
+    result = write(context_of(tmp_path, source))
+    assert result.missing == ((1003, 1005),)
+    assert (result.rows, result.undecodable) == (997, 1)
+    side = Layout(str(tmp_path)).part_undecodable(RUN_ID, 0)
+    with open(side) as file:
+        [line] = map(json.loads, file)
+    assert (line["broker_name"], line["queue_id"]) == ("broker-a", 3)
+    assert line["error"]
+    assert line["raw_b64"]
+
+
+def test_tag_filters_by_text_and_counts(tmp_path):
+    result = write(context_of(tmp_path, tag="A || C"))
+    assert (result.rows, result.filtered) == (666, 334)
+    assert {row["tags"] for row in rows_of(tmp_path, [NAME])} == {"A", "C"}
+
+
+def test_part_with_no_row_left_has_no_file_but_a_record(tmp_path):
+    result = write(context_of(tmp_path, tag="other"))
+    assert (result.rows, result.filtered, result.files) == (0, 1000, ())
+    assert visible(tmp_path) == []
+    assert os.path.exists(Layout(str(tmp_path)).part_record(RUN_ID, 0))
+
+
+def test_queue_partition_has_path_keys_that_are_no_columns(tmp_path):
+    write(context_of(tmp_path, partition_by="queue"))
+    assert visible(tmp_path) == [f"broker=broker-a/queue=3/{NAME}"]
+
+
+def test_date_partition_names_first_and_last_offset(tmp_path):
+    """1000 messages, one a minute from 01:33 UTC, lie on one date and touch no other;
+    from offset 1907 on they are those of the next day."""
+    result = write(context_of(tmp_path, partition_by="date"))
+    prefix = "orders.broker-a.q3"
+    assert [row.path for row in result.files] == [
+        f"dt=2025-10-10/{prefix}.00000000000000001000-00000000000000002000.parquet"
+    ]
+    part = PartSpec(1, "broker-a", 3, 2000, 3000)
+    result = write(context_of(tmp_path, partition_by="date"), part)
+    assert [row.path for row in result.files] == [
+        f"dt=2025-10-10/{prefix}.00000000000000002000-00000000000000002347.parquet",
+        f"dt=2025-10-11/{prefix}.00000000000000002347-00000000000000003000.parquet",
+    ]
+    assert [row.rows for row in result.files] == [347, 653]
+
+
+def test_hour_partition_keeps_few_files_open(tmp_path):
+    result = write(context_of(tmp_path, partition_by="hour"))
+    assert len(result.files) == 18
+    assert [row["queue_offset"] for row in rows_of(tmp_path, visible(tmp_path))] == [
+        *range(1000, 2000)
+    ]
+
+
+def test_big_part_goes_on_in_a_second_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("rmqcli.spark.export.parquet_file.ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr("rmqcli.spark.export.part.DECODE_MESSAGES", 100)
+    monkeypatch.setattr(part_files, "FILE_BYTES_MAX", 1)
+    result = write(context_of(tmp_path, MadeSource(step=250)))
+    assert [(row.start, row.end) for row in result.files] == [
+        (1000, 1250),
+        (1250, 1500),
+        (1500, 1750),
+        (1750, 2000),
+    ]
+    assert sum(row.rows for row in result.files) == 1000
+
+
+def test_writing_again_replaces_the_same_file(tmp_path):
+    assert write(context_of(tmp_path)) == write(context_of(tmp_path))
+    assert visible(tmp_path) == [NAME]
+
+
+@pytest.mark.parametrize("foreign", ["text", "symlink", "parquet"])
+def test_file_of_somebody_else_is_never_replaced(tmp_path, foreign):
+    target = tmp_path / NAME
+    if foreign == "text":
+        target.write_text("mine")
+    elif foreign == "symlink":
+        (tmp_path / "elsewhere").write_text("mine")
+        target.symlink_to("elsewhere")
+    else:
+        pq.write_table(pa.table({"a": [1]}), target)
+    before = target.read_bytes()
+    with pytest.raises(RefusedError, match="was not written by this export"):
+        write(context_of(tmp_path))
+    assert target.read_bytes() == before
+
+
+def test_symlinked_folder_is_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "broker=broker-a").symlink_to(outside)
+    with pytest.raises(RefusedError, match="not a folder of its own"):
+        write(context_of(root, partition_by="queue"))
+    assert list(outside.iterdir()) == []
+
+
+class FullDisk(Disk):
+    """Fails at the n-th call that changes something, and at every one after."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+
+    def _spend(self, path) -> None:
+        if not self.left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        self.left -= 1
+
+    def create(self, path):
+        self._spend(path)
+        return FullFile(super().create(path), self)
+
+    def sync(self, file):
+        self._spend("sync")
+        super().sync(file)
+
+    def replace(self, source, target):
+        self._spend(target)
+        super().replace(source, target)
+
+    def sync_folder(self, path):
+        self._spend(path)
+        super().sync_folder(path)
+
+
+class FullFile:
+    def __init__(self, file, disk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def write(self, data):
+        self._disk._spend("write")
+        return self._file.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._file.close()
+
+
+@pytest.mark.parametrize("partition_by", ["none", "date"])
+def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
+    """Wherever it fails, what has a final name is whole, and a second try is exact."""
+    source = MadeSource(step=50, broken=frozenset({2310}))
+    part = PartSpec(0, "broker-a", 3, 2300, 2400)
+    for calls in range(200):
+        root = tmp_path / str(calls)
+        disk = FullDisk(calls)
+        context = context_of(root, source, disk=disk, partition_by=partition_by)
+        [outcome] = write_task([part], context)
+        if not isinstance(outcome, PartFailure):
+            break
+        assert "No space left on device" in outcome.error.message
+        assert "make room" in outcome.error.hint or "sync" in outcome.error.message
+        for name in visible(root):
+            footer = read_footer(str(root / name))
+            assert footer is not None
+            assert footer.rows == pq.ParquetFile(root / name).read().num_rows
+        leftover = [n for n in os.listdir(context.files.temp) if "progress" not in n]
+        assert leftover == []
+        write(context_of(root, source, partition_by=partition_by), part)
+        offsets = [row["queue_offset"] for row in rows_of(root, visible(root))]
+        assert offsets == [o for o in range(2300, 2400) if o != 2310]
+    else:
+        pytest.fail("a part never needs that many writes")
+    assert calls > 15
+
+
+def test_lost_broker_fails_its_own_parts_only(tmp_path):
+    parts = [
+        PartSpec(0, "broker-b", 3, 0, 1000),
+        PartSpec(1, "broker-b", 3, 1000, 2000),
+        PartSpec(2, "broker-a", 3, 1000, 2000),
+    ]
+    outcomes = write_task(parts, context_of(tmp_path, MadeSource(fail_at=700)))
+    for outcome in outcomes[:2]:
+        assert isinstance(outcome, PartFailure)
+        assert isinstance(outcome.error, DisconnectedError)
+    assert not isinstance(outcomes[2], PartFailure)
+    assert visible(tmp_path) == [NAME]
+
+
+def test_worker_of_a_dead_driver_can_publish_nothing(tmp_path):
+    """The next driver has taken the attempt's folder away."""
+    context = context_of(tmp_path)
+    os.rmdir(context.files.temp)
+    [outcome] = write_task([PART], context)
+    assert isinstance(outcome, PartFailure)
+    assert visible(tmp_path) == []
+
+
+def test_record_that_does_not_add_up_is_refused(tmp_path):
+    result = write(context_of(tmp_path))
+    with pytest.raises(PartialError, match="is that of"):
+        result.check(PartSpec(0, "broker-a", 3, 1000, 2001))

@@ -1,0 +1,94 @@
+"""Every offset of a part is accounted for once, whatever the records say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.errors import BodyError
+from rmqcli.spark.export.plan import PartSpec
+from rmqcli.spark.export.tally import OffsetTally
+
+PART = PartSpec(0, "broker-a", 0, 100, 120)
+
+
+def tally_of(offsets, *, bad=(), reported=()):
+    tally = OffsetTally(PART)
+    tally.add(np.array(offsets, np.int64))
+    for offset in bad:
+        tally.add_undecodable(offset)
+    tally.add_missing(reported)
+    return tally.close()
+
+
+def without(*offsets):
+    return [o for o in range(100, 120) if o not in offsets]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "bad", "reported", "closed"),
+    [
+        pytest.param(without(), (), (), (0, ()), id="complete"),
+        pytest.param([], (), (), (0, ((100, 120),)), id="nothing"),
+        pytest.param(
+            without(100, 119),
+            (),
+            (),
+            (0, ((100, 101), (119, 120))),
+            id="edges",
+        ),
+        pytest.param(without(105), (105,), (), (1, ()), id="bad"),
+        pytest.param(without(105), (None,), (), (1, ()), id="bad-illegible"),
+        pytest.param(
+            without(105, 110),
+            (None,),
+            ((105, 106),),
+            (1, ((105, 106),)),
+            id="illegible-is-not-the-reported-hole",
+        ),
+        pytest.param(without(105, 106, 107), (106,), (), (3, ()), id="wide"),
+        pytest.param(without(), (None,), (), (0, ()), id="bad-one-of-another-part"),
+        pytest.param(
+            without(105, 106, 107),
+            (106,),
+            ((105, 106),),
+            (2, ((105, 106),)),
+            id="reported-beside-bad",
+        ),
+    ],
+)
+def test_holes_are_bad_or_missing(offsets, bad, reported, closed):
+    assert tally_of(offsets, bad=bad, reported=reported) == closed
+
+
+@pytest.mark.parametrize("offsets", [[101, 101], [105, 104], [99], [120]], ids=str)
+def test_offsets_out_of_order_or_place_are_refused(offsets):
+    with pytest.raises(BodyError, match="out of order"):
+        tally_of(offsets)
+
+
+def test_second_batch_must_go_on_from_the_first():
+    tally = OffsetTally(PART)
+    tally.add(np.array([100, 101], np.int64))
+    with pytest.raises(BodyError, match="after 101"):
+        tally.add(np.array([101, 102], np.int64))
+
+
+@given(
+    seen=st.sets(st.integers(100, 119)),
+    bad=st.lists(st.none() | st.integers(90, 130), max_size=6),
+    reported=st.lists(
+        st.tuples(st.integers(95, 125), st.integers(0, 9)).map(
+            lambda span: (span[0], sum(span))
+        ),
+        max_size=4,
+    ),
+)
+def test_parts_always_add_up(seen, bad, reported):
+    undecodable, missing = tally_of(sorted(seen), bad=bad, reported=reported)
+    gone = [o for start, end in missing for o in range(start, end)]
+    assert len(seen) + undecodable + len(gone) == 20
+    assert not seen.intersection(gone)
+    assert gone == sorted(set(gone))
