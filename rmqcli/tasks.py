@@ -1,0 +1,341 @@
+"""The one way to wait for answers: tasks. No thread, no socket, no clock.
+
+A task is a generator that yields what it waits for and returns its result:
+
+    def committed_lag(address, group, queue):
+        committed, end = yield All([
+            Request(address, query_consumer_offset(group, queue)),
+            Request(address, get_max_offset(queue)),
+        ])
+        yield Sleep(100)
+        ...
+
+It is resumed with the answer, or with the error raised at the `yield`, so that code
+that waits reads from top to bottom although nothing blocks. What a task may yield:
+
+- `Request`: an API call to an address; resumed with the parsed answer.
+- `Sleep`: a number of milliseconds.
+- `Pending`: a value that something else provides later.
+- `All`: several of these, and tasks, side by side; resumed with their outcomes in the
+  same order, errors as values, once the last one has ended.
+- `Race`: alternatives, one started after the other; resumed with the first success.
+- `Within`: one of these with a limit of time.
+
+A task calls another one with `yield from`. A `Runner` carries requests and timers out:
+over a `Client` until a deadline (admin commands), inside the consumer's event loop, or
+under a virtual clock (simulation). `start` runs a task and returns its `Pending`. A
+broker that does not answer holds up only the tasks that ask it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+from rmqcli.errors import RmqError, TimeLimitError
+from rmqcli.log import get_logger
+
+if TYPE_CHECKING:
+    from rmqcli.api.call import Call
+
+T = TypeVar("T")
+
+logger = get_logger(__name__)
+
+
+class Pending(Generic[T]):
+    """A value that comes later: exactly one result or one RmqError, exactly once.
+
+    Belongs to the thread that runs the tasks.
+    """
+
+    __slots__ = ("_callback", "_error", "_value", "is_done")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._value: T | None = None
+        self._error: RmqError | None = None
+        #: one function, or a list of them once there are several
+        self._callback: Any = None
+
+    def succeed(self, value: T) -> None:
+        """Provide the result and call back. Ignored when there is an outcome."""
+        if not self.is_done:
+            self._value = value
+            self._end()
+
+    def fail(self, error: RmqError) -> None:
+        """Provide the error and call back. Ignored when there is an outcome."""
+        if not self.is_done:
+            self._error = error
+            self._end()
+
+    def on_done(self, callback: Callable[[Pending[T]], None]) -> None:
+        """Call `callback` with this object once it is done: now, if it is."""
+        if self.is_done:
+            callback(self)
+        elif self._callback is None:
+            self._callback = callback
+        elif isinstance(self._callback, list):
+            self._callback.append(callback)
+        else:
+            self._callback = [self._callback, callback]
+
+    def result(self) -> T:
+        """The result. Raises the RmqError, or RuntimeError before there is either."""
+        if not self.is_done:
+            raise RuntimeError("there is no result yet")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # set when there is no error
+
+    def outcome(self) -> T | RmqError:
+        """The result, or the error as a value."""
+        try:
+            return self.result()
+        except RmqError as error:
+            return error
+
+    def _end(self) -> None:
+        self.is_done = True
+        callback, self._callback = self._callback, None
+        if isinstance(callback, list):
+            for each in callback:
+                each(self)
+        elif callback is not None:
+            callback(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One API call to one address; `timeout_ms` None: the runner's own limit."""
+
+    address: str
+    call: Call[T]
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Resumes the task after `delay_ms`, with None."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Everything in `parts` side by side; outcomes in the same order."""
+
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """The first success of `parts`, which are alternatives; none may be missing.
+
+    The next one is started when one fails, or `next_after_ms` after the one before it
+    was started. When all fail, the task is resumed with the last error.
+    """
+
+    parts: Sequence[Part]
+    next_after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`part`, or a TimeLimitError after `limit_ms`. The part itself goes on."""
+
+    part: Part
+    limit_ms: int
+
+
+Step: TypeAlias = "Request[Any] | Sleep | Pending[Any] | All | Race | Within"
+Task: TypeAlias = Generator[Step, Any, T]
+Part: TypeAlias = "Step | Task[Any]"
+
+
+class Runner(Protocol):
+    """What carries the steps of tasks out. All calls come from one thread."""
+
+    def submit(self, request: Request[T]) -> Pending[T]:
+        """Send a request. Its Pending always ends: every request has a deadline.
+
+        Raises RmqError when the request cannot be sent.
+        """
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` after `delay_ms`, in the thread that runs the tasks."""
+
+
+def start(part: Part, runner: Runner) -> Pending[Any]:
+    """Run a task, or any other part, up to where it waits; on with each answer.
+
+    The Pending ends with what the task returned or with the RmqError that it did not
+    handle. Any other exception (a defect, or code of the user such as an allocation
+    strategy) is logged and becomes an RmqError, so that no task waits for ever for one
+    that ended.
+    """
+    if isinstance(part, Pending):
+        return part
+    if isinstance(part, Request):
+        try:
+            return runner.submit(part)
+        except RmqError as error:
+            return _failed(error)
+        except Exception as error:  # noqa: BLE001  # a defect must not hang the task
+            return _failed(unexpected(error))
+    if isinstance(part, Generator):
+        run = _Run(part, runner)
+        run.go_on(None)
+        return run.pending
+    if isinstance(part, Sleep):
+        pending: Pending[Any] = Pending()
+        runner.call_later(part.delay_ms, functools.partial(pending.succeed, None))
+        return pending
+    if isinstance(part, All):
+        return _start_all(part, runner)
+    if isinstance(part, Race):
+        return _RaceRun(part, runner).pending
+    return _start_within(part, runner)
+
+
+def unexpected(error: Exception) -> RmqError:
+    """Log an exception that is not an RmqError, and wrap it in one."""
+    logger.error("a task failed unexpectedly", exc_info=error)
+    wrapped = RmqError(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+class _Run:
+    """One task under way."""
+
+    __slots__ = ("_runner", "_task", "pending")
+
+    def __init__(self, task: Task[Any], runner: Runner) -> None:
+        self._task = task
+        self._runner = runner
+        self.pending: Pending[Any] = Pending()
+
+    def go_on(self, outcome: object) -> None:
+        # A loop, not recursion: answers that are there at once cost no stack.
+        while True:
+            try:
+                if isinstance(outcome, RmqError):
+                    step = self._task.throw(outcome)
+                else:
+                    step = self._task.send(outcome)
+            except StopIteration as stop:
+                self.pending.succeed(stop.value)
+                return
+            except RmqError as error:
+                self.pending.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001  # code of the user, too
+                self.pending.fail(unexpected(error))
+                return
+            waited_for = start(step, self._runner)
+            if not waited_for.is_done:
+                waited_for.on_done(self._resume)
+                return
+            outcome = waited_for.outcome()
+
+    def _resume(self, waited_for: Pending[Any]) -> None:
+        self.go_on(waited_for.outcome())
+
+
+def _failed(error: RmqError) -> Pending[Any]:
+    pending: Pending[Any] = Pending()
+    pending.fail(error)
+    return pending
+
+
+def _start_all(step: All, runner: Runner) -> Pending[list[Any]]:
+    pending: Pending[list[Any]] = Pending()
+    started = [start(part, runner) for part in step.parts]
+    left = sum(not each.is_done for each in started)
+
+    def finish() -> None:
+        pending.succeed([each.outcome() for each in started])
+
+    def one_ended(_: Pending[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            finish()
+
+    if not left:
+        finish()
+    for each in started:
+        if not each.is_done:
+            each.on_done(one_ended)
+    return pending
+
+
+class _RaceRun:
+    """One race under way."""
+
+    __slots__ = ("_failures", "_next_index", "_runner", "_step", "pending")
+
+    def __init__(self, step: Race, runner: Runner) -> None:
+        if not step.parts:
+            raise ValueError("a race needs at least one part")
+        self._step = step
+        self._runner = runner
+        self._next_index = self._failures = 0
+        self.pending: Pending[Any] = Pending()
+        self._start_next(0)
+
+    def _start_next(self, expected_index: int) -> None:
+        """Start the part, unless that was done since it was planned."""
+        parts = self._step.parts
+        if (
+            self.pending.is_done
+            or self._next_index != expected_index
+            or expected_index == len(parts)
+        ):
+            return
+        self._next_index += 1
+        if self._next_index < len(parts):
+            self._runner.call_later(
+                self._step.next_after_ms,
+                functools.partial(self._start_next, self._next_index),
+            )
+        start(parts[expected_index], self._runner).on_done(self._ended)
+
+    def _ended(self, part: Pending[Any]) -> None:
+        if self.pending.is_done:
+            return
+        outcome = part.outcome()
+        if not isinstance(outcome, RmqError):
+            self.pending.succeed(outcome)
+            return
+        self._failures += 1
+        if self._failures == len(self._step.parts):
+            self.pending.fail(outcome)
+        else:
+            self._start_next(self._next_index)
+
+
+def _start_within(step: Within, runner: Runner) -> Pending[Any]:
+    pending: Pending[Any] = Pending()
+
+    def ended(part: Pending[Any]) -> None:
+        outcome = part.outcome()
+        if isinstance(outcome, RmqError):
+            pending.fail(outcome)
+        else:
+            pending.succeed(outcome)
+
+    started = start(step.part, runner)
+    started.on_done(ended)
+    if not pending.is_done:
+        runner.call_later(
+            step.limit_ms,
+            lambda: pending.fail(
+                TimeLimitError(f"not finished within {step.limit_ms} ms")
+            ),
+        )
+    return pending
