@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.reset.gather import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
     BrokerRoute,
@@ -20,6 +19,7 @@ from rmqcli.admin.reset.method import (
     find_push,
 )
 from rmqcli.admin.reset.plan import route_key
+from rmqcli.admin.reset.read_messages import read_messages
 from rmqcli.admin.reset.target import ToPosition
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,

@@ -1,9 +1,4 @@
-"""Reads single messages by queue and offset, for store times and edges of a plan.
-
-Pulls as TOOLS_CONSUMER without a commit: nothing is left on the broker. A message that
-cannot be read is left out: a plan is of use without it.
-
-Finds the one message that `--past-message` names.
+"""Finds the one message that `--past-message` names.
 
 Two kinds of id look alike: the offset id says where a record lies, the unique id has to
 be looked up in each broker's index. The first is tried when its host is one of the
@@ -28,7 +23,6 @@ from rmqcli.admin.positions import resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_routes, read_members
 from rmqcli.admin.reset.plan import (
-    EdgeMessage,
     GroupFacts,
     QueueFacts,
     ResetPlan,
@@ -37,6 +31,7 @@ from rmqcli.admin.reset.plan import (
     restore,
     shift,
 )
+from rmqcli.admin.reset.read_messages import with_times
 from rmqcli.admin.reset.target import (
     PastMessage,
     ResetWish,
@@ -46,11 +41,9 @@ from rmqcli.admin.reset.target import (
     ToOffsets,
     ToPosition,
 )
-from rmqcli.api.calls.pull import pull_message
 from rmqcli.api.calls.store import query_message, view_message_by_id
 from rmqcli.errors import (
     BrokerError,
-    DecodeError,
     NotFoundError,
     RefusedError,
     RmqError,
@@ -68,89 +61,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmqcli.admin.reset.method import BrokerRoute
-    from rmqcli.admin.reset.plan import QueuePlan, RouteKey
+    from rmqcli.admin.reset.plan import RouteKey
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
 
 
 #: What is shown of a body beside a target.
-_PREVIEW_CHARS = 60
-
-Place = tuple["MessageQueue", int]
-
-
-def read_messages(
-    client: Client, places: Iterable[Place]
-) -> dict[Place, StoredMessage]:
-    """The messages at `places`, asked for together; missing ones are left out."""
-    asked = {}
-    for place in dict.fromkeys(places):
-        queue, queue_offset = place
-        try:
-            address = client.reader_of(queue)
-        except RmqError:
-            continue
-        asked[place] = client.submit(
-            address, pull_message(queue, queue_offset, max_msg_nums=1)
-        )
-    found = {}
-    answers = client.gather(asked.values())
-    for place, answer in zip(asked, answers, strict=True):
-        if isinstance(answer, RmqError):
-            continue
-        for message in decode_messages(answer.body):
-            if isinstance(message, StoredMessage) and message.queue_offset == place[1]:
-                found[place] = message
-    return found
-
-
-def with_times(client: Client, plan: ResetPlan, *, with_edges: bool) -> ResetPlan:
-    """`plan` with the store times of what it moves over, and with its edges."""
-    places: list[Place] = []
-    for each in plan.queues:
-        places += _span(each) or ()
-        if with_edges and each.target is not None:
-            places += [(each.queue, each.target - 1), (each.queue, each.target)]
-    found = read_messages(client, (p for p in places if p[1] >= 0))
-    queues = []
-    for each in plan.queues:
-        changes: dict[str, object] = {}
-        span = _span(each)
-        if span is not None:
-            first, last = found.get(span[0]), found.get(span[1])
-            changes["first_store_ms"] = first and first.store_timestamp_ms
-            changes["last_store_ms"] = last and last.store_timestamp_ms
-        if with_edges and each.target is not None:
-            changes["before"] = _edge(found.get((each.queue, each.target - 1)))
-            changes["after"] = _edge(found.get((each.queue, each.target)))
-        queues.append(replace(each, **changes))  # type: ignore[arg-type]  # by name
-    return replace(plan, queues=tuple(queues))
-
-
-def _span(plan: QueuePlan) -> tuple[Place, Place] | None:
-    moved = plan.moved_range
-    if moved is None or moved[0] >= moved[1]:
-        return None
-    return (plan.queue, moved[0]), (plan.queue, moved[1] - 1)
-
-
-def _edge(message: StoredMessage | None) -> EdgeMessage | None:
-    if message is None:
-        return None
-    try:
-        body = message.body
-    except DecodeError:
-        body = message.raw_body
-    return EdgeMessage(
-        queue_offset=message.queue_offset,
-        store_timestamp_ms=message.store_timestamp_ms,
-        msg_id=message.msg_id,
-        keys=message.keys,
-        tags=message.tags,
-        body_preview=body[: 4 * _PREVIEW_CHARS].decode("utf-8", "backslashreplace")[
-            :_PREVIEW_CHARS
-        ],
-    )
 
 
 @dataclass(frozen=True, slots=True)

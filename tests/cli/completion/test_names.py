@@ -172,7 +172,7 @@ def test_every_error_is_silent(words):
 
 def test_it_loads_neither_typer_nor_a_client():
     script = (
-        "import sys; from rmqcli.cli import complete_names;"
+        "import sys; from rmqcli.cli.completion import names;"
         " print(*sorted(m for m in sys.modules if m.startswith('rmqcli')"
         " or m in ('typer', 'rich', 'click', 'subprocess', 'ssl', 'asyncio')))"
     )
