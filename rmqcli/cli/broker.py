@@ -50,46 +50,57 @@ def broker(
             min=3,
             max=65_535,
             metavar="PORT",
-            help="Where the first broker listens; further ones at PORT+10, PORT+20.",
+            help=(
+                "Port of the first broker; further ones listen on PORT + 10, PORT + 20,"
+                " ..."
+            ),
         ),
     ] = None,
     allow_remote: Annotated[
         bool,
         typer.Option(
             "--allow-remote",
-            help="Allow --listen on an address that others reach; no passwords.",
+            help=(
+                "Allow --listen on an address that other machines reach. There is no "
+                "authentication."
+            ),
         ),
     ] = False,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Keep everything in this folder of yours."),
+        typer.Option(metavar="DIR", help="Keep all data in this folder."),
     ] = None,
     flush: Annotated[
         str,
         choice_option(
             choices=("async", "sync"),
-            help="Answer sends before or after they are on the disk.",
+            help="Flush messages to disk before (sync) or after (async) answering.",
         ),
     ] = "async",
     faults: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Let happen what this JSON file says."),
+        typer.Option(
+            metavar="FILE", help="Inject the faults listed in this JSON file."
+        ),
     ] = None,
     like: Annotated[
         str,
         choice_option(
-            choices=("4.6.0", "4.9.7", "5.5.0"), help="Version to behave like."
+            choices=("4.6.0", "4.9.7", "5.5.0"), help="RocketMQ version to imitate."
         ),
     ] = "5.5.0",
     brokers: Annotated[
-        int, typer.Option(min=1, max=26, help="How many master brokers.")
+        int, typer.Option(min=1, max=26, help="Number of master brokers.")
     ] = 1,
     queues: Annotated[
-        int, typer.Option(min=1, max=1024, help="Queues of a topic made by sending.")
+        int,
+        typer.Option(
+            min=1, max=1024, help="Queues of a topic that is created by sending."
+        ),
     ] = 8,
     vip_channel: Annotated[
         bool,
-        typer.Option("--vip-channel", help="Listen two ports below each broker's too."),
+        typer.Option("--vip-channel", help="Also listen on broker port - 2."),
     ] = False,
     property_filter: Annotated[
         bool,

@@ -28,7 +28,7 @@ COMMANDS = (
         "tail",
         "rmqcli.cli.tail.command",
         "tail",
-        "Read messages of topics without touching any group.",
+        "Read messages of topics without affecting any group.",
     ),
     CommandEntry(
         "consume",
@@ -130,7 +130,7 @@ COMMANDS = (
         "demo",
         "rmqcli.cli.demo",
         "demo",
-        "Run a guided tour of everything on an embedded cluster.",
+        "Run a guided tour on an embedded cluster.",
     ),
     CommandEntry(
         "completion install",

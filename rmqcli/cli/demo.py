@@ -23,13 +23,16 @@ _SEED = 2026
 
 def demo(
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster running, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the cluster running until Ctrl-C.")
     ] = False,
     export: Annotated[
-        bool, typer.Option("--export/--no-export", help="Show the export; needs Java.")
+        bool,
+        typer.Option(
+            "--export/--no-export", help="Include the export, which needs Java."
+        ),
     ] = True,
 ) -> None:
-    """Run a guided tour of everything on an embedded cluster.
+    """Run a guided tour on an embedded cluster.
 
     A name server and a broker start in this process, orders are sent and a
     group falls behind; each step shows its command and what that prints.

@@ -90,43 +90,53 @@ def _parse_folder(text: str) -> str:
 @command_options(formats=FORMATS, fields=FIELDS)
 def export(
     common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to export.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to export.")],
     to_parquet: Annotated[
         str,
         typer.Option(
             "--to-parquet",
             parser=option_parser(_parse_folder),
             metavar="DIR",
-            help="Write Parquet files there: a folder of this machine, or file:// URL.",
+            help="Folder for the Parquet files: a local path or file:// URL.",
         ),
     ],
     from_: Annotated[
-        Any, position_option("--from", help="First message.  [default: earliest]")
+        Any, position_option("--from", help="Start position.  [default: earliest]")
     ] = None,
     to: Annotated[
-        Any, position_option("--to", help="Where to stop.  [default: latest]")
+        Any,
+        position_option(
+            "--to", help="End position, resolved at the start.  [default: latest]"
+        ),
     ] = None,
     queue: Queues = None,
     tag: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="Only these tags, e.g. 'A || B'."),
+        typer.Option(
+            metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
+        ),
     ] = None,
     master: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="A Spark cluster to run on, e.g. spark://host:7077."
+            metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."
         ),
     ] = None,
     rows_per_file: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Cut here.  [default: 500000]"),
+        typer.Option(
+            min=1, metavar="N", help="Start a new file after N rows.  [default: 500000]"
+        ),
     ] = None,
     partition_by: Annotated[
         str | None,
         choice_option(
             "--partition-by",
             choices=("none", "queue", "date", "hour"),
-            help="Folders; times are store times in UTC.  [default: none]",
+            help=(
+                "Partition the output by queue, or by store time in UTC.  [default: "
+                "none]"
+            ),
         ),
     ] = None,
     compression: Annotated[
@@ -134,23 +144,24 @@ def export(
         choice_option(
             "--compression",
             choices=("zstd", "snappy", "lz4", "gzip", "none"),
-            help="Of the Parquet pages.  [default: zstd]",
+            help="Parquet compression codec.  [default: zstd]",
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Finish a run that was interrupted.")
+        bool, typer.Option("--resume", help="Finish an interrupted run.")
     ] = False,
     since_last: Annotated[
-        bool, typer.Option("--since-last", help="Go on where the last run ended.")
+        bool, typer.Option("--since-last", help="Continue where the last run ended.")
     ] = False,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Missing messages are no failure.")
+        bool,
+        typer.Option("--allow-gaps", help="Do not fail because of missing messages."),
     ] = False,
     allow_unencrypted_keys: Annotated[
         bool,
         typer.Option(
             "--allow-unencrypted-keys",
-            help="Let the access keys travel to --master's workers in the clear.",
+            help="Allow access keys to be sent unencrypted to the workers of --master.",
         ),
     ] = False,
     store: Store = None,

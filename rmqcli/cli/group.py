@@ -78,7 +78,8 @@ RESULT_COLUMNS = (
 )
 
 _ClusterOption = Annotated[
-    str | None, typer.Option(metavar="CLUSTER", help="On the masters of this cluster.")
+    str | None,
+    typer.Option(metavar="CLUSTER", help="Only on the master brokers of this cluster."),
 ]
 _BrokersOption = Annotated[
     list[str] | None,
@@ -88,7 +89,7 @@ _ConsumeEnable = Annotated[
     bool | None,
     typer.Option(
         "--consume-enable/--no-consume-enable",
-        help="Let members get messages.",
+        help="Allow the group to consume.",
         show_default=False,
     ),
 ]
@@ -96,7 +97,7 @@ _ConsumeFromMinEnable = Annotated[
     bool | None,
     typer.Option(
         "--consume-from-min-enable/--no-consume-from-min-enable",
-        help="Let a new group begin at the start of a queue.",
+        help="Allow the group to start from the min offset.",
         show_default=False,
     ),
 ]
@@ -104,7 +105,7 @@ _ConsumeBroadcastEnable = Annotated[
     bool | None,
     typer.Option(
         "--consume-broadcast-enable/--no-consume-broadcast-enable",
-        help="Let members consume in broadcast mode.",
+        help="Allow broadcast consumption.",
         show_default=False,
     ),
 ]
@@ -112,24 +113,24 @@ _ConsumeMessageOrderly = Annotated[
     bool | None,
     typer.Option(
         "--consume-message-orderly/--no-consume-message-orderly",
-        help="Deliver in order to clients of 5.x; needs 5.0.",
+        help="Deliver in order to gRPC clients (RocketMQ 5).",
         show_default=False,
     ),
 ]
 # A broker with none drops what a member sends back, and says that it is stored.
 _RetryQueueNums = Annotated[
     int | None,
-    typer.Option(min=1, max=65_535, metavar="N", help="Queues of its retry topic."),
+    typer.Option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
 ]
 _RetryMaxTimes = Annotated[
     int | None,
     typer.Option(
-        min=0, metavar="N", help="Tries again before a message becomes a dead letter."
+        min=0, metavar="N", help="Retries before a message becomes a dead letter."
     ),
 ]
 _BrokerId = Annotated[
     int | None,
-    typer.Option(min=0, metavar="ID", help="Broker id that members pull from."),
+    typer.Option(min=0, metavar="ID", help="ID of the broker that members pull from."),
 ]
 _WhichBroker = Annotated[
     int | None,
@@ -137,14 +138,14 @@ _WhichBroker = Annotated[
         "--which-broker-when-consume-slowly",
         min=0,
         metavar="ID",
-        help="Broker id that members far behind pull from.",
+        help="ID of the broker that slow members pull from.",
     ),
 ]
 _NotifyIdsChanged = Annotated[
     bool | None,
     typer.Option(
         "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
-        help="Tell members when others come and go.",
+        help="Notify members when other members join or leave.",
         show_default=False,
     ),
 ]
@@ -159,7 +160,7 @@ def show(
 
     Example: rmq group show billing -o json | jq '.members[].client_id'
 
-    -o jsonl and csv give the members only.
+    -o jsonl and -o csv list the members only.
     """
     from rmqcli.admin.groups import show_group
 
@@ -201,7 +202,8 @@ def create(
 
     Example: rmq group create billing --retry-max-times 3
 
-    What is not given is RocketMQ's default. A group that exists is not changed.
+    Settings that are not given have RocketMQ's defaults. An existing group is not
+    changed.
     """
     from rmqcli.admin import groups as groups_change
     from rmqcli.engine.checks import check_group
@@ -241,7 +243,7 @@ def update(
 
     Example: rmq group update billing --no-consume-enable
 
-    Only what is given is changed.
+    Only the given settings are changed.
     """
     from rmqcli.admin import groups as groups_change
 
@@ -270,25 +272,30 @@ def delete(
     remove_offsets: Annotated[
         bool,
         typer.Option(
-            "--remove-offsets", "-r", help="Also its offsets; brokers of 5.x need it."
+            "--remove-offsets",
+            "-r",
+            help="Delete its offsets too; required by RocketMQ 5.",
         ),
     ] = False,
     remove_topics: Annotated[
         bool,
         typer.Option(
             "--remove-topics",
-            help="Also its retry and dead letter topics with their messages.",
+            help="Delete its retry and dead letter topics with their messages.",
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Although members are online.")
+        bool,
+        typer.Option(
+            "--force", help="Delete the group although it has active members."
+        ),
     ] = False,
 ) -> None:
     """Delete a consumer group.
 
     Example: rmq group delete billing-old --remove-offsets --yes
 
-    Asks for the name. A group with members online is refused (exit 7).
+    Asks for the group's name. A group with active members is refused (exit code 7).
     """
     from rmqcli.admin import groups as groups_change
     from rmqcli.admin.topics import choose_masters

@@ -28,7 +28,7 @@ COLUMNS = (
 def groups(
     common: Common,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Also RocketMQ's own groups.")
+        bool, typer.Option("--all", help="Include RocketMQ's own groups.")
     ] = False,
 ) -> None:
     """List consumer groups.

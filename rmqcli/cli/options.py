@@ -292,7 +292,7 @@ Store = Annotated[
         parser=str,
         callback=_store_choice,
         metavar="DIR",
-        help="Read a broker's folder instead of a cluster; changes nothing in it.",
+        help="Read a broker's store folder, without changing it, instead of a cluster.",
     ),
 ]
 
@@ -317,7 +317,7 @@ def _build_common(
     ] = NAMESRV_DEFAULT,
     output: Annotated[str, _common("--output", "-o")] = "table",
     quiet: Annotated[
-        bool, _common("--quiet", "-q", help="Say nothing but warnings and errors.")
+        bool, _common("--quiet", "-q", help="Only warnings and errors.")
     ] = False,
     verbose: Annotated[
         int,
@@ -326,7 +326,7 @@ def _build_common(
             "-v",
             count=True,
             show_default=False,
-            help="Say more; -vv adds every request and tracebacks.",
+            help="More messages; -vv adds every request and tracebacks.",
         ),
     ] = 0,
     timeout: Annotated[
@@ -336,14 +336,12 @@ def _build_common(
             parser=option_parser(_parse_timeout_ms),
             metavar="DURATION",
             show_default=False,
-            help="Longest wait for the cluster.  [default: 5s]",
+            help="Time limit for answers from the cluster.  [default: 5s]",
         ),
     ] = 5000,
-    yes: Annotated[
-        bool, _common("--yes", help="Answer yes to what would be asked.")
-    ] = False,
+    yes: Annotated[bool, _common("--yes", help="Skip confirmation.")] = False,
     no_input: Annotated[
-        bool, _common("--no-input", help="Never ask; refuse instead.")
+        bool, _common("--no-input", help="Never prompt; fail instead.")
     ] = False,
     color: Annotated[
         str,
@@ -351,7 +349,7 @@ def _build_common(
             "--color",
             parser=choice_parser(COLORS),
             metavar="|".join(COLORS),
-            help="Colour; auto heeds NO_COLOR and TERM=dumb.",
+            help="Use colours; auto honours NO_COLOR and TERM=dumb.",
         ),
     ] = "auto",
     acl_file: Annotated[
@@ -359,10 +357,14 @@ def _build_common(
         _common(
             "--acl-file",
             metavar="FILE|-",
-            help="Access and secret key: a file only you can read, or stdin.",
+            help=(
+                "File with access key and secret key, readable only by you; - is stdin."
+            ),
         ),
     ] = None,
-    tls: Annotated[bool, _common("--tls", help="Use TLS, verified.")] = False,
+    tls: Annotated[
+        bool, _common("--tls", help="Use TLS and verify certificates.")
+    ] = False,
     tls_ca: Annotated[
         str | None,
         _common("--tls-ca", metavar="FILE", help="Trust only the CAs in this file."),
@@ -372,20 +374,25 @@ def _build_common(
         _common(
             "--tls-server-name",
             metavar="NAME",
-            help="Name in the certificates, for brokers that advertise an IP.",
+            help=(
+                "Host name in the certificates, for brokers that advertise an IP "
+                "address."
+            ),
         ),
     ] = None,
     tls_cert: Annotated[
         str | None,
-        _common("--tls-cert", metavar="FILE", help="Our certificate, for mutual TLS."),
+        _common(
+            "--tls-cert", metavar="FILE", help="Client certificate, for mutual TLS."
+        ),
     ] = None,
     tls_key: Annotated[
         str | None,
-        _common("--tls-key", metavar="FILE", help="The key of our certificate."),
+        _common("--tls-key", metavar="FILE", help="Key of the client certificate."),
     ] = None,
     tls_insecure: Annotated[
         bool,
-        _common("--tls-insecure", help="Take any certificate: no protection."),
+        _common("--tls-insecure", help="Accept any certificate. Gives no protection."),
     ] = False,
 ) -> Common:
     """Turn the values of the common options into one value.

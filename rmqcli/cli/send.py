@@ -221,7 +221,7 @@ def send(
     body: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BODY]", help="The message; - sends the lines of stdin."
+            metavar="[BODY]", help="Message body; - sends each line of stdin."
         ),
     ] = None,
     file: Annotated[
@@ -230,7 +230,9 @@ def send(
     ] = None,
     jsonl: Annotated[
         str | None,
-        typer.Option(metavar="FILE|-", help="Send JSON lines, as tail prints them."),
+        typer.Option(
+            metavar="FILE|-", help="Send records from JSON lines, as tail prints them."
+        ),
     ] = None,
     lines: Annotated[
         str | None,
@@ -257,7 +259,7 @@ def send(
         str | None,
         typer.Option(
             metavar="FIELD",
-            help="Choose the queue by this field of the JSON body, or property.",
+            help="Choose the queue by a field of the JSON body, or by a property.",
         ),
     ] = None,
     delay: Annotated[
@@ -265,7 +267,7 @@ def send(
         typer.Option(
             parser=option_parser(parse_delay),
             metavar="LEVEL|DURATION",
-            help="Deliver later: a level from 1 to 18, or a time.",
+            help="Deliver later: a delay level from 1 to 18, or a duration.",
         ),
     ] = None,
     count: Annotated[
@@ -273,7 +275,7 @@ def send(
         typer.Option(
             min=1,
             metavar="N",
-            help="Send BODY or each file N times; of lines only the first N.",
+            help="Send BODY or each file N times; of lines, send the first N.",
         ),
     ] = None,
     rate: Annotated[
@@ -281,18 +283,16 @@ def send(
         typer.Option(
             parser=option_parser(parse_rate),
             metavar="RATE",
-            help="At most this many a second, e.g. 100/s.",
+            help="Limit the rate, e.g. to 100/s.",
         ),
     ] = None,
     create: Annotated[
         bool,
-        typer.Option(
-            "--create", help="Let a broker create the topic when it does not exist."
-        ),
+        typer.Option("--create", help="Create the topic if it does not exist."),
     ] = False,
     rows: Annotated[
         bool,
-        typer.Option("--rows", help="List every result of a table on a terminal."),
+        typer.Option("--rows", help="Show a row for each message, also on a terminal."),
     ] = False,
 ) -> None:
     """Send messages from an argument, lines, JSONL or files.

@@ -103,18 +103,18 @@ def create(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     queues: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="Queues on each broker; 8 for a new one."),
+        typer.Option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
     ] = None,
     perm: Annotated[
         int | None,
         typer.Option(
             parser=option_parser(_parse_perm),
             metavar="rw|r|w",
-            help="What may be done with it; rw for a new one.",
+            help="Permissions (new topic: rw).",
         ),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(help="On the masters of this cluster.")
+        str | None, typer.Option(help="Only on the master brokers of this cluster.")
     ] = None,
     broker: Annotated[
         list[str] | None, typer.Option(help="Only on this broker; repeatable.")
@@ -124,18 +124,21 @@ def create(
         typer.Option(
             parser=option_parser(_parse_attribute),
             metavar="+NAME=VALUE",
-            help="Attribute of 5.x, as +message.type=FIFO; repeatable.",
+            help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
         ),
     ] = None,
     order: Annotated[
-        bool, typer.Option("--order", help="Keep its queues fixed for ordered sending.")
+        bool,
+        typer.Option(
+            "--order", help="Keep the list of queues fixed, for ordered sending."
+        ),
     ] = False,
 ) -> None:
     """Create a topic, or change its number of queues.
 
     Example: rmq topic create orders --queues 8
 
-    Of a topic that exists, only what is given is changed.
+    If the topic exists, only the given settings are changed.
     """
     from rmqcli.admin import topics as topics_change
     from rmqcli.producer.message import check_topic
@@ -175,7 +178,7 @@ def delete(
 
     Example: rmq topic delete orders-old --yes
 
-    Asks for the name. Groups keep their offsets in it.
+    Asks for the topic's name. Groups keep their offsets in it.
     """
     from rmqcli.admin import topics as topics_change
 

@@ -33,7 +33,8 @@ COLUMNS = (
 def topics(
     common: Common,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Also retry, dead-letter and system topics.")
+        bool,
+        typer.Option("--all", help="Include retry, dead letter and system topics."),
     ] = False,
     store: Store = None,
 ) -> None:

@@ -137,7 +137,9 @@ def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_fa
     members = [consumer(cluster, group, topic, seen, **settings) for group in groups]
     try:
         for member in members:
-            member.start()
+            # A hundred clients in one process on a busy machine: an answer can take
+            # longer than the 3 s of a request.
+            member.start(timeout_ms=400_000, wait_for_cluster=True)
         cluster.send(topic, ["first"], broker="broker-a")
         wait_until(lambda: seen.bodies.count("first") == 100)
         cluster.broker("broker-b").hang()

@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-import rmqcli.wire
+import rmqcli.wire.headers
 from rmqcli.errors import HeaderError
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.frame import FrameBuffer, SerializeType
@@ -33,13 +33,12 @@ NOT_OURS = {"bname", "lo", "ns", "nsd", "oway", "liteTopic"}
 
 def header_classes() -> dict[str, type[Header]]:
     classes: dict[str, type[Header]] = {}
-    for module in pkgutil.iter_modules(rmqcli.wire.__path__):
-        if module.name.startswith("headers_"):
-            found = vars(importlib.import_module(f"rmqcli.wire.{module.name}"))
-            for name, value in found.items():
-                if dataclasses.is_dataclass(value):
-                    assert name not in classes
-                    classes[name] = value  # type: ignore[assignment]
+    for module in pkgutil.iter_modules(rmqcli.wire.headers.__path__):
+        found = vars(importlib.import_module(f"rmqcli.wire.headers.{module.name}"))
+        for name, value in found.items():
+            if dataclasses.is_dataclass(value):
+                assert name not in classes
+                classes[name] = value  # type: ignore[assignment]
     return classes
 
 

@@ -148,21 +148,26 @@ def _parse_template(text: str) -> str:
 def consume(
     common: Common,
     topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC...", help="What to consume.")
+        list[str], typer.Argument(metavar="TOPIC...", help="Topics to consume.")
     ],
     group: Annotated[
-        str, typer.Option("--group", "-g", metavar="GROUP", help="The group to join.")
+        str,
+        typer.Option("--group", "-g", metavar="GROUP", help="Consumer group to join."),
     ],
     orderly: Annotated[
         bool,
         typer.Option(
-            "--orderly", help="Each queue in its order, locked at the broker."
+            "--orderly",
+            help="Consume each queue in order, with its lock held at the broker.",
         ),
     ] = False,
     broadcast: Annotated[
         bool,
         typer.Option(
-            "--broadcast", help="Every member gets all; offsets in a file of ours."
+            "--broadcast",
+            help=(
+                "Every member receives all messages; offsets are kept in a local file."
+            ),
         ),
     ] = False,
     from_: Annotated[
@@ -177,11 +182,17 @@ def consume(
         ),
     ] = None,
     tag: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Only tags, e.g. 'A || B'.")
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
+        ),
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="Only what SQL92 selects, e.g. 'a > 5'."),
+        typer.Option(
+            metavar="EXPR",
+            help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
+        ),
     ] = None,
     threads: Annotated[
         int | None,
@@ -190,7 +201,10 @@ def consume(
             max=1000,
             metavar="N",
             show_default=False,
-            help="So many at once.  [default: 1; 4 with --exec and no --count]",
+            help=(
+                "Number of consumer threads.  [default: 1; 4 with --exec and no "
+                "--count]"
+            ),
         ),
     ] = None,
     batch: Annotated[
@@ -200,11 +214,12 @@ def consume(
             max=1024,
             metavar="N",
             show_default=False,
-            help="Up to N messages of a queue for each command.  [default: 1]",
+            help="Up to N messages of one queue per command.  [default: 1]",
         ),
     ] = None,
     pull_batch: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="Pull up to N at once.")
+        int,
+        typer.Option(min=1, max=1024, metavar="N", help="Messages per pull request."),
     ] = 32,
     max_reconsume: Annotated[
         int | None,
@@ -213,7 +228,7 @@ def consume(
             max=2**31 - 1,
             metavar="N",
             show_default=False,
-            help="Retries until a message is a dead letter."
+            help="Retries before a message becomes a dead letter."
             "  [default: 16; --orderly: no limit]",
         ),
     ] = None,
@@ -223,7 +238,7 @@ def consume(
             min=0,
             max=2**31 - 1,
             metavar="N",
-            help="Stop after N failed commands in a row; 0: never.",
+            help="Stop after N failed commands in a row; 0 is never.",
         ),
     ] = FAILURES_MAX,
     exec_: Annotated[
@@ -232,13 +247,17 @@ def consume(
             "--exec",
             parser=option_parser(_parse_command),
             metavar="COMMAND",
-            help="Run this with the message on stdin; exit status 0 is consumed.",
+            help=(
+                "Run this command with the message on stdin; exit status 0 means "
+                "consumed."
+            ),
         ),
     ] = None,
     exec_input: Annotated[
         str,
         choice_option(
-            choices=("jsonl", "raw"), help="On its stdin: the record, or the body."
+            choices=("jsonl", "raw"),
+            help="What the command reads: the record as JSON, or the body.",
         ),
     ] = "jsonl",
     exec_timeout: Annotated[
@@ -248,11 +267,11 @@ def consume(
             parser=option_parser(_parse_limit),
             metavar="DURATION",
             show_default=False,
-            help="End a command that runs longer; 0: never.  [default: 15m]",
+            help="Stop a command that runs longer; 0 is never.  [default: 15m]",
         ),
     ] = EXEC_TIMEOUT_MS,
     shell: Annotated[
-        bool, typer.Option("--shell", help="Let /bin/sh read the command.")
+        bool, typer.Option("--shell", help="Run the command through /bin/sh.")
     ] = False,
     format_: Annotated[
         str | None,
@@ -260,15 +279,15 @@ def consume(
             "--format",
             parser=option_parser(_parse_template),
             metavar="TEMPLATE",
-            help="Print this of each, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
+            help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None,
     count: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Leave after N consumed messages."),
+        typer.Option(min=1, metavar="N", help="Exit after N consumed messages."),
     ] = None,
     timeout: Annotated[
-        Any, duration_option("--timeout", help="Leave after this time.")
+        Any, duration_option("--timeout", help="Exit after this long.")
     ] = None,
 ) -> None:
     """Consume in a group: print messages, or run a command for each.

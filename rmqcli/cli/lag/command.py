@@ -38,7 +38,7 @@ def lag(
     common: Common,
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[GROUP]...", help="Groups; all without one."),
+        typer.Argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -47,35 +47,36 @@ def lag(
     process_queues: Annotated[
         bool,
         typer.Option(
-            "--process-queues", help="Ask the members what they hold of each queue."
+            "--process-queues", help="Show what members have cached per queue."
         ),
     ] = False,
     sample: Annotated[
         int | None,
         duration_option(
-            "--sample", help="Look twice, so far apart: rates, what becomes of the lag."
+            "--sample",
+            help="Sample twice, DURATION apart, and show rates and a verdict.",
         ),
     ] = None,
     watch: Annotated[
         int | None,
-        duration_option("--watch", help="Look again and again, so far apart."),
+        duration_option("--watch", help="Refresh every DURATION."),
     ] = None,
     sort: Annotated[
         str | None,
-        choice_option("--sort", choices=SORT_KEYS, help="Order of the rows."),
+        choice_option("--sort", choices=SORT_KEYS, help="Sort the rows by this."),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say in words why a group is behind.")
+        bool, typer.Option("--explain", help="Explain in words why a group is behind.")
     ] = False,
     no_memory: Annotated[
         bool,
         typer.Option(
-            "--no-memory", help="Neither read nor write the notes of earlier looks."
+            "--no-memory", help="Do not use the record of queues seen earlier."
         ),
     ] = False,
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Forget brokers that have left for good."),
+        typer.Option("--forget", help="Forget brokers that were removed for good."),
     ] = False,
     store: Store = None,
 ) -> int:

@@ -46,50 +46,58 @@ def reset_offset(
         str | None, typer.Argument(metavar="GROUP", help="The group.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="Its topic.")
+        str | None, typer.Argument(metavar="TOPIC", help="The topic.")
     ] = None,
     backup_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A backup, after --undo.")
+        str | None,
+        typer.Argument(metavar="[ID]", help="Backup to restore, with --undo."),
     ] = None,
     to: Annotated[
         Any | None,
         position_option(
-            "--to", help="To a position: latest, earliest, -15m, @TIME, 123 ..."
+            "--to", help="Target position: latest, earliest, -15m, @TIME, 123 ..."
         ),
     ] = None,
     shift: Annotated[
         int | None,
-        typer.Option("--shift", metavar="N", help="N messages on, or back: -N."),
+        typer.Option(
+            "--shift", metavar="N", help="Move by N messages (negative: backwards)."
+        ),
     ] = None,
     to_group: Annotated[
         str | None,
-        typer.Option("--to-group", metavar="GROUP", help="To where GROUP stands."),
+        typer.Option(
+            "--to-group",
+            metavar="GROUP",
+            help="Target is the committed offset of GROUP.",
+        ),
     ] = None,
     past_message: Annotated[
         str | None,
-        typer.Option(
-            "--past-message", metavar="ID", help="Skip this message and no other."
-        ),
+        typer.Option("--past-message", metavar="ID", help="Skip this one message."),
     ] = None,
     apply: Annotated[
         Path | None,
         typer.Option(
             "--apply",
             metavar="FILE",
-            help="A plan of --out, or kafka-consumer-groups' CSV.",
+            help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
         ),
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Restore a backup; the latest without ID.")
+        bool, typer.Option("--undo", help="Restore a backup (default: the latest).")
     ] = False,
     list_backups: Annotated[
-        bool, typer.Option("--list-backups", help="List what --undo can restore.")
+        bool,
+        typer.Option(
+            "--list-backups", help="List the backups that --undo can restore."
+        ),
     ] = False,
     other_cluster: Annotated[
         bool,
         typer.Option(
             "--other-cluster",
-            help="Restore backup ID, or apply FILE, although another cluster made it.",
+            help="Accept a backup or plan that was made on another cluster.",
         ),
     ] = False,
     queue: Queues = None,
@@ -97,22 +105,28 @@ def reset_offset(
         bool,
         typer.Option(
             "--include-retry",
-            help="Also the group's retry topic: by the same time, else to its end.",
+            help=(
+                "Also move the group's retry topic: to the same time, else to its end."
+            ),
         ),
     ] = False,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, after asking; else only plan.")
+        bool,
+        typer.Option(
+            "--execute",
+            help="Apply the plan after confirmation (default: only show it).",
+        ),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
     ] = None,
     show_edges: Annotated[
-        bool, typer.Option("--show-edges", help="Show the messages at each target.")
+        bool, typer.Option("--show-edges", help="Show the messages around each target.")
     ] = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Read back again after 7s: does it hold?"),
+        typer.Option("--wait", help="Verify again after 7 s."),
     ] = False,
 ) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.

@@ -82,54 +82,63 @@ def _parse_template(text: str) -> str:
 def tail(
     common: Common,
     topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC...", help="What to read.")
+        list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")
     ],
-    from_: Annotated[
-        Any, position_option("--from", help="First message, then what follows.")
-    ] = None,
+    from_: Annotated[Any, position_option("--from", help="Start position.")] = None,
     from_queue: Annotated[
         list[Any] | None,
         typer.Option(
             "--from-queue",
             parser=option_parser(_parse_queue_position),
             metavar="TOPIC@BROKER:ID=POSITION",
-            help="First message of one queue, TOPIC@BROKER:ID=POS; repeatable.",
+            help="Start position of one queue; repeatable.",
         ),
     ] = None,
     to: Annotated[
-        Any, position_option("--to", help="Stop there; fixed when tail starts.")
+        Any, position_option("--to", help="End position, resolved at the start.")
     ] = None,
     last: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Only the last N of all queues."),
+        typer.Option(
+            min=0, metavar="N", help="Only the last N messages over all queues."
+        ),
     ] = None,
     follow: Annotated[
         bool | None,
         typer.Option(
             "--follow/--no-follow",
-            help="Wait for new messages; the default without --to.",
+            help="Wait for new messages (default without --to).",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after N messages.")
+        int | None, typer.Option(min=1, metavar="N", help="Exit after N messages.")
     ] = None,
     timeout: Annotated[
-        Any, duration_option("--timeout", help="End after this time.")
+        Any, duration_option("--timeout", help="Exit after this long.")
     ] = None,
     idle_timeout: Annotated[
-        Any, duration_option("--idle-timeout", help="End when nothing came so long.")
+        Any,
+        duration_option(
+            "--idle-timeout", help="Exit after this long without a message."
+        ),
     ] = None,
     queue: Queues = None,
     tag: Annotated[
-        str | None, typer.Option(metavar="EXPR", help="Only tags, e.g. 'A || B'.")
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
+        ),
     ] = None,
     sql: Annotated[
         str | None,
-        typer.Option(metavar="EXPR", help="Only what SQL92 selects, e.g. 'a > 5'."),
+        typer.Option(
+            metavar="EXPR",
+            help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
+        ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Only with this key or message id."),
+        typer.Option(metavar="KEY", help="Only messages with this key or message ID."),
     ] = None,
     property_: Annotated[
         list[Any] | None,
@@ -137,7 +146,7 @@ def tail(
             "--property",
             parser=option_parser(_parse_property),
             metavar="NAME=GLOB",
-            help="Only where a property matches; repeatable, all must.",
+            help="Only messages whose property matches; repeatable, all must match.",
         ),
     ] = None,
     grep: Annotated[
@@ -145,24 +154,30 @@ def tail(
         typer.Option(
             parser=option_parser(_parse_grep),
             metavar="REGEX",
-            help="Only where the body matches.",
+            help="Only messages whose body matches.",
         ),
     ] = None,
     not_: Annotated[
         bool,
-        typer.Option("--not", help="Only what --key, --property, --grep leave out."),
+        typer.Option("--not", help="Invert --key, --property and --grep."),
     ] = False,
     around_group: Annotated[
         str | None,
-        typer.Option(metavar="GROUP", help="What lies around where GROUP stands."),
+        typer.Option(
+            metavar="GROUP", help="Messages around the group's committed offset."
+        ),
     ] = None,
     before: Annotated[
         int | None,
-        typer.Option("-B", min=0, metavar="N", help="So many before it.  [default: 2]"),
+        typer.Option(
+            "-B", min=0, metavar="N", help="Messages to show before it.  [default: 2]"
+        ),
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option("-A", min=0, metavar="N", help="So many from it.  [default: 5]"),
+        typer.Option(
+            "-A", min=0, metavar="N", help="Messages to show from it on.  [default: 5]"
+        ),
     ] = None,
     format_: Annotated[
         str | None,
@@ -170,23 +185,24 @@ def tail(
             "--format",
             parser=option_parser(_parse_template),
             metavar="TEMPLATE",
-            help="Print this of each, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
+            help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None,
     fail_if_empty: Annotated[
-        bool, typer.Option("--fail-if-empty", help="Exit with 8 when nothing matched.")
+        bool,
+        typer.Option("--fail-if-empty", help="Exit with code 8 if no message matched."),
     ] = False,
     rate: Annotated[
         Any,
         typer.Option(
             parser=option_parser(_parse_rate),
             metavar="RATE",
-            help="Not faster than e.g. 100/s.",
+            help="Limit the output, e.g. to 100/s.",
         ),
     ] = None,
     store: Store = None,
 ) -> None:
-    """Read messages of topics without touching any group.
+    """Read messages of topics without affecting any group.
 
     Example: rmq tail orders --from -15m --to now -o jsonl
     """

@@ -187,6 +187,7 @@ def test_it_loads_neither_typer_nor_a_client():
     assert done.stdout.split() == [
         "rmqcli",
         "rmqcli.cli",
+        "rmqcli.cli.completion",
         "rmqcli.cli.completion.names",
         "rmqcli.transport",
         "rmqcli.transport.topic_list",
