@@ -41,10 +41,10 @@ SCOPES = {
     "wire": Scope(("rmqcli/wire/*.py",), ("tests/wire", "tests/api")),
     "engine": Scope(("rmqcli/engine/*.py",), ("tests/engine",)),
     "reset": Scope(
-        ("rmqcli/admin/reset_*.py", "rmqcli/admin/reset/backup.py"),
-        ("tests/admin", "tests/cli/test_reset*.py"),
+        ("rmqcli/admin/reset/*.py",),
+        ("tests/admin", "tests/cli/reset_offset"),
     ),
-    "lag": Scope(("rmqcli/admin/lag*.py",), ("tests/admin", "tests/cli/test_lag*.py")),
+    "lag": Scope(("rmqcli/admin/lag/*.py",), ("tests/admin", "tests/cli/test_lag*.py")),
     "export": Scope(
         (
             "rmqcli/spark/export/manifest.py",

