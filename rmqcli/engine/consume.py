@@ -268,8 +268,10 @@ def call_orderly(
     """Show a batch to the listener; its status. Raises LeaveRest as the listener."""
     queue = context.message_queue
     for each in batch:
-        if isinstance(each, UndecodableMessage) and not _surfaced(each, listener):
-            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        if isinstance(each, UndecodableMessage):
+            each.is_taken = _surfaced(each, listener)
+            if not each.is_taken:
+                return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
     readable = [each for each in batch if not isinstance(each, UndecodableMessage)]
     if not readable:
         return ConsumeOrderlyStatus.SUCCESS

@@ -213,18 +213,20 @@ class ConsumeMessageOrderlyService:
     ) -> Task[bool]:
         """Give up what failed too often; whether anything is to be tried again.
 
-        As in Java one message that is makes the whole batch be tried again (T18).
+        As in Java one message that is makes the whole batch be tried again (T18). The
+        listener is not called while an unreadable one is not taken: nothing is counted.
         """
+        unreadable = [each for each in batch if isinstance(each, UndecodableMessage)]
+        if not all(each.is_taken for each in unreadable):
+            return True
         limit = self._member.config.max_reconsume_times
         is_again = False
         for message in batch:
+            if isinstance(message, UndecodableMessage):
+                continue
             is_given_up = False
             refusal: RmqError | None = None
-            if (
-                limit is not None
-                and message.reconsume_times >= limit
-                and not isinstance(message, UndecodableMessage)
-            ):
+            if limit is not None and message.reconsume_times >= limit:
                 self._sending += 1
                 try:
                     yield from send_orderly_back(self._member, message)
@@ -234,13 +236,12 @@ class ConsumeMessageOrderlyService:
                     refusal = error
                 finally:
                     self._sending -= 1
-            if not isinstance(message, UndecodableMessage):
-                fate = Fate.RETRY_HERE
-                if is_given_up:
-                    fate = Fate.DEAD_LETTER
-                elif process_queue.dropped or not self._member.is_running:
-                    fate = Fate.QUEUE_LOST
-                self._tell(message, fate, refusal)
+            fate = Fate.RETRY_HERE
+            if is_given_up:
+                fate = Fate.DEAD_LETTER
+            elif process_queue.dropped or not self._member.is_running:
+                fate = Fate.QUEUE_LOST
+            self._tell(message, fate, refusal)
             if not is_given_up:
                 is_again = True
                 message.reconsume_times += 1

@@ -89,16 +89,23 @@ class UndecodableMessage:
     """Bytes that hold no readable message, in their place in the queue.
 
     `queue_offset` is the one they state, or the one that their place gives them.
+    `is_taken`: whether `on_undecodable` accepted it when it was shown last, in order.
     """
 
-    __slots__ = ("body_bytes", "consume_start_ms", "failure", "origin", "queue_offset")
-
-    reconsume_times = 0
+    __slots__ = (
+        "body_bytes",
+        "consume_start_ms",
+        "failure",
+        "is_taken",
+        "origin",
+        "queue_offset",
+    )
 
     def __init__(self, failure: DecodeFailure, queue_offset: int) -> None:
         self.failure = failure
         self.queue_offset = queue_offset
         self.body_bytes = len(failure.raw)
+        self.is_taken = False
         self.consume_start_ms: int
         self.origin: Origin
 

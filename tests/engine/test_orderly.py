@@ -14,6 +14,7 @@ from tests.engine.world import (
     RETRY,
     START_MS,
     TOPIC,
+    deliveries,
     no_answer,
     queue_of,
     refusal,
@@ -540,3 +541,248 @@ def test_a_renewed_lock_is_as_old_as_the_renewal_that_was_asked_for():
     world.run(700)
     world.network.of("lock")[-1].answer({queue_of()})
     assert world.process_queue().last_lock_ms == asked_ms
+
+
+# How much is handed out, and what is counted of it
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "taken"), [(1, 128), (3, 126), (128, 128), (129, 129), (200, 200)]
+)
+def test_a_thread_takes_whole_batches_about_128_messages_at_once(batch_size, taken):
+    world = orderly(consume_message_batch_max_size=batch_size)
+    world.holds_work = True
+    world.found(range(300))
+    (request,) = world.workers.requests
+    assert len(request.messages) == taken
+
+
+def test_a_listener_of_one_message_gets_each_message_whatever_the_batch_size():
+    world = orderly(one_message=True, consume_message_batch_max_size=4)
+    world.found(range(3))
+    assert [offsets for _, offsets in world.seen] == [[0], [1], [2]]
+    assert world.offset() == 3
+
+
+def test_orderly_messages_are_counted_as_consumed_or_failed_with_their_time():
+    """A batch that the listener commits by itself counts as consumed, too."""
+
+    def act(messages, context):
+        world.clock.advance(5)
+        context.auto_commit = messages[0].queue_offset < 4
+        if messages[0].queue_offset == 2 and not failures:
+            failures.append(world.elapsed_ms)
+            return SUSPEND
+        return SUCCESS if context.auto_commit else COMMIT
+
+    failures: list[int] = []
+    world = orderly(act, consume_message_batch_max_size=2)
+    stats = world.member.stats.of(TOPIC)
+    world.found(range(6))
+    assert (stats.consume_ok, stats.consume_failed, stats.consume_rt_ms) == (2, 2, 10)
+    world.run(1_010)
+    assert (stats.consume_ok, stats.consume_failed, stats.consume_rt_ms) == (6, 2, 20)
+    assert world.offset() == 6
+
+
+# What the owner of the listener hears of failures
+
+
+def test_the_owner_hears_which_messages_of_a_batch_brokers_refused_to_take():
+    failed: list[object] = []
+    world = orderly(
+        lambda *_: SUSPEND,
+        max_reconsume_times=0,
+        consume_message_batch_max_size=2,
+        on_failed=failed.append,
+    )
+    world.network.hold.add("send_retry")
+    world.found([0, 1])
+    error = no_answer()
+    world.network.of("send_retry")[0].answer(error)
+    world.network.of("send_retry")[1].answer(None)
+    assert deliveries(failed) == [
+        (0, "RETRY_HERE", 1, 0, error),
+        (1, "DEAD_LETTER", None, None, None),
+    ]
+    assert world.offset() is None
+
+
+def test_the_owner_hears_of_each_retry_until_the_message_is_a_dead_letter():
+    failed: list[object] = []
+    world = orderly(lambda *_: SUSPEND, max_reconsume_times=2, on_failed=failed.append)
+    world.found([0])
+    world.run(2_000)
+    assert deliveries(failed) == [
+        (0, "RETRY_HERE", 1, 2, None),
+        (0, "RETRY_HERE", 2, 2, None),
+        (0, "DEAD_LETTER", None, None, None),
+    ]
+    assert world.offset() == 1
+
+
+@pytest.mark.parametrize("ending", ["closing", "dropped"])
+def test_the_owner_hears_that_a_failed_message_is_left_to_the_queue_s_next_owner(
+    ending,
+):
+    failed: list[object] = []
+    world = orderly(lambda *_: SUSPEND, on_failed=failed.append)
+    world.holds_work = True
+    world.found([0])
+    world.consume()
+    if ending == "closing":
+        world.close()
+    else:
+        world.process_queue().dropped = True
+    world.settle()
+    assert deliveries(failed) == [(0, "QUEUE_LOST", None, None, None)]
+
+
+def unreadable(offset):
+    bad = bytearray(stored(queue_of(), offset))
+    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_an_unreadable_message_that_its_owner_refuses_is_shown_again(batch_size):
+    """The queue stood still: its work ended with an AttributeError. Until the owner
+    takes it, nothing behind it is shown, counted as failed or given up.
+    """
+    failed: list[object] = []
+    shown: list[int] = []
+
+    def take_the_third_time(message):
+        shown.append(world.elapsed_ms)
+        if len(shown) < 3:
+            raise ValueError("no place for it")
+
+    world = orderly(
+        max_reconsume_times=0,
+        consume_message_batch_max_size=batch_size,
+        on_undecodable=take_the_third_time,
+        on_failed=failed.append,
+    )
+    body = unreadable(0) + stored(queue_of(), 1)
+    world.answer(PullStatus.FOUND, 2, body=body, max_offset=2)
+    world.run(1_999)
+    assert world.offsets_seen() == []
+    world.run(1)
+    assert shown == [0, 1_000, 2_000]
+    assert world.offsets_seen() == [1]
+    assert world.offset() == 2
+    assert (failed, retries(world)) == ([], [])
+
+
+def test_a_failing_message_is_given_up_also_beside_an_unreadable_one():
+    """The queue stood still: its work ended with an AttributeError."""
+    failed: list[object] = []
+    shown: list[int] = []
+    world = orderly(
+        lambda *_: SUSPEND,
+        max_reconsume_times=1,
+        consume_message_batch_max_size=2,
+        on_undecodable=lambda message: shown.append(message.queue_offset),
+        on_failed=failed.append,
+    )
+    body = unreadable(0) + stored(queue_of(), 1)
+    world.answer(PullStatus.FOUND, 2, body=body, max_offset=2)
+    world.run(1_000)
+    assert shown == [0, 0]
+    assert world.offsets_seen() == [1, 1]
+    assert deliveries(failed) == [
+        (1, "RETRY_HERE", 1, 1, None),
+        (1, "DEAD_LETTER", None, None, None),
+    ]
+    assert world.offset() == 2
+
+
+def test_a_close_waits_for_an_orderly_message_that_is_being_given_up():
+    world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
+    world.network.hold.add("send_retry")
+    world.found([0])
+    world.close()
+    world.run(1_000)
+    assert world.closed == []
+    world.network.of("send_retry")[0].answer(None)
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 1
+
+
+# When a lock is asked for again
+
+
+def lock_times(world):
+    return [call.at_ms - START_MS for call in world.network.of("lock")]
+
+
+@pytest.mark.parametrize("refused", ["locked by another", "no answer"])
+def test_a_missing_lock_is_asked_for_after_100_ms_and_then_each_3_s(refused):
+    world = orderly()
+    world.run(2_000)  # past the first renewal
+    if refused == "no answer":
+        world.network.fail["lock"] = no_answer()
+    else:
+        world.network.locked_by_others.add(queue_of())
+    world.process_queue().locked = False
+    world.network.calls.clear()
+    world.found([0])
+    world.run(9_000)
+    assert lock_times(world) == [2_100, 5_200, 8_300]
+    world.network.fail.clear()
+    world.network.locked_by_others.clear()
+    world.run(409)
+    assert lock_times(world)[3:] == [11_400]
+    assert world.offsets_seen() == []
+    world.run(1)
+    assert world.offsets_seen() == [0]
+
+
+def test_a_lock_that_is_lost_while_its_queue_is_consumed_is_asked_for_after_10_ms():
+    def act(messages, _):
+        if messages[0].queue_offset == 0:
+            world.process_queue().locked = False
+            world.network.calls.clear()
+
+    world = orderly(act)
+    world.run(2_000)
+    world.found([0, 1])
+    world.run(19)
+    assert lock_times(world) == [2_010]
+    assert world.offsets_seen() == [0]
+    world.run(1)
+    assert world.offsets_seen() == [0, 1]
+
+
+@pytest.mark.parametrize("ending", ["closing", "dropped"])
+def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
+    world = orderly(queues=2)
+    world.run(2_000)
+    world.process_queue(0).locked = False
+    world.found([0], call=world.pull(0))
+    world.network.calls.clear()
+    if ending == "closing":
+        world.network.hold.add("update_offset")  # so that the close takes its time
+        world.found([0], call=world.pull(1))
+        world.close()
+    else:
+        world.process_queue(0).dropped = True
+    world.run(500)
+    assert lock_times(world) == []
+
+
+def test_a_failure_of_a_moved_queue_begins_the_new_one_at_once():
+    """Not after the second for which the old one would have been suspended."""
+    world = orderly(lambda *_: SUSPEND)
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    world.engine.move({queue_of(): 0})
+    world.run(1_000)
+    world.found([0, 1], call=world.pulls()[-1])
+    assert world.workers.requests == []
+    world.settle()
+    (request,) = world.workers.requests
+    assert request.process_queue is world.process_queue()
+    assert [each.queue_offset for each in request.messages] == [0, 1]

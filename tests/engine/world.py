@@ -68,6 +68,11 @@ def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **propertie
     return encode_message(fields)
 
 
+def _check_member(group, client_id=ME):
+    """Fail for a request that does not name the member that sends it."""
+    assert (group, client_id) == (GROUP, ME), f"request of {client_id} in {group}"
+
+
 @dataclass(eq=False)
 class Call:
     """One request of the engine. `done` is None for one-way and answered ones."""
@@ -153,18 +158,23 @@ class ScriptedNetwork:
         return address in self.addresses
 
     def consumer_ids(self, group, broker_name, done):
+        _check_member(group)
+
         def answer():
             return list(self.members)
 
         self._ask("consumer_ids", done, answer, broker=broker_name)
 
     def consumer_connection(self, group, topic, done):
+        _check_member(group)
         self._ask("consumer_connection", done, lambda: self.connection, topic=topic)
 
     def query_offset(self, group, queue, done):
+        _check_member(group)
         self._ask("query_offset", done, lambda: self.committed.get(queue), queue=queue)
 
     def update_offset(self, group, queue, offset, done=None):
+        _check_member(group)
         if "update_offset" not in self.fail:
             self.committed[queue] = offset
         self._ask("update_offset", done, lambda: None, queue=queue, offset=offset)
@@ -182,15 +192,16 @@ class ScriptedNetwork:
         )
 
     def lock(self, group, client_id, queues, done):
+        _check_member(group, client_id)
         self._ask(
             "lock",
             done,
             lambda: set(queues) - self.locked_by_others,
             queues=list(queues),
-            client_id=client_id,
         )
 
     def unlock(self, group, client_id, queues, done=None):
+        _check_member(group, client_id)
         self._ask("unlock", done, lambda: None, queues=list(queues))
 
     def heartbeat(self, heartbeat, done, each=None):
@@ -208,9 +219,11 @@ class ScriptedNetwork:
             answer()  # of the others; what comes last is held
 
     def unregister(self, client_id, group, broker_name, done):
+        _check_member(group, client_id)
         self._ask("unregister", done, lambda: None, broker=broker_name)
 
     def check_subscription(self, client_id, group, subscription, broker_name, done):
+        _check_member(group, client_id)
         text = subscription.sub_string
         self._ask("check_subscription", done, lambda: None, text=text)
 
@@ -222,6 +235,7 @@ class ScriptedNetwork:
 
     def pull(self, ask, done):
         """Waits. What it commits is committed."""
+        _check_member(ask.group)
         if "pull" in self.broken:
             raise self.broken["pull"]
         if ask.commit_offset is not None:
@@ -286,7 +300,10 @@ class World:
         act: Callable[[Sequence[Message], Any], Any] = lambda *_: None,
         orderly: bool = False,
         none_is_failure: bool = False,
+        one_message: bool = False,
         on_undecodable: Callable[[Any], None] | None = None,
+        on_failed: Callable[[Any], None] | None = None,
+        on_start: Callable[[Any], None] | None = None,
         tags: str = "*",
         expression_type: str = "TAG",
         has_retry_route: bool = False,
@@ -321,10 +338,13 @@ class World:
             client_id=ME,
             config=config,
             listener=Listener(
-                call=self._listen,
+                call=self._listen_to_one if one_message else self._listen,
                 is_orderly=orderly,
+                one_message=one_message,
                 none_is_failure=none_is_failure,
                 on_undecodable=on_undecodable,
+                on_failed=on_failed,
+                on_start=on_start,
             ),
             subscriptions=subscriptions,
             clock=self.clock,
@@ -342,6 +362,10 @@ class World:
         offsets = [each.queue_offset for each in messages]
         self.seen.append((context.message_queue, offsets))
         return self.act(messages, context)
+
+    def _listen_to_one(self, message):
+        self.seen.append((message.message_queue, [message.queue_offset]))
+        return self.act([message], None)
 
     # what a driver does
 
@@ -530,3 +554,17 @@ def failing(*offsets):
         return not any(each.queue_offset in offsets for each in messages)
 
     return act
+
+
+def deliveries(failed):
+    """What `on_failed` got, in comparable form: the message by its offset."""
+    return [
+        (
+            each.message.queue_offset,
+            each.fate.name,
+            each.retry,
+            each.retries_max,
+            each.error,
+        )
+        for each in failed
+    ]
