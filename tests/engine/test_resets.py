@@ -6,7 +6,15 @@ import pytest
 
 from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.wire.pull_answer import PullStatus
-from tests.engine.world import ME, OTHER, World, no_answer, queue_of, started
+from tests.engine.world import (
+    ME,
+    OTHER,
+    TOPIC,
+    World,
+    no_answer,
+    queue_of,
+    started,
+)
 
 NO_NEW = PullStatus.NO_NEW_MSG
 both = pytest.mark.parametrize("orderly", [False, True])
@@ -149,3 +157,92 @@ def test_a_reset_counts_also_where_it_cannot_be_stored_now():
     world.found([1, 2], call=world.pulls()[-1])
     world.run(10_000)
     assert world.committed() == 3
+
+
+# Resets that a broker sends
+
+
+@pytest.mark.parametrize("target", [0, 5, 10])
+def test_a_broker_s_reset_moves_to_any_offset_that_the_queue_has(target):
+    """Its end is asked for, for it may have grown since the last pull."""
+    world = started()
+    world.network.ends[queue_of()] = 10
+    world.engine.reset({queue_of(): target})
+    world.run(CARRIED_MS)
+    assert [call.args["queue"] for call in world.network.of("max_offset")] == [
+        queue_of()
+    ]
+    assert world.committed() == target
+    assert world.asked()[-1].queue_offset == target
+
+
+@pytest.mark.parametrize("target", [-1, 11])
+def test_a_broker_s_reset_outside_the_queue_is_refused(target, caplog):
+    world = started()
+    world.found([0, 1])
+    world.network.ends[queue_of()] = 10
+    before = world.process_queue()
+    world.engine.reset({queue_of(): target})
+    world.run(CARRIED_MS)
+    assert world.process_queue() is before
+    assert not before.dropped
+    assert world.offset() == 2
+    assert caplog.messages == [
+        f"reset of orders@broker-a:0 to {target} is refused: it ends at 10"
+    ]
+
+
+def test_a_broker_s_reset_is_not_done_while_the_end_of_the_queue_is_not_known(caplog):
+    world = started()
+    before = world.process_queue()
+    world.network.fail["max_offset"] = no_answer()
+    world.engine.reset({queue_of(): 0})
+    world.run(CARRIED_MS)
+    assert world.process_queue() is before
+    assert not before.dropped
+    assert caplog.messages == [
+        "reset of orders@broker-a:0 to 0 is not done: no answer in 3000 ms"
+    ]
+
+
+def test_of_a_broker_s_reset_each_queue_is_judged_by_its_own_end():
+    world = started(queues=3)
+    for number, end in enumerate([10, 20, 30]):
+        world.network.ends[queue_of(number)] = end
+    world.engine.reset({queue_of(0): 15, queue_of(1): 15, queue_of(2): 25})
+    world.run(CARRIED_MS)
+    assert [world.asked(n)[-1].queue_offset for n in range(3)] == [0, 15, 25]
+    assert [world.committed(n) for n in range(3)] == [None, 15, 25]
+
+
+def test_a_broker_s_reset_asks_nothing_about_queues_of_other_members():
+    world = started()
+    world.engine.reset({queue_of(7): 5})
+    world.run(CARRIED_MS)
+    assert not world.network.of("max_offset")
+
+
+def test_a_broker_s_reset_waits_for_no_other_broker():
+    world = World()
+    far = queue_of(broker="broker-b")
+    world.network.queues[TOPIC] = [queue_of(), far]
+    world.start()
+    world.network.ends |= {queue_of(): 10, far: 10}
+    world.network.hung.add("broker-b")
+    world.engine.reset({queue_of(): 4, far: 4})
+    world.run(CARRIED_MS)
+    assert world.asked()[-1].queue_offset == 4
+    assert not world.member.process_queues[far].dropped
+
+
+def test_a_broker_s_reset_moves_nothing_once_the_member_closes():
+    world = started()
+    world.found([0, 1])
+    world.network.hold.add("max_offset")
+    world.engine.reset({queue_of(): 0})
+    world.network.ends[queue_of()] = 10
+    world.close()
+    world.network.of("max_offset")[0].answer(10)
+    world.run(CARRIED_MS)
+    assert world.closed == [None]
+    assert world.committed() == 2
