@@ -7,16 +7,21 @@ from typing import Any
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus
+from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
+    BROADCASTING,
     OTHER,
     RETRY,
     TOPIC,
+    deliveries,
     failing,
     no_answer,
     offsets_of,
+    queue_of,
     refusal,
     sent_back,
     started,
+    stored,
 )
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -205,3 +210,162 @@ def test_a_queue_whose_work_is_slow_stays_ours():
     world.work()
     assert world.offsets_seen() == list(range(20))
     assert world.offset() == 20
+
+
+# What the listener's owner hears of failures
+
+
+@pytest.mark.parametrize(
+    ("level", "times", "expected"),
+    [
+        (0, 0, (0, "RETRY_TOPIC", 1, 3, None)),
+        (1, 1, (0, "RETRY_TOPIC", 2, 3, None)),
+        (0, 2, (0, "RETRY_TOPIC", 3, 3, None)),
+        (0, 3, (0, "DEAD_LETTER", None, None, None)),
+        (-1, 0, (0, "DEAD_LETTER", None, None, None)),
+    ],
+)
+def test_the_owner_hears_whether_a_failed_message_is_tried_again(
+    level, times, expected
+):
+    """Once the broker has taken it, and not before."""
+
+    def act(_, context):
+        context.delay_level_when_next_consume = level
+        return LATER
+
+    failed: list[Any] = []
+    world = started(act=act, max_reconsume_times=3, on_failed=failed.append)
+    world.network.hold.add("send_back")
+    world.found([0], times=times)
+    assert failed == []
+    world.network.of("send_back")[0].answer(None)
+    assert deliveries(failed) == [expected]
+
+
+def test_the_owner_hears_why_a_failed_message_is_tried_again_here():
+    failed: list[Any] = []
+    world = started(act=failing(0), on_failed=failed.append)
+    error = no_answer()
+    world.network.fail |= {"send_back": refusal(), "send_retry": error}
+    world.found([0])
+    world.run(5_000)
+    assert deliveries(failed) == [
+        (0, "RETRY_HERE", 1, 16, error),
+        (0, "RETRY_HERE", 2, 16, error),
+    ]
+
+
+@pytest.mark.parametrize("ending", ["closing", "dropped"])
+def test_the_owner_hears_that_a_message_no_broker_took_goes_to_the_next_owner(ending):
+    failed: list[Any] = []
+    world = started(act=failing(0), on_failed=failed.append)
+    world.network.hold |= {"send_back", "send_retry"}
+    world.found([0])
+    world.network.of("send_back")[0].answer(refusal())
+    if ending == "closing":
+        world.close()
+    else:
+        world.process_queue().dropped = True
+    error = no_answer()
+    world.network.of("send_retry")[0].answer(error)
+    assert deliveries(failed) == [(0, "QUEUE_LOST", None, None, error)]
+
+
+def test_the_owner_hears_that_failures_of_a_dropped_queue_go_to_its_next_owner():
+    failed: list[Any] = []
+    world = started(act=failing(1, 2), on_failed=failed.append)
+    world.holds_work = True
+    world.found([0, 1, 2])
+    world.consume()
+    world.process_queue().dropped = True
+    world.settle()
+    assert deliveries(failed) == [
+        (1, "QUEUE_LOST", None, None, None),
+        (2, "QUEUE_LOST", None, None, None),
+    ]
+
+
+def test_the_owner_hears_that_broadcasting_has_no_other_try():
+    failed: list[Any] = []
+    world = started(act=failing(1), message_model=BROADCASTING, on_failed=failed.append)
+    world.found([0, 1])
+    assert deliveries(failed) == [(1, "GIVEN_UP", None, None, None)]
+
+
+def test_the_owner_hears_of_a_message_that_was_sent_back_before_it_failed():
+    failed: list[Any] = []
+    world = with_a_stuck_listener(act=lambda *_: LATER, on_failed=failed.append)
+    world.run(30 * MINUTE_MS)
+    assert failed == []
+    world.settle()
+    assert deliveries(failed[:16]) == [
+        (offset, "SENT_BACK_BEFORE", None, None, None) for offset in range(16)
+    ]
+    assert [each.fate.name for each in failed[16:]] == ["RETRY_TOPIC"] * 4
+
+
+@pytest.mark.parametrize("ending", ["broadcasting", "dropped", "kept"])
+def test_an_unreadable_message_is_no_failed_delivery(ending):
+    def refuse(message):
+        raise ValueError("no place for it")
+
+    failed: list[Any] = []
+    options: dict[str, Any] = {}
+    if ending == "broadcasting":
+        options["message_model"] = BROADCASTING
+    world = started(on_undecodable=refuse, on_failed=failed.append, **options)
+    world.holds_work = True
+    bad = bytearray(stored(queue_of(), 0))
+    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    world.answer(PullStatus.FOUND, 1, body=bytes(bad), max_offset=1)
+    world.consume()
+    if ending == "dropped":
+        world.process_queue().dropped = True
+    world.settle()
+    assert failed == []
+    assert sent_back(world) == []
+
+
+def test_an_owner_that_fails_to_hear_of_a_failure_changes_nothing(caplog):
+    def fail(failed):
+        raise ZeroDivisionError("injected")
+
+    world = started(act=failing(0), on_failed=fail)
+    world.found([0])
+    assert offsets_of(sent_back(world)) == [0]
+    assert world.offset() == 1
+    assert any(
+        each.message.startswith("on_failed failed message=") and each.exc_info
+        for each in caplog.records
+    )
+
+
+def test_a_close_waits_for_each_message_that_is_on_its_way_back():
+    world = started(act=failing(0, 1))
+    world.network.hold.add("send_back")
+    world.found([0, 1])
+    first, second = world.network.of("send_back")
+    world.close()
+    first.answer(None)
+    world.run(1_000)
+    assert world.closed == []
+    second.answer(None)
+    world.run(10)
+    assert world.closed == [None]
+    assert world.committed() == 2
+
+
+@pytest.mark.parametrize("result", [False, LATER])
+def test_a_listener_that_says_later_is_not_warned_about(result, caplog):
+    world = started(act=lambda *_: result)
+    world.found([0])
+    assert caplog.messages == []
+
+
+def test_a_listener_that_returns_no_status_is_warned_about(caplog):
+    world = started(act=lambda *_: "done")
+    world.found([0])
+    assert caplog.messages == [
+        "listener returned 'done', which is no status: consumed again later"
+    ]

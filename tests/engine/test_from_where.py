@@ -195,3 +195,59 @@ def test_broadcasting_members_keep_where_they_began():
     world.close()
     world.run(100)
     assert world.file.offsets == {queue_of(): 5}
+
+
+# What the listener's owner hears of it
+
+
+def starts_of(found):
+    return [(each.queue, each.queue_offset, each.start.name) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("where", "offset", "start"),
+    [
+        (FROM_LAST, 12_345, "LAST"),
+        (FROM_FIRST, 0, "FIRST"),
+        (FROM_TIMESTAMP, 23_456, "TIME"),
+    ],
+)
+def test_the_owner_hears_where_a_queue_begins_and_why(where, offset, start):
+    found: list[Any] = []
+    world = World(consume_from_where=where, has_retry_route=True, on_start=found.append)
+    world.network.ends[queue_of()] = 12_345
+    world.network.at_times[queue_of()] = 23_456
+    world.start()
+    assert sorted(starts_of(found)) == [
+        (RETRY_QUEUE, 0, "RETRIES"),
+        (queue_of(), offset, start),
+    ]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_the_owner_hears_once_that_a_queue_begins_at_its_committed_offset(orderly):
+    """Also where that is asked for again under the queue's lock."""
+    found: list[Any] = []
+    world = World(orderly=orderly, on_start=found.append)
+    world.network.committed[queue_of()] = 400
+    world.start()
+    assert starts_of(found) == [(queue_of(), 400, "COMMITTED")]
+    assert first_pulls(world) == {queue_of(): 400}
+
+
+def test_an_owner_that_fails_to_hear_where_a_queue_begins_changes_nothing(caplog):
+    def fail(start):
+        raise ZeroDivisionError("injected")
+
+    world = World(on_start=fail)
+    world.start()
+    assert first_pulls(world) == {queue_of(): 0}
+    (record,) = [each for each in caplog.records if each.exc_info]
+    assert record.message == "on_start failed queue=orders@broker-a:0"
+
+
+def test_the_offset_under_the_lock_is_asked_of_the_same_queue():
+    world = World(orderly=True, queues=2)
+    world.start()
+    asked = [call.args["queue"] for call in world.network.of("query_offset")]
+    assert sorted(asked) == [queue_of(0), queue_of(0), queue_of(1), queue_of(1)]

@@ -68,6 +68,10 @@ def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **propertie
     return encode_message(fields)
 
 
+#: what may be sent without waiting for an answer
+_ONE_WAY = ("update_offset", "unlock")
+
+
 def _check_member(group, client_id=ME):
     """Fail for a request that does not name the member that sends it."""
     assert (group, client_id) == (GROUP, ME), f"request of {client_id} in {group}"
@@ -123,6 +127,9 @@ class ScriptedNetwork:
         return [call.name for call in self.calls]
 
     def _ask(self, name, done, answer, **args):
+        wanted = [value for key, value in args.items() if key != "each"]
+        assert None not in wanted, f"{name} of nothing: {args}"
+        assert done is not None or name in _ONE_WAY, f"{name} without an answer"
         call = Call(name, self.clock.now_ms, args, done)
         self.calls.append(call)
         if name in self.broken:
