@@ -193,3 +193,36 @@ def test_who_leaves_a_hash_ring_moves_only_its_own(queue_count, member_count, da
     after = shares(strategy, queues, [cid for cid in cids if cid != gone])
     for cid, share in after.items():
         assert set(before[cid]) <= set(share)
+
+
+def test_names_that_are_no_unicode_text_are_sorted_and_hashed_as_java_does():
+    """Java keeps half a surrogate pair in a string, and writes it as a '?'."""
+    assert sort_client_ids(["\ue000", "\ud800"]) == ["\ud800", "\ue000"]
+    assert md5_hash("\ud800") == md5_hash("?") == 3_510_991_730
+
+
+class Recorder:
+    """An inner strategy that keeps what it was asked."""
+
+    name = "RECORDER"
+
+    def __init__(self):
+        self.asked = []
+
+    def allocate(self, *, group, current_cid, queues, cids):
+        self.asked.append((group, current_cid, list(queues), list(cids)))
+        return list(queues)
+
+
+def test_the_inner_strategy_shares_out_the_own_room_and_rooms_without_members():
+    inner = Recorder()
+    nearby = AllocateMachineRoomNearby(
+        inner, room_of_queue=room_of_queue, room_of_client=room_of_client
+    )
+    own, far, empty = many(2, "r1-b"), many(2, "r2-b"), many(1, "r3-b")
+    found = allocate(nearby, "r1-a", [*empty, *far, *own], ["r1-a", "r1-b", "r2-a"])
+    assert found == [*own, *empty]
+    assert inner.asked == [
+        ("g", "r1-a", own, ["r1-a", "r1-b"]),
+        ("g", "r1-a", empty, ["r1-a", "r1-b", "r2-a"]),
+    ]

@@ -99,3 +99,32 @@ def test_topics_that_cannot_be_are_refused(topic):
 def test_parts_of_the_client_id_cannot_break_it(name, text):
     with pytest.raises(ConfigError, match=name):
         check(**{name: text})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"consume_threads": "x"},
+            "consume_threads is 'x', a str; it must be an int",
+        ),
+        (
+            {"max_reconsume_times": True},
+            "max_reconsume_times is True, a bool; it must be an int or None",
+        ),
+        ({"unit_mode": 1}, "unit_mode is 1, an int; it must be a bool"),
+        ({"client_ip": 1.5}, "client_ip is 1.5, a float; it must be a str or None"),
+        (
+            {"strategy": "AVG"},
+            "strategy is 'AVG', a str; it must be an AllocateMessageQueueStrategy",
+        ),
+        (
+            {"message_model": "CLUSTERING"},
+            "message_model is 'CLUSTERING', a str; it must be a MessageModel",
+        ),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_refused_where_it_is_made(settings, message):
+    with pytest.raises(ValueError, match="it must be") as caught:
+        ConsumerConfig(**settings)
+    assert str(caught.value) == message

@@ -119,3 +119,14 @@ def test_nothing_is_left_beside_the_file(file):
     file.write({A3: 2})
     names = {each.name for each in file.path.parent.iterdir()}
     assert names == {"offsets.json", "offsets.json.bak"}
+
+
+def test_names_outside_ascii_are_written_as_they_are():
+    """As fastjson does; Java reads the file as UTF-8."""
+    offsets = {MessageQueue("größe", "博客", 0): 5}
+    text = format_local_offsets(offsets)
+    assert text == (
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"博客",\n\t\t\t"queueId":0,\n'
+        '\t\t\t"topic":"größe"\n\t\t}:5\n\t}\n}'
+    )
+    assert parse_local_offsets(text) == offsets

@@ -8,6 +8,8 @@ import pytest
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.now import Now
+from rmqcli.wire.bodies_consumer import ProcessQueueInfo
 from tests import golden_vectors
 
 TRACES = golden_vectors.load("process-queue")
@@ -320,3 +322,30 @@ def test_a_size_below_zero_is_cut_towards_zero_as_java_does():
     queue.put_message([Cached(12, 2**20 + 2**19)])
     queue.remove_message([Cached(12, 2**20 + 2**19)], 0)
     assert info_of(queue).cached_msg_size_in_mib == -1
+
+
+def test_what_brokers_are_told_of_a_queue_is_its_state_in_their_time():
+    """Times on the wire are of the calendar, those of a queue are monotonic."""
+    queue: ProcessQueue[Cached] = ProcessQueue(1_000)
+    queue.put_message([Cached(n, 600_000) for n in range(5, 10)])
+    queue.take_messages(2, 1_500)
+    queue.try_unlock_times = 4
+    queue.last_lock_ms, queue.last_pull_ms = 1_200, 1_300
+    queue.locked, queue.dropped = False, True
+    info = queue.fill_info(commit_offset=5, now=Now(2_000, 1_700_000_002_000))
+    assert info == ProcessQueueInfo(
+        commit_offset=5,
+        cached_msg_min_offset=7,
+        cached_msg_max_offset=9,
+        cached_msg_count=3,
+        cached_msg_size_in_mib=2,
+        transaction_msg_min_offset=5,
+        transaction_msg_max_offset=6,
+        transaction_msg_count=2,
+        locked=False,
+        try_unlock_times=4,
+        last_lock_timestamp=1_700_000_001_200,
+        droped=True,
+        last_pull_timestamp=1_700_000_001_300,
+        last_consume_timestamp=1_700_000_001_500,
+    )

@@ -323,6 +323,7 @@ def test_what_waits_for_room_is_not_taken_for_forgotten():
     waiting = world.process_queue(0)
     world.run(150_000)
     assert world.process_queue(0) is waiting
+    assert waiting.last_pull_ms > world.clock.now_ms - 51
     world.work()
     assert world.next_pull_after_ms(0) <= 50
 
@@ -439,3 +440,13 @@ def test_subscription_is_the_newest_one():
     world.found([0])
     ask = world.asked()[-1]
     assert (ask.sub_version, ask.expression_type) == (77, "SQL92")
+
+
+def test_a_first_pull_under_way_reserves_no_room_of_others():
+    """What it will bring is not known yet: 999 of 1,000 bytes leave room for one."""
+    world = started(queues=2, cached_bytes_max=1_000)
+    world.holds_work = True
+    assert world.pulls(queue_of(0))
+    world.found([0], size=999, call=world.pull(1))
+    assert cached_bytes(world) == 999
+    assert world.pulls(queue_of(1))

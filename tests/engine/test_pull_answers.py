@@ -68,6 +68,7 @@ def test_a_pull_that_cannot_even_be_asked_is_tried_again():
         (PullStatus.FOUND, 5, b""),
         (PullStatus.FOUND, -1, stored(queue_of(), 0)),
         (PullStatus.FOUND, 0, stored(queue_of(), 0)),
+        (PullStatus.FOUND, 1, stored(queue_of(), 5)),
         (PullStatus.FOUND, 10, stored(queue_of(), 10)),
         (PullStatus.FOUND, 1_000_001, stored(queue_of(), 1_000_000)),
         (NO_NEW, -1, b""),
@@ -437,3 +438,52 @@ def test_a_queue_that_is_shared_again_has_one_pull():
     world.found(range(50), call=old)
     assert world.offset() is None
     assert len(world.network.of("pull")) == 2
+
+
+@pytest.mark.parametrize("next_offset", [0, 11])
+def test_of_other_tags_only_the_next_offset_must_be_further_on_and_in_the_queue(
+    next_offset,
+):
+    """Else a broker that says so again and again would be asked without end."""
+    world = started(tags="A")
+    body = stored(queue_of(), 0, tags="B")
+    world.answer(PullStatus.FOUND, next_offset, body=body, max_offset=10)
+    assert world.next_pull_after_ms() == 1_000
+    assert world.pull().args["ask"].queue_offset == 0
+
+
+def test_messages_newer_than_the_stated_end_are_believed_at_any_offset():
+    world = World()
+    world.network.committed[queue_of()] = 5
+    world.start()
+    world.found([5, 6, 7], max_offset=6)
+    assert world.offsets_seen() == [5, 6, 7]
+    assert world.pull().args["ask"].queue_offset == 8
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (0, 6),  # before its neighbour: its place counts
+        (5, 6),
+        (6, 6),
+        (7, 7),  # the broker left others out
+        (99, 99),
+        (100, 6),  # the queue ends there
+        (2**40, 6),
+    ],
+)
+def test_an_unreadable_message_has_the_offset_it_states_if_that_can_be(
+    stated, expected
+):
+    """Of a queue 0 to 100, behind the message with offset 5."""
+    told: list[Any] = []
+    world = World(on_undecodable=told.append, tags="A")
+    world.network.committed[queue_of()] = 5
+    world.start()
+    bad = bytearray(stored(queue_of(), stated))
+    bad[4:8] = b"\x11\x22\x33\x44"  # no magic that there is
+    body = stored(queue_of(), 5, tags="A") + bytes(bad)
+    world.answer(PullStatus.FOUND, 100, body=body, max_offset=100)
+    assert [each.queue_offset for each in told] == [expected]
+    assert [each.message_queue for each in told] == [queue_of()]
