@@ -13,7 +13,10 @@ from rmqcli.engine.message import Message, Origin
 from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.engine.running_info import consume_directly, consumer_status
 from rmqcli.wire.message.decode import decode_messages
+from rmqcli.errors import NotFoundError
+from rmqcli.wire.message import decode_messages
 from rmqcli.wire.pull_answer import PullStatus
+from rmqcli.wire.subscription import parse_subscription
 from tests.engine.world import (
     BROADCASTING,
     ME,
@@ -569,3 +572,254 @@ def test_two_members_share_and_one_that_leaves_gives_its_queues_back():
     world.engine.rebalances.soon()
     world.run(1_000)
     assert len(world.member.process_queues) == 4
+
+
+# A start that does not wait for its cluster
+
+
+def no_route(topic):
+    return NotFoundError(f"no route of {topic}", code=17, name="TOPIC_NOT_EXIST")
+
+
+def start_without_waiting(*topics):
+    """A start whose questions for routes wait for the test."""
+    world = World()
+    del world.member.subscriptions[TOPIC]
+    for topic in topics:
+        world.member.subscriptions[topic] = parse_subscription(
+            topic, "*", sub_version=START_MS
+        )
+    world.network.hold.add("fetch_queues")
+    world.engine.start(world.started.append, wait_for_cluster=False)
+    return world
+
+
+def answer_routes(world, answers):
+    for call in world.network.of("fetch_queues"):
+        if call.done is not None:
+            call.answer(answers[call.args["topic"]])
+
+
+def test_a_start_that_does_not_wait_fails_where_no_topic_has_a_route():
+    """With what was said of a topic of ours, never of the retry topic."""
+    world = start_without_waiting("a", "b")
+    error = no_route("a")
+    answer_routes(world, {RETRY: no_answer(), "a": error, "b": no_route("b")})
+    assert world.started == [error]
+    assert world.engine.start_error is not None
+    assert world.network.of("heartbeat") == []
+
+
+def test_a_start_that_does_not_wait_fails_with_the_worst_error():
+    """Name servers that do not answer matter more than a topic that is not there."""
+    world = start_without_waiting("a", "b")
+    error = no_answer()
+    answer_routes(world, {RETRY: no_route(RETRY), "a": no_route("a"), "b": error})
+    assert world.started == [error]
+
+
+def test_a_start_that_does_not_wait_begins_with_the_topics_that_have_a_route():
+    world = start_without_waiting("a", "b")
+    queue = queue_of(topic="b")
+    world.network.queues = {"b": [queue]}
+    answer_routes(world, {RETRY: no_route(RETRY), "a": no_route("a"), "b": [queue]})
+    world.run()
+    assert world.started == [None]
+    assert [call.args["ask"].queue for call in world.pulls()] == [queue]
+
+
+def test_what_keeps_a_start_waiting_is_known():
+    world = World()
+    assert world.engine.start_error is None
+    error = no_answer()
+    world.network.fail["fetch_queues"] = error
+    world.network.queues.clear()
+    world.network.hold.add("heartbeat")
+    world.start()
+    assert world.started == []
+    assert world.engine.start_error is error
+    refused = refusal()
+    world.network.of("heartbeat")[0].answer(refused)
+    assert world.engine.start_error is refused
+
+
+def test_a_retry_topic_without_a_route_keeps_no_start_waiting():
+    world = started()
+    assert world.engine.start_error is None
+
+
+def test_only_routes_of_subscribed_topics_are_kept():
+    world = started()
+    assert world.network.kept == {TOPIC, RETRY}
+
+
+def test_a_heartbeat_tells_a_unit_of_its_own():
+    world = started(unit_mode=True)
+    (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
+    assert consumer.unit_mode is True
+    world = started()
+    (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
+    assert consumer.unit_mode is False
+
+
+def test_the_retry_route_is_looked_for_more_and_more_slowly():
+    world = started()
+    world.run(14_000)
+    times = [
+        call.at_ms - START_MS
+        for call in world.network.of("fetch_queues")
+        if call.args["topic"] == RETRY
+    ]
+    assert times[:2] == [0, 0]  # by the start, and by its first rebalance
+    assert times[2:] == [0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700]
+
+
+def test_the_retry_route_is_looked_for_no_more_once_it_is_there():
+    world = started(has_retry_route=True)
+    world.run(14_000)
+    assert len(world.network.of("fetch_queues")) == 2
+
+
+def test_a_filter_is_read_once_its_topic_has_a_route():
+    world = World(tags="a > 1", expression_type="SQL92")
+    queues = world.network.queues.pop(TOPIC)
+    world.start()
+    world.run(1_500)
+    assert world.network.of("check_subscription") == []
+    world.network.queues[TOPIC] = queues
+    world.run(500)
+    assert [call.args["text"] for call in world.network.of("check_subscription")] == [
+        "a > 1"
+    ]
+    assert world.started == [None]
+
+
+def test_a_filter_that_no_broker_read_is_shown_to_them_again_after_a_second():
+    world = World(tags="a > 1", expression_type="SQL92")
+    error = no_answer()
+    world.network.fail["check_subscription"] = error
+    world.start()
+    world.run(2_999)
+    assert len(world.network.of("check_subscription")) == 3
+    assert world.engine.start_error is error
+    world.network.fail.clear()
+    world.run(1)
+    assert world.started == [None]
+
+
+# How long a close takes, and what it says
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "closed_after_ms"),
+    [(0, 3_000), (3_000, 3_000), (4_000, 4_000), (5_000, 5_000), (60_000, 5_000)],
+)
+def test_a_close_waits_for_brokers_for_3_to_5_s(timeout_ms, closed_after_ms, caplog):
+    world = started()
+    world.network.hung.add("broker-a")
+    world.close(timeout_ms)
+    world.run(closed_after_ms - 1)
+    assert world.closed == []
+    world.run(1)
+    assert world.closed == [None]
+    assert world.member.process_queues == {}
+    assert caplog.messages == [
+        "closing without an answer of each broker: some may hear late"
+    ]
+
+
+def test_a_close_waits_for_brokers_for_what_listeners_left_of_its_time():
+    world = started()
+    world.holds_work = True
+    world.found([0])
+    world.consume()
+    world.network.hung.add("broker-a")
+    world.close(10_000)
+    world.run(6_000)
+    world.settle()
+    world.run(3_999)
+    assert world.closed == []
+    world.run(1)
+    assert world.closed == [None]
+
+
+def test_a_close_that_all_brokers_hear_says_nothing(caplog):
+    world = started(orderly=True)
+    queue = world.process_queue()
+    world.found([0])
+    world.close()
+    world.run(10)
+    assert world.closed == [None]
+    assert caplog.messages == []
+    assert (queue.dropped, queue.locked) == (True, False)
+
+
+def test_a_close_can_be_made_to_wait_less():
+    world = started()
+    world.holds_work = True
+    world.found([0])
+    world.consume()
+    world.close(60_000)
+    world.run(1_000)
+    world.engine.close_sooner(500)
+    world.engine.close_sooner(30_000)  # never longer again
+    world.run(499)
+    assert world.closed == []
+    world.run(6)
+    assert world.closed == [None]
+
+
+def test_a_close_waits_until_resets_at_each_broker_are_stored():
+    world = World()
+    far = queue_of(broker="broker-b")
+    world.network.queues[TOPIC] = [queue_of(), far]
+    world.start()
+    world.network.hung.add("broker-b")
+    world.engine.move({queue_of(): 5, far: 5})
+    world.run(10)
+    world.close()
+    world.run(1_000)
+    assert "unregister" not in world.network.names()
+    world.network.hung.clear()
+    for call in world.network.of("update_offset"):
+        if call.done is not None:
+            call.answer(None)
+    world.run(10)
+    assert world.closed == [None]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_close_begins_no_further_batch_in_order(batch_size):
+    """What a thread has not shown yet goes to the queue's next owner."""
+    world = started(orderly=True, consume_message_batch_max_size=batch_size)
+    world.holds_work = True
+    world.found(range(5))
+    world.close()
+    world.work()
+    world.run(10)
+    assert world.closed == [None]
+    assert world.seen == []
+    assert world.committed() is None
+
+
+def test_routes_heartbeats_and_offsets_come_as_often_as_set():
+    """The first commit comes after two intervals."""
+    world = started(
+        poll_namesrv_interval_ms=7_000,
+        heartbeat_broker_interval_ms=11_000,
+        persist_consumer_offset_interval_ms=4_000,
+    )
+    world.found([0])
+    world.network.calls.clear()
+    world.run(22_000)
+
+    def times(name, topic=TOPIC):
+        return [
+            call.at_ms - START_MS
+            for call in world.network.of(name)
+            if call.args.get("topic", topic) == topic
+        ]
+
+    assert times("fetch_queues") == [7_000, 14_000, 21_000]
+    assert times("heartbeat") == [11_000, 22_000]
+    assert times("update_offset") == [8_000, 12_000, 16_000, 20_000]

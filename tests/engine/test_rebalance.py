@@ -634,3 +634,64 @@ def test_an_offset_that_makes_no_sense_stops_no_queue(caplog):
     assert not world.member.process_queues
     world.run(1_000)
     assert numbers_of(world) == [0]
+
+
+# Plans, and what brokers are told of a change
+
+
+def times_of(world, name):
+    return [call.at_ms - START_MS for call in world.network.of(name)]
+
+
+def test_the_next_regular_rebalance_is_20_s_after_the_last_one():
+    """Also when that one was asked for: what was planned before it does nothing."""
+    world = started()
+    world.run(5_000)
+    world.engine.rebalances.soon()
+    world.run(45_000)
+    assert times_of(world, "consumer_ids") == [0, 5_000, 25_000, 45_000]
+
+
+def test_of_two_wishes_during_a_rebalance_the_more_urgent_one_counts():
+    world = started()
+    world.run(5_000)
+    world.network.hold.add("consumer_ids")
+    world.engine.rebalances.soon()
+    world.run(10)
+    world.engine.rebalances.members_changed()
+    world.engine.rebalances.soon()
+    world.run(10)
+    world.network.hold.clear()
+    world.network.of("consumer_ids")[-1].answer([ME])
+    world.run(1_000)
+    assert times_of(world, "consumer_ids") == [0, 5_000, 5_100]
+
+
+def test_a_queue_that_cannot_begin_is_told_to_brokers_once():
+    """However often it is tried: its heartbeat has gone out, its version stays."""
+    world = World(queues=2)
+    world.network.queues["more"] = [queue_of(topic="more")]
+    world.member.subscriptions["more"] = world.member.subscriptions[TOPIC]
+    world.network.fail["query_offset"] = no_answer()
+    world.start()
+    beats = len(world.network.of("heartbeat"))
+    versions = [each.sub_version for each in world.member.subscriptions.values()]
+    world.run(10_500)
+    assert world.engine.rebalances.runs == 11
+    assert len(world.network.of("heartbeat")) == beats == 3
+    assert versions == [
+        each.sub_version for each in world.member.subscriptions.values()
+    ]
+
+
+def test_a_queue_that_was_assigned_to_another_meanwhile_is_told_again():
+    world = World()
+    world.network.fail["query_offset"] = no_answer()
+    world.start()
+    assert times_of(world, "heartbeat") == [0, 0]
+    world.network.members = [OTHER]
+    rebalance(world)
+    world.network.members = [ME]
+    rebalance(world)
+    assert times_of(world, "heartbeat") == [0, 0, 2_000]
+    assert world.member.subscriptions[TOPIC].sub_version == START_MS + 2_000
