@@ -293,7 +293,9 @@ def test_a_slow_request_is_shared():
     request.begun.append(None)  # a thread took it, and does not come back
     taken = next(request.batches)
     world.workers.requests.clear()
-    world.run(40)
+    world.run(39)
+    assert world.workers.shared == []
+    world.run(1)
     assert world.workers.shared == [request]
     world.work()
     assert taken.queue_offset == 0
@@ -331,3 +333,34 @@ def test_who_leaves_the_rest_has_done_what_it_says():
     world.run(100)
     assert world.closed == [None]
     assert world.committed() == 2
+
+
+@pytest.mark.parametrize(("batch_size", "count"), [(1, 1), (4, 4), (4, 3)])
+def test_a_single_batch_is_not_shared_however_long_it_takes(batch_size, count):
+    """There is nothing that another thread could take."""
+    world = started(consume_message_batch_max_size=batch_size)
+    world.holds_work = True
+    world.found(range(count))
+    (request,) = world.workers.requests
+    request.begun.append(None)
+    next(request.batches)
+    world.run(1_000)
+    assert world.workers.shared == []
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "is_shared"), [(1, False), (1, True), (2, True)]
+)
+def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_shared):
+    """Over several pulls, and whether other threads help or not."""
+    world = started(
+        act=failing(1, 4),
+        consume_message_batch_max_size=batch_size,
+        share_slow_pulls=is_shared,
+    )
+    world.found([0, 1, 2, 3])
+    world.found([4, 5])
+    stats = world.member.stats.of(TOPIC)
+    failed = 2 * batch_size
+    assert (stats.consume_ok, stats.consume_failed) == (6 - failed, failed)
+    assert world.member.stats.retries == failed

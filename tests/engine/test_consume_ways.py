@@ -209,3 +209,41 @@ def test_orderly_messages_one_by_one(steps, none_is_failure, needs_lock):
         for is_quick in (True, False)
     )
     assert quick == other
+
+
+def test_what_all_succeeded_ends_with_nothing_special():
+    """Of the quick way, and of the way of batches: how much, and how long it took."""
+    steps = [Step(None, 3, "", is_readable=True)] * 2
+    for is_quick in (True, False):
+        told, calls, is_cancelled = in_order(
+            steps, is_quick=is_quick, none_is_failure=False, needs_lock=True
+        )
+        assert told == (2, [], None, True, None, 6)
+        assert calls == [(0, START_MS), (1, START_MS + 3)]
+        assert not is_cancelled
+
+
+def test_a_failure_ends_a_request_with_the_message_that_failed():
+    steps = [Step(None, 3, "", is_readable=True), Step(False, 4, "", is_readable=True)]
+    for is_quick in (True, False):
+        told, _, _ = in_order(
+            steps, is_quick=is_quick, none_is_failure=False, needs_lock=False
+        )
+        status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        assert told == (1, [1], status, True, None, 7)
+
+
+def test_concurrent_messages_are_told_at_the_latest_after_50_ms():
+    """With what failed of them; slow calls make others help once."""
+    steps = [
+        Step(None, 49, "", is_readable=True),
+        Step(False, 1, "", is_readable=True),
+        Step(None, 1, "", is_readable=True),
+    ]
+    for is_quick in (True, False):
+        told, calls, shared, is_cancelled = concurrently(
+            steps, is_quick=is_quick, none_is_failure=False
+        )
+        assert told == [([0, 1], [(1, 0)], 50, False), ([2], [], 1, True)]
+        assert calls == [(0, START_MS), (1, START_MS + 49), (2, START_MS + 50)]
+        assert (shared, is_cancelled) == (1, False)

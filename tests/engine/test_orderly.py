@@ -786,3 +786,17 @@ def test_a_failure_of_a_moved_queue_begins_the_new_one_at_once():
     (request,) = world.workers.requests
     assert request.process_queue is world.process_queue()
     assert [each.queue_offset for each in request.messages] == [0, 1]
+
+
+def test_a_warning_about_a_listener_names_the_queue(caplog):
+    def act(messages, _):
+        if messages[0].queue_offset == 0:
+            return COMMIT
+        raise ValueError("no")
+
+    world = orderly(act)
+    world.found([0, 1])
+    assert caplog.messages == [
+        "listener said COMMIT with auto_commit on orders@broker-a:0",
+        "listener failed on orders@broker-a:0",
+    ]

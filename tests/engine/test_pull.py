@@ -239,9 +239,11 @@ def test_one_limit_for_all_queues_together():
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
     assert not world.pulls(queue_of(0))
+    refused = world.member.stats.flow_control_times
     world.found([0], size=10, call=world.pull(1))
     assert not world.pulls()
     assert cached_bytes(world) == 1_000
+    assert world.member.stats.flow_control_times == refused + 1
     world.work()
     assert world.next_pull_after_ms(1) == 50
     assert world.pull(1).args["ask"].queue_offset == 0
@@ -450,3 +452,16 @@ def test_a_first_pull_under_way_reserves_no_room_of_others():
     world.found([0], size=999, call=world.pull(1))
     assert cached_bytes(world) == 999
     assert world.pulls(queue_of(1))
+
+
+@pytest.mark.parametrize(("max_offset", "is_pulled"), [(1, True), (9, False)])
+def test_a_pull_under_way_reserves_what_the_last_one_brought_if_there_is_more(
+    max_offset, is_pulled
+):
+    """2,000 of 3,000 bytes are in use: not enough is left beside that pull."""
+    world = started(queues=2, cached_bytes_max=3_000)
+    world.holds_work = True
+    world.found([0], size=1_000, call=world.pull(0), max_offset=max_offset)
+    assert world.pulls(queue_of(0))
+    world.found([0], size=1_000, call=world.pull(1))
+    assert bool(world.pulls(queue_of(1))) is is_pulled

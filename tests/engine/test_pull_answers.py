@@ -487,3 +487,21 @@ def test_an_unreadable_message_has_the_offset_it_states_if_that_can_be(
     world.answer(PullStatus.FOUND, 100, body=body, max_offset=100)
     assert [each.queue_offset for each in told] == [expected]
     assert [each.message_queue for each in told] == [queue_of()]
+
+
+@pytest.mark.parametrize("good", [NO_NEW, PullStatus.FOUND])
+def test_a_good_answer_ends_the_slowing_down_after_invalid_ones(good):
+    world = started()
+    before = world.process_queue()
+
+    def invalid():
+        world.answer(NO_NEW, 1_000_000, max_offset=10)
+        return world.next_pull_after_ms()
+
+    assert [invalid(), invalid()] == [1_000, 2_000]
+    if good is NO_NEW:
+        world.answer(NO_NEW, 0)
+    else:
+        world.found([0])
+    assert [invalid(), invalid()] == [1_000, 2_000]
+    assert world.process_queue() is before

@@ -46,6 +46,7 @@ def test_failed_messages_are_counted_for_an_hour():
         stats.consume_failed += 1
         stats.sample(number * 10_000)
     assert stats.status(5_000_000).consume_failed_msgs == 360
+    assert len(stats._samples) == 361  # no more are kept
 
 
 def test_where_nothing_happened_all_rates_are_0():
