@@ -12,9 +12,8 @@ from rmqcli.engine.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStat
 from rmqcli.engine.message import Message, Origin
 from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.engine.running_info import consume_directly, consumer_status
-from rmqcli.wire.message.decode import decode_messages
 from rmqcli.errors import NotFoundError
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import parse_subscription
 from tests.engine.world import (

@@ -8,8 +8,7 @@ import pytest
 
 from rmqcli.clock import Now
 from rmqcli.engine.process_queue import ProcessQueue
-from rmqcli.now import Now
-from rmqcli.wire.bodies_consumer import ProcessQueueInfo
+from rmqcli.wire.bodies.consumer import ProcessQueueInfo
 from tests import golden_vectors
 
 TRACES = golden_vectors.load("process-queue")

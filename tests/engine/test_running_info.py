@@ -14,9 +14,9 @@ from rmqcli.engine.running_info import (
     consumer_status,
     running_info,
 )
-from rmqcli.wire.bodies_consumer import ProcessQueueInfo
-from rmqcli.wire.bodies_heartbeat import ConsumeMessageDirectlyResult
-from rmqcli.wire.message import decode_messages
+from rmqcli.wire.bodies.consumer import ProcessQueueInfo
+from rmqcli.wire.bodies.heartbeat import ConsumeMessageDirectlyResult
+from rmqcli.wire.message.decode import decode_messages
 from tests.engine.world import (
     BROADCASTING,
     RETRY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqcli.engine.stats import ConsumerStats, TopicStats
-from rmqcli.wire.bodies_consumer import ConsumeStatus
+from rmqcli.wire.bodies.consumer import ConsumeStatus
 from tests.engine.world import TOPIC, started
 
 
