@@ -35,13 +35,13 @@ class ExitCode(enum.IntEnum):
     """What `rmq` returns to the shell. Part of the public interface."""
 
     OK = 0
-    FAILED = 1  # the broker said no, for a reason not listed below
+    FAILED = 1  # the broker refused, for a reason not listed below
     USAGE = 2  # bad flags or arguments; also Typer's own code
     NOT_FOUND = 3  # topic, group, message or cluster does not exist
     DENIED = 4  # credentials missing or not allowed
     UNREACHABLE = 5  # no connection, or no answer in time
     PARTIAL = 6  # some of what was asked for could not be done; the rest is shown
-    REFUSED = 7  # offsets moved since the plan, or nobody confirmed
+    REFUSED = 7  # offsets moved since the plan, or the change was not confirmed
     EMPTY = 8  # nothing to show, and --fail-if-empty was given
     INTERRUPTED = 130  # Ctrl-C or SIGTERM
 
@@ -203,6 +203,6 @@ class PartialError(RmqError):
 
 
 class RefusedError(RmqError):
-    """Not done: the state is not the one that was planned for, or nobody confirmed."""
+    """Not done: the state differs from the plan, or the change was not confirmed."""
 
     exit_code = ExitCode.REFUSED
