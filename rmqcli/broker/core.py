@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.configuration import Configuration
-from rmqcli.broker.dispatch import PROCESSORS
 from rmqcli.broker.effects import Close, Effect, Peer, Send
-from rmqcli.broker.request import Refusal, Reply, Request
+from rmqcli.broker.handlers import BROKER_REQUESTS
+from rmqcli.broker.request import Request
 from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.holds import PullRequestHoldService
@@ -26,13 +26,14 @@ from rmqcli.broker.state.stats import BrokerStats
 from rmqcli.broker.state.topics import TopicTable
 from rmqcli.broker.state.transactions import Transactions
 from rmqcli.timers import Agenda
-from rmqcli.wire.codes import LanguageCode, ResponseCode
+from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqcli.broker.request import Reply
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
@@ -74,24 +75,10 @@ class Broker:
             self.relays.answered(peer, command, now)
             return self._taken()
         request = Request(peer, command, now, is_binary)
-        reply = self._replied(request)
+        reply = BROKER_REQUESTS.reply_to(self, request)
         if reply is not None:
             self.answer(request, reply)
         return self._taken()
-
-    def _replied(self, request: Request) -> Reply | None:
-        processor = PROCESSORS.get(request.command.code)
-        if processor is None:
-            return Reply(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {request.command.code} not supported",
-            )
-        try:
-            return processor(self, request)
-        except Refusal as refusal:
-            return Reply(
-                refusal.code, refusal.remark, refusal.header, refusal.ext_fields
-            )
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
         """A client's connection is gone."""

@@ -1,7 +1,6 @@
 """What differs between RocketMQ's versions and a client can see: `--like VERSION`.
 
-One field for each difference; the defaults are 5.5.0's. `tests/broker/test_like.py`
-lists what was seen and where it is tested. Not imitated: a name server's
+One field for each difference; the defaults are 5.5.0's. Not imitated: a name server's
 orderMessageEnable (off by default in all three), so routes have no orderTopicConf.
 
 Source: seen on real brokers of the three versions.

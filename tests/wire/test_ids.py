@@ -9,7 +9,7 @@ import pytest
 
 from rmqcli.api.calls import pull as calls_group_pull
 from rmqcli.api.calls import pull as calls_pull
-from rmqcli.broker.requests.pull_check import (
+from rmqcli.broker.requests.pull_message import (
     FLAG_CLASS_FILTER,
     FLAG_COMMIT_OFFSET,
     FLAG_SUBSCRIPTION,

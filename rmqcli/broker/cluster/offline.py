@@ -46,7 +46,7 @@ from rmqcli.broker.message.get import properties_of_record
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0
 from rmqcli.broker.request import Reply, Request
-from rmqcli.broker.requests.pull_check import FLAG_COMMIT_OFFSET
+from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.groups import GroupTable

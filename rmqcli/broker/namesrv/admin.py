@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.namesrv.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.wire.bodies.config import encode_kv_table
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _CONFIG = b"orderMessageEnable=false\nneedWaitForService=false\nclusterTest=false\n"
 
 
+@handles(RequestCode.PUT_KV_CONFIG)
 def put_kv_config(server: NameServer, request: Request) -> Reply:
     """Set one value (100)."""
     header = request.header(PutKVConfigRequestHeader)
@@ -38,6 +40,7 @@ def put_kv_config(server: NameServer, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.GET_KV_CONFIG)
 def get_kv_config(server: NameServer, request: Request) -> Reply:
     """One value (101); 22 without it."""
     header = request.header(GetKVConfigRequestHeader)
@@ -50,6 +53,7 @@ def get_kv_config(server: NameServer, request: Request) -> Reply:
     return Reply(header=GetKVConfigResponseHeader(value=value))
 
 
+@handles(RequestCode.DELETE_KV_CONFIG)
 def delete_kv_config(server: NameServer, request: Request) -> Reply:
     """Remove one value (102)."""
     header = request.header(DeleteKVConfigRequestHeader)
@@ -57,6 +61,7 @@ def delete_kv_config(server: NameServer, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
 def get_kv_list(server: NameServer, request: Request) -> Reply:
     """A namespace's values (219); 22 when there are none."""
     namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
@@ -68,11 +73,13 @@ def get_kv_list(server: NameServer, request: Request) -> Reply:
     return Reply(body=encode_kv_table(table))
 
 
+@handles(RequestCode.GET_NAMESRV_CONFIG)
 def get_config(server: NameServer, request: Request) -> Reply:
     """The settings that mean something here (319)."""
     return Reply(body=_CONFIG)
 
 
+@handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
 def wipe_write_perm(server: NameServer, request: Request) -> Reply:
     """Take a broker's topics out of writing (205)."""
     name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
@@ -80,6 +87,7 @@ def wipe_write_perm(server: NameServer, request: Request) -> Reply:
     return Reply(header=WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
 
+@handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
 def add_write_perm(server: NameServer, request: Request) -> Reply:
     """Let a broker's topics be written again (327)."""
     name = request.header(AddWritePermOfBrokerRequestHeader).broker_name

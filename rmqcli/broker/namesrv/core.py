@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.answers import answer_to
 from rmqcli.broker.effects import Close, Effect, Peer
-from rmqcli.broker.namesrv.dispatch import NAMESRV_PROCESSORS
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.namesrv.routes import BrokerId, Registration, Routes
 from rmqcli.broker.profiles import Manners
-from rmqcli.broker.request import Refusal, Reply, Request
+from rmqcli.broker.request import Refusal, Request
 from rmqcli.timers import Agenda
 from rmqcli.wire.codes import ResponseCode
 
@@ -110,25 +110,11 @@ class NameServer:
         """Take one command; answers to requests, which it never makes, are ignored."""
         if not command.is_response:
             request = Request(peer, command, now, is_binary)
-            answer = answer_to(request, self._replied(request), self.manners)
+            reply = NAMESRV_REQUESTS.reply_to(self, request)
+            answer = None if reply is None else answer_to(request, reply, self.manners)
             if answer is not None:
                 self._out.append(answer)
         return self._taken()
-
-    def _replied(self, request: Request) -> Reply:
-        code = request.command.code
-        processor = NAMESRV_PROCESSORS.get(code)
-        if processor is None:
-            return Reply(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {code} not supported",
-            )
-        try:
-            return processor(self, request)
-        except Refusal as refusal:
-            return Reply(
-                refusal.code, refusal.remark, refusal.header, refusal.ext_fields
-            )
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
         """A connection is gone, and with it the brokers it registered."""

@@ -12,6 +12,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.namesrv.dispatch import handles
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.broker.state.data_version import DataVersion
@@ -23,7 +24,7 @@ from rmqcli.wire.bodies.config import (
     parse_all_topic_config,
 )
 from rmqcli.wire.bodies.read import get_int, get_object, load_object
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
@@ -47,6 +48,7 @@ _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
+@handles(RequestCode.REGISTER_BROKER)
 def register_broker(server: NameServer, request: Request) -> Reply:
     """Take a broker and its topics (103). It lives with the connection."""
     header = request.header(RegisterBrokerRequestHeader)
@@ -83,6 +85,7 @@ def register_broker(server: NameServer, request: Request) -> Reply:
     return Reply(header=answer, body=b"" if order is None else encode_kv_table(order))
 
 
+@handles(RequestCode.UNREGISTER_BROKER)
 def unregister_broker(server: NameServer, request: Request) -> Reply:
     """Forget a broker (104)."""
     header = request.header(UnRegisterBrokerRequestHeader)
@@ -97,6 +100,7 @@ def unregister_broker(server: NameServer, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.QUERY_DATA_VERSION)
 def query_data_version(server: NameServer, request: Request) -> Reply:
     """Whether a broker must register again (322); it counts as a sign of life."""
     header = request.header(QueryDataVersionRequestHeader)
@@ -116,6 +120,7 @@ def query_data_version(server: NameServer, request: Request) -> Reply:
     )
 
 
+@handles(RequestCode.BROKER_HEARTBEAT)
 def broker_heartbeat(server: NameServer, request: Request) -> Reply:
     """A broker is alive (904)."""
     header = request.header(BrokerHeartbeatRequestHeader)

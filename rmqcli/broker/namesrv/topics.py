@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.namesrv.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.route import encode_topic_list, parse_topic_route
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.fastjson import ObjectKey
 from rmqcli.wire.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
@@ -82,6 +83,7 @@ def _queue(queue: QueueData, manners: Manners) -> dict[str, object]:
     }
 
 
+@handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 def get_route(server: NameServer, request: Request) -> Reply:
     """Where a topic's queues are (105); 17 for an unknown topic."""
     header = request.header(GetRouteInfoRequestHeader)
@@ -98,23 +100,27 @@ def get_route(server: NameServer, request: Request) -> Reply:
     return Reply(body=route_body(route, server.manners, is_strict=is_strict))
 
 
+@handles(RequestCode.GET_BROKER_CLUSTER_INFO)
 def get_cluster_info(server: NameServer, request: Request) -> Reply:
     """All brokers and clusters (106)."""
     routes = server.routes
     return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.manners))
 
 
+@handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 def get_topics(server: NameServer, request: Request) -> Reply:
     """All topics (206)."""
     return Reply(body=encode_topic_list(server.routes.topics()))
 
 
+@handles(RequestCode.GET_TOPICS_BY_CLUSTER)
 def get_topics_by_cluster(server: NameServer, request: Request) -> Reply:
     """The topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
     return Reply(body=encode_topic_list(server.routes.topics(cluster)))
 
 
+@handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 def get_system_topics(server: NameServer, request: Request) -> Reply:
     """Topics named after clusters and brokers, and a broker to ask for others (304)."""
     names: dict[str, None] = {}
@@ -128,6 +134,7 @@ def get_system_topics(server: NameServer, request: Request) -> Reply:
     return Reply(body=encode_topic_list(names, broker_addr=address))
 
 
+@handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 def delete_topic(server: NameServer, request: Request) -> Reply:
     """Forget a topic (216)."""
     header = request.header(DeleteTopicFromNamesrvRequestHeader)
@@ -135,6 +142,7 @@ def delete_topic(server: NameServer, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
 def register_topic(server: NameServer, request: Request) -> Reply:
     """Take one topic (217)."""
     topic = request.header(RegisterTopicRequestHeader).topic

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker import table_json as java_json
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.state.topics import SCHEDULE_TOPIC
@@ -23,11 +24,12 @@ from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import encode_kv_table, parse_properties_text
 from rmqcli.wire.bodies.subscription import subscription_json
-from rmqcli.wire.codes import ResponseCode, language_name
+from rmqcli.wire.codes import RequestCode, ResponseCode, language_name
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
@@ -40,6 +42,7 @@ _CONFIG_BYTES_MAX: Final = 256 * 1024
 _ENTRIES_MAX: Final = 10_000
 
 
+@handles(RequestCode.UPDATE_BROKER_CONFIG)
 def update_config(broker: Broker, request: Request) -> Reply:
     """UPDATE_BROKER_CONFIG (25)."""
     body = bytes(request.command.body)
@@ -60,6 +63,7 @@ def update_config(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.GET_BROKER_CONFIG)
 def get_config(broker: Broker, _: Request) -> Reply:
     """GET_BROKER_CONFIG (26)."""
     configuration = broker.configuration
@@ -68,21 +72,25 @@ def get_config(broker: Broker, _: Request) -> Reply:
     return Reply(body="".join(lines).encode(), ext_fields={"version": version})
 
 
+@handles(RequestCode.GET_BROKER_RUNTIME_INFO)
 def get_runtime_info(broker: Broker, request: Request) -> Reply:
     """GET_BROKER_RUNTIME_INFO (28)."""
     return Reply(body=encode_kv_table(runtime_table(broker, request.now)))
 
 
+@handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
 def get_all_offsets(broker: Broker, _: Request) -> Reply:
     """GET_ALL_CONSUMER_OFFSET (43)."""
     return Reply(body=java_json.dumps(offsets_json(broker)).encode())
 
 
+@handles(RequestCode.GET_ALL_DELAY_OFFSET)
 def get_delay_offsets(broker: Broker, _: Request) -> Reply:
     """GET_ALL_DELAY_OFFSET (45)."""
     return Reply(body=java_json.dumps(delays_json(broker)).encode())
 
 
+@handles(RequestCode.VIEW_BROKER_STATS_DATA)
 def view_stats(broker: Broker, request: Request) -> Reply:
     """VIEW_BROKER_STATS_DATA (315): the last minute is counted, longer ones are not."""
     header = request.header(ViewBrokerStatsDataRequestHeader)
@@ -103,6 +111,7 @@ def _stats_json(recent: Recent) -> dict[str, float]:
     return {"avgpt": mean, "sum": recent.total, "tps": recent.tps}
 
 
+@handles(RequestCode.QUERY_CONSUME_QUEUE)
 def get_entries(broker: Broker, request: Request) -> Reply:
     """QUERY_CONSUME_QUEUE (321)."""
     header = request.header(QueryConsumeQueueRequestHeader)
@@ -135,6 +144,7 @@ def get_entries(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(data).encode())
 
 
+@handles(RequestCode.GET_ALL_PRODUCER_INFO, since=V4_9_4)
 def get_producers(broker: Broker, _: Request) -> Reply:
     """GET_ALL_PRODUCER_INFO (328)."""
     table = {

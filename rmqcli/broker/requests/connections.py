@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import is_tag_type
 from rmqcli.broker.filter.sql92 import compile_sql92
 from rmqcli.broker.request import Refusal, Reply, read_body
@@ -21,7 +22,7 @@ from rmqcli.wire.bodies.consumer import (
 )
 from rmqcli.wire.bodies.read import get_object, load_object
 from rmqcli.wire.bodies.subscription import read_subscription
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.clients import Member
 
 
+@handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 def get_consumer_connections(broker: Broker, request: Request) -> Reply:
     """A group's members and what they subscribe (203); 206 when there are none."""
     name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
@@ -52,6 +54,7 @@ def get_consumer_connections(broker: Broker, request: Request) -> Reply:
     return Reply(body=encode_consumer_connection(connection))
 
 
+@handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
 def get_producer_connections(broker: Broker, request: Request) -> Reply:
     """A producer group's members (204)."""
     name = request.header(GetProducerConnectionListRequestHeader).producer_group
@@ -63,6 +66,7 @@ def get_producer_connections(broker: Broker, request: Request) -> Reply:
     return Reply(body=encode_producer_connection(map(_connection, members)))
 
 
+@handles(RequestCode.CHECK_CLIENT_CONFIG)
 def check_client_config(broker: Broker, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
     if not request.command.body and broker.manners.has_bodies_of_5:

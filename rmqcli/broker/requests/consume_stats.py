@@ -12,12 +12,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.model import MessageQueue
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.offset import encode_group_list
 from rmqcli.wire.bodies.subscription import subscription_json
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -27,6 +28,7 @@ from rmqcli.wire.headers.admin import (
     QueryTopicsByConsumerRequestHeader,
 )
 from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
+from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
 
 
+@handles(RequestCode.GET_CONSUME_STATS)
 def get_consume_stats(broker: Broker, request: Request) -> Reply:
     """GET_CONSUME_STATS (208): never an error; what is unknown is left out."""
     header = request.header(GetConsumeStatsRequestHeader)
@@ -110,6 +113,7 @@ def _tps(broker: Broker, group: str, topic: str, now: Now) -> float:
     return broker.stats.group_get_nums.recent(f"{topic}@{group}", now).tps
 
 
+@handles(RequestCode.GET_BROKER_CONSUME_STATS)
 def get_broker_consume_stats(broker: Broker, request: Request) -> Reply:
     """GET_BROKER_CONSUME_STATS (317): every group, a list of its topics' stats."""
     is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
@@ -140,6 +144,7 @@ def get_broker_consume_stats(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(data).encode())
 
 
+@handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
 def get_consume_time_span(broker: Broker, request: Request) -> Reply:
     """QUERY_CONSUME_TIME_SPAN (303)."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
@@ -206,6 +211,7 @@ def _human(epoch_ms: int) -> str:
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{epoch_ms % 1000:03d}"
 
 
+@handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
 def get_groups_of_topic(broker: Broker, request: Request) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): who is online, and who ever committed."""
     topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
@@ -218,6 +224,7 @@ def get_groups_of_topic(broker: Broker, request: Request) -> Reply:
     return Reply(body=encode_group_list(groups))
 
 
+@handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
 def get_topics_of_group(broker: Broker, request: Request) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): by what the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
@@ -226,6 +233,7 @@ def get_topics_of_group(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(data).encode())
 
 
+@handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, since=V5_0_0)
 def get_subscription(broker: Broker, request: Request) -> Reply:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
     header = request.header(QuerySubscriptionByConsumerRequestHeader)
@@ -236,6 +244,7 @@ def get_subscription(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dump_body(data))
 
 
+@handles(RequestCode.CLONE_GROUP_OFFSET)
 def clone_offsets(broker: Broker, request: Request) -> Reply:
     """CLONE_GROUP_OFFSET (314): topics that a live target does not have are left."""
     header = request.header(CloneGroupOffsetRequestHeader)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import (
     REAL_QID,
@@ -20,11 +21,10 @@ from rmqcli.broker.message.delayed import (
     redirected,
 )
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.send_check import not_stored
-from rmqcli.broker.requests.send_message import put_or_refuse
+from rmqcli.broker.requests.send_message import not_stored, put_or_refuse
 from rmqcli.broker.state.transactions import CHECK_IMMUNITY, immunity_of
 from rmqcli.store.message_store import StoreError
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.message.system_flag import (
     TRANSACTION_COMMIT,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import StoredMessage
 
 
+@handles(RequestCode.END_TRANSACTION)
 def end_transaction(broker: Broker, request: Request) -> Reply:
     """End a half message; an end that is still unknown changes nothing."""
     header = request.header(EndTransactionRequestHeader)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.broker.requests.topics import part
 from rmqcli.broker.state.groups import GROUPS_MAX, group_name_fault
@@ -17,13 +18,13 @@ from rmqcli.broker.table_json import group_json, groups_json
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import parse_subscription_group
 from rmqcli.wire.bodies.read import get_objects, load_object
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.config import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from rmqcli.wire.version import V4_9_0
+from rmqcli.wire.version import V4_9_0, V5_0_0, V5_3_1
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _GROUPS_MAX: Final = 10_000
 
 
+@handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 def update_group(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
     config = read_body(parse_subscription_group, request)
@@ -41,6 +43,7 @@ def update_group(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3_1)
 def update_groups(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
 
@@ -70,6 +73,7 @@ def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"the group's name {fault}")
 
 
+@handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 def get_groups(broker: Broker, request: Request) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
     if not broker.manners.has_bodies_of_5:
@@ -83,6 +87,7 @@ def get_groups(broker: Broker, request: Request) -> Reply:
     )
 
 
+@handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_0_0)
 def get_group(broker: Broker, request: Request) -> Reply:
     """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group where that is allowed."""
     group = request.header(GetSubscriptionGroupConfigRequestHeader).group
@@ -95,6 +100,7 @@ def get_group(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(group_json(broker, config)).encode())
 
 
+@handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
 def delete_group(broker: Broker, request: Request) -> Reply:
     """DELETE_SUBSCRIPTIONGROUP (207). Success for an unknown group too."""
     header = request.header(DeleteSubscriptionGroupRequestHeader)
@@ -110,6 +116,7 @@ def delete_group(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, since=V5_0_0)
 def update_forbidden(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set when `readable` is given, then show."""
     header = request.header(UpdateGroupForbiddenRequestHeader)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.broker.state.clients import Member
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX
 from rmqcli.wire.bodies.consumer import encode_consumer_list
 from rmqcli.wire.bodies.heartbeat import parse_heartbeat
-from rmqcli.wire.codes import LanguageCode, ResponseCode
+from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
 
 
+@handles(RequestCode.HEART_BEAT)
 def heart_beat(broker: Broker, request: Request) -> Reply:
     """Register the client on this connection in all its groups (34)."""
     data = read_body(parse_heartbeat, request)
@@ -45,6 +47,7 @@ def heart_beat(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.UNREGISTER_CLIENT)
 def unregister_client(broker: Broker, request: Request) -> Reply:
     """Forget this connection in the groups that are named (35)."""
     header = request.header(UnregisterClientRequestHeader)
@@ -55,6 +58,7 @@ def unregister_client(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 def get_consumer_list(broker: Broker, request: Request) -> Reply:
     """The client ids of a group (38), one for each connection."""
     name = request.header(GetConsumerListByGroupRequestHeader).consumer_group

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Reply, read_body
 from rmqcli.wire.bodies.heartbeat import encode_lock_answer, parse_lock_request
+from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
 
 
+@handles(RequestCode.LOCK_BATCH_MQ)
 def lock_batch(broker: Broker, request: Request) -> Reply:
     """Take or renew locks; answers those that the client has now (41)."""
     group, client_id, queues = read_body(parse_lock_request, request)
@@ -24,6 +27,7 @@ def lock_batch(broker: Broker, request: Request) -> Reply:
     return Reply(body=encode_lock_answer(locked))
 
 
+@handles(RequestCode.UNLOCK_BATCH_MQ)
 def unlock_batch(broker: Broker, request: Request) -> Reply:
     """Give locks back (42)."""
     group, client_id, queues = read_body(parse_lock_request, request)

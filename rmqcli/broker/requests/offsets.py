@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.get import is_on_disk
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
 
 
+@handles(RequestCode.QUERY_CONSUMER_OFFSET)
 def query_consumer_offset(broker: Broker, request: Request) -> Reply:
     """The offset a group has committed (14)."""
     header = request.header(QueryConsumerOffsetRequestHeader)
@@ -55,6 +57,7 @@ def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
     return not is_on_disk(broker, units[0].commit_log_offset)
 
 
+@handles(RequestCode.UPDATE_CONSUMER_OFFSET)
 def update_consumer_offset(broker: Broker, request: Request) -> Reply:
     """Commit an offset (15)."""
     if broker.manners.checks_offset_commits:

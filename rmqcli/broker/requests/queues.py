@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
 from rmqcli.broker.request import Reply
+from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
 
 
+@handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 def search_offset(broker: Broker, request: Request) -> Reply:
     """The offset for a store time (29)."""
     header = request.header(SearchOffsetRequestHeader)
@@ -37,6 +40,7 @@ def search_offset(broker: Broker, request: Request) -> Reply:
     return Reply(ext_fields={"offset": str(offset)})
 
 
+@handles(RequestCode.GET_MAX_OFFSET)
 def get_max_offset(broker: Broker, request: Request) -> Reply:
     """The next offset that will be written (30)."""
     header = request.header(GetMaxOffsetRequestHeader)
@@ -44,6 +48,7 @@ def get_max_offset(broker: Broker, request: Request) -> Reply:
     return Reply(ext_fields={"offset": str(high)})
 
 
+@handles(RequestCode.GET_MIN_OFFSET)
 def get_min_offset(broker: Broker, request: Request) -> Reply:
     """The oldest offset that is still there (31)."""
     header = request.header(GetMinOffsetRequestHeader)
@@ -52,6 +57,7 @@ def get_min_offset(broker: Broker, request: Request) -> Reply:
     return Reply(remark=remark, ext_fields={"offset": str(low)})
 
 
+@handles(RequestCode.GET_EARLIEST_MSG_STORETIME)
 def get_earliest_store_time(broker: Broker, request: Request) -> Reply:
     """When the oldest message was stored (32); -1 for none."""
     header = request.header(GetEarliestMsgStoretimeRequestHeader)

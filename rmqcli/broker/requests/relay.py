@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.relays import Lost
 from rmqcli.errors import RmqError
@@ -36,6 +37,7 @@ _V3_1_8_SNAPSHOT: Final = 62
 STATUS_TIMEOUT_MS: Final = 5_000
 
 
+@handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
 def get_running_info(broker: Broker, request: Request) -> Reply | None:
     """Ask one consumer what it is doing (307)."""
     header = request.header(GetConsumerRunningInfoRequestHeader)
@@ -49,6 +51,7 @@ def get_running_info(broker: Broker, request: Request) -> Reply | None:
     return None
 
 
+@handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 def consume_directly(broker: Broker, request: Request) -> Reply | None:
     """Let one consumer consume one stored message now (309)."""
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
@@ -79,6 +82,7 @@ def consume_directly(broker: Broker, request: Request) -> Reply | None:
     return None
 
 
+@handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 def get_consumer_status(broker: Broker, request: Request) -> Reply | None:
     """Ask all members, or the one named, where they are in a topic (223)."""
     header = request.header(GetConsumerStatusRequestHeader)

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.send_check import (
+from rmqcli.broker.requests.send_message import (
+    ANSWER_FIELDS,
     need_body,
     need_properties,
     need_queue,
     need_topic,
-)
-from rmqcli.broker.requests.send_message import (
-    ANSWER_FIELDS,
     put_or_refuse,
     sys_flag_of,
 )
@@ -43,7 +42,7 @@ from rmqcli.wire.message.properties import encode_properties, parse_properties
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
-    from rmqcli.broker.requests.send_check import SendHeader
+    from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.wire.command import RemotingCommand
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"  # PROPERTY_MESSAGE_REPLY_TO_CLIENT
@@ -52,6 +51,7 @@ PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"  # PROPERTY_PUSH_REPLY_TIME
 _OWN_PROPERTIES_BYTES: Final = 64
 
 
+@handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 def send_reply(broker: Broker, request: Request) -> Reply | None:
     """Push a reply to the client that it names, and answer when that has answered."""
     header: SendHeader

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.model import MessageQueue
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
 
 
+@handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 def reset_offset(broker: Broker, request: Request) -> Reply:
     """Answer 222 the way this broker does it."""
     header = request.header(ResetOffsetRequestHeader)

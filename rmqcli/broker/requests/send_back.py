@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import DELAY, redirected
 from rmqcli.broker.message.put import put_messages
@@ -21,7 +22,7 @@ from rmqcli.broker.state.topics import (
     RETRY_PREFIX,
 )
 from rmqcli.store.message_store import StoreError, StoreFullError
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _FIRST_LEVEL: Final = 3
 _INT32_MAX: Final = (1 << 31) - 1
 
 
+@handles(RequestCode.CONSUMER_SEND_MSG_BACK)
 def send_back(broker: Broker, request: Request) -> Reply:
     """Store a copy for the group's retry topic, or its dead letter queue."""
     header = request.header(ConsumerSendMsgBackRequestHeader)

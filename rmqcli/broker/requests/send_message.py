@@ -1,10 +1,14 @@
-"""Sending one message: 10 and 310.
+"""Sending messages: 10, 310, 320 and 370.
 
-Imitated: checks, properties added to the record, retry topics and their dead letters,
-delays, half messages, what the answer says. Not imitated: flow control, request hooks,
-statistics of senders.
+Imitated: RocketMQ's checks in their order and with their codes, by version; the
+properties that a broker adds to a record; retry topics and their dead letters; delays
+and half messages; batches, whose messages get neighbouring offsets, all or none; the
+answer's fields. As with RocketMQ a topic's write permission is not checked.
+Not imitated: flow control, request hooks, statistics of senders, static and compaction
+topics, ACL, batches that stay one record (topics of type BatchCQ), recalls (370).
 
-Source: `SendMessageProcessor.sendMessage` in apache/rocketmq.
+Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
+`HookUtils.checkBeforePutMessage` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -12,33 +16,47 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.delayed import DELAY, redirected
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.message.delayed import DELAY, delay_level, redirected
 from rmqcli.broker.message.put import put_messages
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.requests.send_check import (
-    illegal_message,
-    need_body,
-    need_properties,
-    need_queue,
-    need_topic,
-    not_stored,
+from rmqcli.broker.state.topics import (
+    DEFAULT_TOPIC,
+    DLQ_PREFIX,
+    NOT_ALLOWED_SEND_TOPICS,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    topic_name_fault,
 )
-from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
-from rmqcli.store.message_store import StoreError
-from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.headers.send import SendMessageResponseHeader
+from rmqcli.files import file_name_fault
+from rmqcli.store.message_store import StoreError, StoreFullError
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.send import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from rmqcli.wire.ids import encode_offset_msg_id
+from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.encode import MessageFields
-from rmqcli.wire.message.properties import UNIQ_KEY, parse_properties
-from rmqcli.wire.message.system_flag import MULTI_TAGS
+from rmqcli.wire.message.properties import (
+    PROPERTIES_BYTES_MAX,
+    UNIQ_KEY,
+    parse_properties,
+)
+from rmqcli.wire.message.system_flag import INNER_BATCH, MULTI_TAGS, transaction_type
+from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
-    from rmqcli.broker.requests.send_check import SendHeader
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended
     from rmqcli.wire.bodies.config import TopicConfig
+    from rmqcli.wire.message.batch import ItemSpan
+
+    SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 CLUSTER: Final = "CLUSTER"
 WAIT: Final = "WAIT"  # PROPERTY_WAIT_STORE_MSG_OK
@@ -48,9 +66,38 @@ TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
 ANSWER_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 #: Bytes that the broker's own properties may take of the 32 KiB.
 _OWN_PROPERTIES_BYTES: Final = 1_024
+_INT32_MAX: Final = (1 << 31) - 1
+_UTF8_BYTES_MAX: Final = 4  # of one character
 
 
-def send_message(broker: Broker, request: Request, header: SendHeader) -> Reply:
+@handles(
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+def send_message(broker: Broker, request: Request) -> Reply:
+    """Store a message (10, 310) or a batch (320). Refusals name the region too."""
+    header: SendHeader
+    try:
+        if request.command.code == RequestCode.SEND_MESSAGE:
+            header = request.header(SendMessageRequestHeader)
+        else:
+            header = request.header(SendMessageRequestHeaderV2)
+        if header.batch:
+            return _send_batch(broker, request, header)
+        return _send_one(broker, request, header)
+    except Refusal as refusal:
+        refusal.ext_fields = {**ANSWER_FIELDS, **refusal.ext_fields}
+        raise
+
+
+@handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
+def recall_message(_broker: Broker, _request: Request) -> Reply:
+    """Refuse a recall, as 5.x does unless recallMessageEnable is set (370)."""
+    raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+
+
+def _send_one(broker: Broker, request: Request, header: SendHeader) -> Reply:
     """Store one message and say where."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
@@ -174,3 +221,216 @@ def _stored(
         ),
         ext_fields=ANSWER_FIELDS,
     )
+
+
+def _send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
+    """Store the batch's messages and say where: the ids, the first one's offset."""
+    config = need_topic(broker, request, header)
+    queue_id = need_queue(broker, header, config)
+    if header.topic.startswith(RETRY_PREFIX):
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"batch request does not support retry group {header.topic}",
+        )
+    body = need_body(broker, request.command.body)
+    outer = parse_properties(need_properties(broker, header.properties))
+    if transaction_type(header.sys_flag) or delay_level(outer) > 0:
+        raise illegal_message(broker)
+    spans, fault = split_batch(body)
+    if fault:
+        raise illegal_message(broker)
+    shared = MessageFields(
+        topic=header.topic,
+        queue_id=queue_id,
+        sys_flag=sys_flag_of(header, config),
+        born_timestamp_ms=header.born_timestamp,
+        born_host=request.peer.address,
+        store_timestamp_ms=request.now.epoch_ms,
+        store_host=broker.settings.address,
+        reconsume_times=header.reconsume_times or 0,
+    )
+    if not spans:  # Java fails on the body that is null
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "a batch without messages")
+    messages = [_item(body, span, shared) for span in spans]
+    places = put_or_refuse(broker, messages, request.now)
+    return _batch_stored(broker, places, queue_id, outer.get(UNIQ_KEY))
+
+
+def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
+    # Properties are stored byte for byte, as RocketMQ does.
+    properties = body[span.properties_at : span.end]
+    return MessageFields(
+        topic=shared.topic,
+        body=body[span.body_at : span.body_end],
+        queue_id=shared.queue_id,
+        flag=span.flag,
+        sys_flag=shared.sys_flag,
+        born_timestamp_ms=shared.born_timestamp_ms,
+        born_host=shared.born_host,
+        store_timestamp_ms=shared.store_timestamp_ms,
+        store_host=shared.store_host,
+        reconsume_times=shared.reconsume_times,
+        properties=parse_properties(properties),
+        properties_bytes=properties,
+    )
+
+
+def _batch_stored(
+    broker: Broker, places: list[Appended], queue_id: int, unique_key: str | None
+) -> Reply:
+    # The ids differ in their last 16 digits only.
+    host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
+    answers_key = broker.manners.adds_unique_key_and_region
+    return Reply(
+        header=SendMessageResponseHeader(
+            msg_id=",".join(f"{host}{each.commit_log_offset:016X}" for each in places),
+            queue_id=queue_id,
+            queue_offset=places[0].queue_offset,
+            transaction_id=unique_key if answers_key else None,
+        ),
+        ext_fields=ANSWER_FIELDS,
+    )
+
+
+def need_topic(broker: Broker, request: Request, header: SendHeader) -> TopicConfig:
+    """The topic to send to, created where that is allowed.
+
+    Raises Refusal: 29 (1 before 5.x) for names and queue ids that cannot be, 16 for
+    RocketMQ's own topics, 17 for an unknown topic that cannot be created.
+    """
+    topic, manners = header.topic, broker.manners
+    _need_int32(header)
+    if header.sys_flag & INNER_BATCH:
+        raise illegal_message(broker)  # only for topics whose queues hold batches
+    config = broker.topics.get(topic)
+    if manners.checks_topic_names and config is None:
+        fault = topic_name_fault(topic)
+        if fault is not None:
+            raise Refusal(manners.invalid_parameter_code, fault)
+    if manners.forbids_system_topics and topic in NOT_ALLOWED_SEND_TOPICS:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"Sending message to topic[{topic}] is forbidden.",
+        )
+    if manners.reserves_default_topic and topic == DEFAULT_TOPIC:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"the topic[{topic}] is conflict with system reserved words.",
+        )
+    if config is None:
+        config = _created(broker, header)
+    if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+        raise Refusal(
+            manners.invalid_parameter_code,
+            f"request queueId[{header.queue_id}] is illegal, topic {topic} has "
+            f"{config.write_queue_nums} queues, Producer: {request.peer.address}",
+        )
+    return config
+
+
+def _created(broker: Broker, header: SendHeader) -> TopicConfig:
+    topic = header.topic
+    if not _is_writable(topic):
+        raise illegal_message(broker)  # only names of 4.6.0, which looks at none
+    config = broker.topics.create_in_send(
+        topic, header.default_topic, header.default_topic_queue_nums
+    )
+    if config is None and topic.startswith(RETRY_PREFIX):
+        config = broker.topics.create_in_send_back(
+            topic, queue_nums=1, perm=PERM_READ | PERM_WRITE
+        )
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please!",
+        )
+    return config
+
+
+def need_queue(broker: Broker, header: SendHeader, config: TopicConfig) -> int:
+    """The queue that is asked for, or one in turn. Raises Refusal(1) without any."""
+    if header.queue_id >= 0:
+        return header.queue_id
+    if config.write_queue_nums <= 0:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "ArithmeticException: / by zero")
+    return broker.topics.pick_queue(config.topic_name, config.write_queue_nums)
+
+
+def need_body(broker: Broker, body: bytes) -> bytes:
+    """The body, when it may be stored. Raises Refusal 1 (none) or 13 (too large)."""
+    if not body and broker.manners.refuses_empty_body:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, "NullPointerException: the message has no body"
+        )
+    if len(body) > broker.settings.max_message_size:
+        raise illegal_message(broker)
+    return body
+
+
+def need_properties(broker: Broker, text: str | None, *, room_bytes: int = 0) -> str:
+    """Properties as sent, when they and `room_bytes` more can be stored.
+
+    Raises Refusal(13).
+    """
+    if not text:
+        return ""
+    if len(text) * _UTF8_BYTES_MAX + room_bytes <= PROPERTIES_BYTES_MAX:
+        if text.isascii() or _is_encodable(text):
+            return text
+    elif (
+        _is_encodable(text) and len(text.encode()) + room_bytes <= PROPERTIES_BYTES_MAX
+    ):
+        return text
+    raise illegal_message(broker)
+
+
+def illegal_message(broker: Broker) -> Refusal:
+    """The answer (13) to a message that cannot be stored whatever is done."""
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "the message is illegal, maybe msg body or properties length not matched. "
+        f"msg body length limit {broker.settings.max_message_size}B, "
+        "msg properties length limit 32KB.",
+    )
+
+
+def not_stored(error: StoreError) -> Refusal:
+    """The answer when the store refuses: 14 for a full disk, else 1."""
+    if isinstance(error, StoreFullError):
+        return Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            "service not available now. It may be caused by one of the following "
+            f"reasons: the broker's disk is full [{error.message}], messages are put "
+            "to the slave, message store has been shut down, etc.",
+        )
+    return Refusal(ResponseCode.SYSTEM_ERROR, error.message)
+
+
+def _need_int32(header: SendHeader) -> None:
+    """Refuse numbers that Java reads as `int` and that are none, as it does."""
+    for value in (
+        header.queue_id,
+        header.sys_flag,
+        header.flag,
+        header.default_topic_queue_nums,
+        header.reconsume_times or 0,
+        header.max_reconsume_times or 0,
+    ):
+        if not -_INT32_MAX - 1 <= value <= _INT32_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f'NumberFormatException: For input string: "{value}"',
+            )
+
+
+def _is_writable(topic: str) -> bool:
+    return file_name_fault(topic) is None and len(topic.encode()) < 128
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether it has no lone surrogates, which JSON can carry and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

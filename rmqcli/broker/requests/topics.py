@@ -17,6 +17,7 @@ import dataclasses
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.broker.state.topics import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -35,13 +36,14 @@ from rmqcli.wire.bodies.config import (
     parse_all_topic_config,
 )
 from rmqcli.wire.bodies.read import get_objects, load_object
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetTopicStatsInfoRequestHeader
 from rmqcli.wire.headers.config import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
 )
+from rmqcli.wire.version import V5_0_0, V5_3_0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,6 +116,7 @@ _TOPICS_MAX: Final = 10_000
 _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
+@handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
 def update_topic(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_CREATE_TOPIC (17)."""
     header = request.header(CreateTopicRequestHeader)
@@ -132,6 +135,7 @@ def update_topic(broker: Broker, request: Request) -> Reply:
     return Reply(remark=None if is_silent else "not set any response code")
 
 
+@handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3_0)
 def update_topics(broker: Broker, request: Request) -> Reply:
     """UPDATE_AND_CREATE_TOPIC_LIST (18): all or none."""
 
@@ -199,6 +203,7 @@ def _need_storable(broker: Broker, topic: str) -> None:
         raise Refusal(code, f"The specified topic's name {fault}.")
 
 
+@handles(RequestCode.DELETE_TOPIC_IN_BROKER)
 def delete_topic(broker: Broker, request: Request) -> Reply:
     """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
     topic = request.header(DeleteTopicRequestHeader).topic
@@ -218,6 +223,7 @@ def delete_topic(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
+@handles(RequestCode.GET_TOPIC_CONFIG, since=V5_0_0)
 def get_topic(broker: Broker, request: Request) -> Reply:
     """GET_TOPIC_CONFIG (351)."""
     topic = request.header(GetTopicConfigRequestHeader).topic
@@ -229,6 +235,7 @@ def get_topic(broker: Broker, request: Request) -> Reply:
     return Reply(body=encode_topic_config(config))
 
 
+@handles(RequestCode.GET_ALL_TOPIC_CONFIG)
 def get_topics(broker: Broker, request: Request) -> Reply:
     """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
     if not broker.manners.has_bodies_of_5:
@@ -275,6 +282,7 @@ def _number(text: str | None, default: int) -> int:
     return int(text)
 
 
+@handles(RequestCode.GET_TOPIC_STATS_INFO)
 def get_topic_stats(broker: Broker, request: Request) -> Reply:
     """GET_TOPIC_STATS_INFO (202)."""
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
@@ -300,6 +308,7 @@ def get_topic_stats(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(data).encode())
 
 
+@handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
 def get_system_topics(broker: Broker, _: Request) -> Reply:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
     own = {broker.settings.cluster, broker.settings.broker_name}

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.store import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
@@ -30,6 +31,7 @@ _MAX_MSGS_NUM_BATCH: Final = 64
 _BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger frames
 
 
+@handles(RequestCode.VIEW_MESSAGE_BY_ID)
 def view_message(broker: Broker, request: Request) -> Reply:
     """The message at a commit log offset (33)."""
     offset = request.header(ViewMessageRequestHeader).offset
@@ -42,6 +44,7 @@ def view_message(broker: Broker, request: Request) -> Reply:
     return Reply(body=record)
 
 
+@handles(RequestCode.QUERY_MESSAGE)
 def query_message(broker: Broker, request: Request) -> Reply:
     """Messages by key (12)."""
     header = request.header(QueryMessageRequestHeader)

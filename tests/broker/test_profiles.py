@@ -1,12 +1,9 @@
-"""`--like VERSION`: what was seen to differ between real brokers, row by row.
+"""Differences between the imitated versions that belong to no single request.
 
-ROWS says which tests hold each; the rows that no other file holds are here.
+What real brokers of 4.6.0, 4.9.7 and 5.5.0 answered is what is expected here.
 """
 
 from __future__ import annotations
-
-import ast
-from pathlib import Path
 
 import pytest
 
@@ -26,55 +23,6 @@ from tests.broker.pulling import (
 from tests.broker.sending import like
 
 VERSIONS = ["4.6.0", "4.9.7", "5.5.0"]
-
-#: What was seen -> file and test.
-ROWS = {
-    "version in answers": ("like", "each_answer_has_its_version"),
-    "binary requests": ("like", "only_4_9_7_answers_in_binary"),
-    "properties that are added": (
-        "golden_sends",
-        "single_sends_are_answered_and_stored_as_by_rocketmq",
-    ),
-    "transactionId": (
-        "golden_sends",
-        "single_sends_are_answered_and_stored_as_by_rocketmq",
-    ),
-    "sends to system topics": ("send_message", "names_by_version"),
-    "empty body": ("send_message", "empty_body_by_version"),
-    "illegal names of topics": ("admin_topics", "names_that_cannot_be_set"),
-    "retries of producers": (
-        "send_message",
-        "retry_sent_as_a_producer_dies_by_version",
-    ),
-    "maxMsgNums": ("like", "one_message_is_the_least_but_4_9_7_refuses_minus_1"),
-    "pull of the schedule": ("like", "4_6_0_has_no_schedule_to_pull_from"),
-    "committed transactions": ("transactions", "commit_delivers_and_is_written_down"),
-    "207 without cleanOffset": ("admin_topics", "deleting_a_group"),
-    "43": ("admin_consume", "offsets_as_a_whole"),
-    "TIMER_* properties": ("delayed_message", "4_x_ignores_timers"),
-    "222 beyond the end": ("admin_reset", "one_queue_to_an_offset"),
-    "broken frames": ("server", "garbage_is_closed_and_others_go_on"),
-    "a mandatory field is absent": ("like", "a_pull_without_its_queue_is_1"),
-    "361": ("like", "lite_pulls_are_always_served"),
-}
-
-#: Seen, and no row of a test, with the reason.
-REASONS = {
-    "orderTopicConf in the route": "off unless the name server has orderMessageEnable",
-    "order of what 12 finds": "alike everywhere: test_messages_by_key_are_the_newest_*",
-}
-
-
-def names_of_tests(file):
-    path = Path(__file__).with_name(f"test_{file}.py")
-    tree = ast.parse(path.read_text())
-    return {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_is_held_by_a_test_that_exists(row):
-    file, name = ROWS[row]
-    assert f"test_{name}" in names_of_tests(file)
 
 
 @pytest.mark.parametrize(

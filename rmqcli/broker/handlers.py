@@ -1,0 +1,26 @@
+"""The requests that a broker answers: importing this module completes the table."""
+
+from __future__ import annotations
+
+from rmqcli.broker.dispatch import BROKER_REQUESTS
+from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
+    broker_info,
+    connections,
+    consume_stats,
+    end_transaction,
+    groups,
+    heartbeat,
+    lock,
+    offsets,
+    pull_message,
+    queues,
+    relay,
+    reply_message,
+    reset_offset,
+    send_back,
+    send_message,
+    topics,
+    view_message,
+)
+
+__all__ = ["BROKER_REQUESTS"]
