@@ -3,7 +3,7 @@
 A handler registers itself where it is defined:
 
     @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
-    def send(broker: Broker, request: Request) -> Reply | None: ...
+    def send(broker: BrokerState, request: Request) -> Reply | None: ...
 
 It takes the broker's state and the request, and returns a `Reply`, or None when the
 answer comes later. It raises `Refusal` for every other code than success. `handlers`
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.profiles import Manners
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
 
 
 class Versioned(Protocol):
@@ -100,5 +100,5 @@ def _not_supported(request: Request) -> Reply:
     )
 
 
-BROKER_REQUESTS: Final[HandlerTable[Broker]] = HandlerTable()
+BROKER_REQUESTS: Final[HandlerTable[BrokerState]] = HandlerTable()
 handles = BROKER_REQUESTS.handles

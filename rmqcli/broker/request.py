@@ -1,8 +1,10 @@
-"""Reading a request's body. Source: `RemotingSerializable` in apache/rocketmq.
+"""One request on its way through a handler, and the answers that it can get.
 
-One request on its way through a processor, and the answers it can get.
+`Request` reads the header and `read_body` the body; a handler returns a `Reply` or
+raises `Refusal`; `answer_to` adds the fields of a frame that no handler decides.
 
-Source: `RemotingCommand.createResponseCommand` and `NettyRequestProcessor`.
+Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
+`NettyRemotingAbstract.writeResponse` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqcli.broker.effects import Send
 from rmqcli.errors import HeaderError, WireError
-from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.header import Header, from_ext_fields
+from rmqcli.wire.codes import LanguageCode, ResponseCode
+from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
+from rmqcli.wire.header import Header, from_ext_fields, to_ext_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.effects import Peer
+    from rmqcli.broker.profiles import Manners
     from rmqcli.clock import Now
-    from rmqcli.wire.command import RemotingCommand
 
 
 HeaderT = TypeVar("HeaderT", bound=Header)
@@ -87,3 +91,24 @@ def read_body(parse: Callable[[bytes], T], request: Request) -> T:
         return parse(bytes(request.command.body))
     except WireError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+def answer_to(request: Request, reply: Reply, manners: Manners) -> Send | None:
+    """The answer to a request; None for a one-way request, which gets none."""
+    command = request.command
+    if command.is_oneway:
+        return None
+    fields = {} if reply.header is None else to_ext_fields(reply.header)
+    if reply.ext_fields:
+        fields |= reply.ext_fields
+    answer = RemotingCommand(
+        code=int(reply.code),
+        language=int(LanguageCode.JAVA),
+        version=manners.version,
+        opaque=command.opaque,
+        flag=RESPONSE_FLAG,
+        remark=reply.remark,
+        ext_fields=fields,
+        body=reply.body,
+    )
+    return Send(request.peer, answer, request.is_binary and manners.answers_binary)

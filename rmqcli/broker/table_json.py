@@ -19,7 +19,7 @@ from rmqcli.wire.bodies.config import subscription_group_json, topic_config_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.data_version import DataVersion
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 
@@ -61,7 +61,7 @@ _ATTRIBUTES_OF_5 = (
 )
 
 
-def topic_json(broker: Broker, config: TopicConfig) -> dict[str, object]:
+def topic_json(broker: BrokerState, config: TopicConfig) -> dict[str, object]:
     """One topic's settings, as the broker's version writes them."""
     data = topic_config_json(config)
     if not broker.manners.has_bodies_of_5:
@@ -69,7 +69,9 @@ def topic_json(broker: Broker, config: TopicConfig) -> dict[str, object]:
     return data
 
 
-def group_json(broker: Broker, config: SubscriptionGroupConfig) -> dict[str, object]:
+def group_json(
+    broker: BrokerState, config: SubscriptionGroupConfig
+) -> dict[str, object]:
     """One group's settings, every field that the broker's version has."""
     data: dict[str, object] = {
         "attributes": config.attributes,
@@ -94,7 +96,7 @@ def group_json(broker: Broker, config: SubscriptionGroupConfig) -> dict[str, obj
     return data
 
 
-def version_json(broker: Broker, version: DataVersion) -> dict[str, object]:
+def version_json(broker: BrokerState, version: DataVersion) -> dict[str, object]:
     """A data version; 4.x has no stateVersion."""
     data = version.to_json()
     if not broker.manners.has_bodies_of_5:
@@ -103,7 +105,7 @@ def version_json(broker: Broker, version: DataVersion) -> dict[str, object]:
 
 
 def topics_json(
-    broker: Broker, configs: Iterable[TopicConfig] | None = None
+    broker: BrokerState, configs: Iterable[TopicConfig] | None = None
 ) -> dict[str, object]:
     """topics.json; `configs`: only these."""
     shown = broker.topics.all().values() if configs is None else configs
@@ -116,7 +118,7 @@ def topics_json(
 
 
 def groups_json(
-    broker: Broker, configs: Iterable[SubscriptionGroupConfig] | None = None
+    broker: BrokerState, configs: Iterable[SubscriptionGroupConfig] | None = None
 ) -> dict[str, object]:
     """subscriptionGroup.json; `configs`: only these."""
     shown = broker.groups.all().values() if configs is None else configs
@@ -131,7 +133,7 @@ def groups_json(
     return data
 
 
-def offsets_json(broker: Broker) -> dict[str, object]:
+def offsets_json(broker: BrokerState) -> dict[str, object]:
     """consumerOffset.json. Queue ids are int: their keys are written bare."""
     table = broker.offsets.table()
     if not broker.manners.has_bodies_of_5:
@@ -147,7 +149,7 @@ def offsets_json(broker: Broker) -> dict[str, object]:
     }
 
 
-def delays_json(broker: Broker) -> dict[str, object]:
+def delays_json(broker: BrokerState) -> dict[str, object]:
     """delayOffset.json: by level, keys bare."""
     offsets = dict(sorted(broker.schedule.offsets.items()))
     if not broker.manners.has_bodies_of_5:
@@ -164,6 +166,6 @@ def _by_topic_at_group(
     }
 
 
-def _counted(broker: Broker, counter: int) -> dict[str, object]:
+def _counted(broker: BrokerState, counter: int) -> dict[str, object]:
     started_ms = broker.started.epoch_ms
     return {"counter": counter, "stateVersion": 0, "timestamp": started_ms}

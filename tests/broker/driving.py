@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Peer, Send
+from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
@@ -16,7 +17,7 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rmqcli.broker.effects import Effect
     from rmqcli.store.message_store import MessageStore
@@ -44,10 +45,17 @@ class Driver:
         *,
         store: MessageStore | None = None,
         now: Now = START,
+        on_topics_changed: Callable[[], None] | None = None,
     ) -> None:
         self.now = now
         self.store = MemoryStore() if store is None else store
-        self.broker = Broker(settings or BrokerSettings(), self.store, now)
+        self.broker = Broker(
+            settings or BrokerSettings(),
+            self.store,
+            now,
+            requests=BROKER_REQUESTS,
+            on_topics_changed=on_topics_changed,
+        )
         self.sent: dict[int, list[RemotingCommand]] = defaultdict(list)
         self.closed: list[Peer] = []
         self._opaque = 0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.broker.state.locks import QueueLocks
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode
@@ -66,7 +66,7 @@ class SimCluster:
         self.checker = Checker(world)
         self.working = Working()
         self.servers: dict[str, SimServer] = {}
-        self.names = NameServer(world.now())
+        self.names = NameServer(world.now(), requests=NAMESRV_REQUESTS)
         self._peers = 0
         self._produced = 0
         #: grows when producing ends: what was planned before is void
@@ -123,7 +123,7 @@ class SimCluster:
     def lose_locks(self, broker: SimBroker) -> None:
         """Let a broker forget who has which queue."""
         broker.locks_lost_ms = self.world.now_ms
-        broker.broker.locks = QueueLocks(broker.broker)
+        broker.broker.locks.clear()
 
     # --- members ---
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.broker.core import Broker
 from rmqcli.broker.effects import Send
+from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.state.offsets import ConsumerOffsets
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
@@ -170,10 +171,10 @@ class WatchedOffsets(ConsumerOffsets):
     """Tells of every commit."""
 
     def __init__(
-        self, broker: Broker, committed: Callable[[str, str, str, int, int], None]
+        self, broker_name: str, committed: Callable[[str, str, str, int, int], None]
     ) -> None:
-        super().__init__(broker)
-        self._name = broker.settings.broker_name
+        super().__init__()
+        self._name = broker_name
         self._told = committed
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -209,14 +210,19 @@ class SimBroker(SimServer):
 
     def _make(self, before: Broker | None) -> Broker:
         now = self._world.now()
-        core = Broker(self.settings, self.store, now)
-        core.offsets = WatchedOffsets(core, self._committed)
+        core = Broker(
+            self.settings,
+            self.store,
+            now,
+            requests=BROKER_REQUESTS,
+            on_topics_changed=lambda: self._names.register(core, self._world.now()),
+            offsets=WatchedOffsets(self.name, self._committed),
+        )
         if before is not None:
             core.topics.load(before.topics.all().values())
             core.groups.load(before.groups.all().values())
             core.offsets.load(self._offsets)
             core.schedule.load(self._delays)
-        core.on_topics_changed = lambda: self._names.register(core, self._world.now())
         core.agenda.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
         self._names.register(core, now)
         return core

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.cluster.replication import Replication
 from rmqcli.broker.core import Broker
+from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.request import Refusal
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.log import get_logger
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.cluster.store import Storage
-    from rmqcli.broker.server.port import Port
+    from rmqcli.broker.server.connection import Port
     from rmqcli.broker.server.server import Server
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
@@ -98,12 +99,17 @@ class EmbeddedBroker:
         before = self._core
         store = self._storage.open()
         try:
-            core = Broker(self.settings, store, now)
+            core = Broker(
+                self.settings,
+                store,
+                now,
+                requests=BROKER_REQUESTS,
+                on_topics_changed=self._topics_changed,
+            )
             self._storage.load(core, before)
         except BaseException:
             self._storage.abandon()
             raise
-        core.on_topics_changed = self._topics_changed
         self._core = core
         self._port.core = core
         self._port.flush = self._before_answers

@@ -21,6 +21,7 @@ from rmqcli.broker.cluster.seeding import Seed, Seeded, Seeder
 from rmqcli.broker.cluster.store import broker_folder, storage_in
 from rmqcli.broker.faults import Faults
 from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import manners_like
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqcli.broker.core import Broker
-    from rmqcli.broker.server.connection import ServerLimits
-    from rmqcli.broker.server.port import Port
+    from rmqcli.broker.server.connection import Port, ServerLimits
     from rmqcli.clock import Clock
 
 T = TypeVar("T")
@@ -96,7 +96,9 @@ class EmbeddedCluster:
         self._seeder = Seeder(self._server)
         self._brokers: list[EmbeddedBroker] = []
         self._next_queue = itertools.count()
-        self._names = NameServer(self._server.now(), manners=self.manners)
+        self._names = NameServer(
+            self._server.now(), requests=NAMESRV_REQUESTS, manners=self.manners
+        )
         try:
             self._namesrv_port = self._open(NAMESRV_NAME, self.options.namesrv_port)
             self._namesrv_port.core = self._names

@@ -32,7 +32,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Final, Self, cast
 
-from rmqcli.broker.answers import answer_to
 from rmqcli.broker.cluster.persistence import (
     DELAYS,
     GROUPS,
@@ -42,27 +41,26 @@ from rmqcli.broker.cluster.persistence import (
 )
 from rmqcli.broker.cluster.store import broker_folders
 from rmqcli.broker.core import Broker
+from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.message.get import properties_of_record
 from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0
-from rmqcli.broker.request import Reply, Request
+from rmqcli.broker.request import Reply, Request, answer_to
 from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.topics import (
     DEFAULT_TOPIC,
     PERM_READ,
     PERM_WRITE,
     SCHEDULE_TOPIC,
-    TopicTable,
     is_system_topic,
 )
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
 from rmqcli.store.read_only import ReadOnlyStore
-from rmqcli.timers import Agenda
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import RequestCode, ResponseCode
 
@@ -73,7 +71,8 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.effects import Effect, Peer
     from rmqcli.broker.profiles import Manners
-    from rmqcli.broker.server.port import Core
+    from rmqcli.broker.server.connection import Core
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Clock, Now
     from rmqcli.store.config_files import ConfigFolder
     from rmqcli.store.message_store import MessageStore
@@ -158,26 +157,12 @@ def _inherited(topics: dict[str, object]) -> list[str]:
     ]
 
 
-def clear_tables(broker: Broker) -> None:
-    """Take from a new broker the topics that are built in: a folder tells its own."""
-    for topic in broker.topics.all():
-        broker.topics.delete(topic)
+def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
+    """Replace the broker's tables with the folder's.
 
-
-def load_tables(broker: Broker, store: ReadOnlyStore) -> None:
-    """Let the broker have the folder's tables instead of its own.
-
-    Of a file that cannot be read the table stays as it was, and a warning says so.
+    The table of a file that cannot be read stays as it was, with a warning.
     """
-    before = broker.topics, broker.groups
-    broker.topics, broker.groups = TopicTable(broker), GroupTable(broker)
-    clear_tables(broker)
-    errors = Persistence(broker, store.config).load_readable()
-    if TOPICS in errors:
-        broker.topics = before[0]
-    if GROUPS in errors:
-        broker.groups = before[1]
-    for error in errors.values():
+    for error in Persistence(broker, store.config).replace().values():
         _log.warning("table is left out: %s", error)
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
@@ -304,7 +289,13 @@ class FolderBroker(ReadOnlyCore):
     """
 
     def __init__(
-        self, folder: Path, now: Now, *, name: str | None, address: str
+        self,
+        folder: Path,
+        now: Now,
+        names: NameServer,
+        *,
+        name: str | None,
+        address: str,
     ) -> None:
         self._store = ReadOnlyStore(folder)
         try:
@@ -312,24 +303,29 @@ class FolderBroker(ReadOnlyCore):
             settings = settings_of(self._store.config, name=name, address=address)
             # What writes is never asked for: MessageStore's other half is not needed.
             store = cast("MessageStore", self._store)
-            self._broker = Broker(settings, store, now)
-            # Whatever the broker planned to do by itself would write.
-            self._broker.agenda = Agenda()
-            clear_tables(self._broker)
+            self._broker = Broker(
+                settings, store, now, requests=BROKER_REQUESTS, is_read_only=True
+            )
             load_tables(self._broker, self._store)
         except BaseException:
             self._store.close()
             raise
         super().__init__(self._broker, settings.manners, BROKER_READS)
+        self._names = names
         self._looked_ms = now.monotonic_ms
         self._is_planned = False
         #: queues that pulls wait for, each with the offset that comes next
         self._awaited: dict[tuple[str, int], int] = {}
+        self._register(now)
 
-    def announce(self, names: NameServer, now: Now) -> None:
-        """Tell a name server of the topics, now and whenever they change."""
-        self._broker.on_topics_changed = lambda: names.register(self._broker, now)
-        names.register(self._broker, now)
+    def _register(self, now: Now) -> None:
+        """Tell the name server of the folder's topics.
+
+        It takes no topics from a known broker whose data version is the known one, and
+        topics of the folder that are not in its table yet do not change the version.
+        """
+        self._names.unregister(self._broker, now)
+        self._names.register(self._broker, now)
 
     def close(self) -> None:
         """Let go of the files. Idempotent."""
@@ -364,7 +360,7 @@ class FolderBroker(ReadOnlyCore):
             return
         load_tables(self._broker, self._store)
         self._stamp = stamp
-        self._broker.on_topics_changed()
+        self._register(now)
 
     def _plan_look(self, now: Now) -> None:
         if not self._is_planned:
@@ -413,14 +409,13 @@ class StoreServer:
         self._brokers: list[FolderBroker] = []
         try:
             now = self._server.now()
-            names = NameServer(now)
+            names = NameServer(now, requests=NAMESRV_REQUESTS)
             self._namesrv = self._server.open("namesrv", host=_HOST, port=0)
             self._namesrv.core = ReadOnlyCore(names, names.manners, NAMESRV_READS)
             for name, each in folders.items():
                 port = self._server.open(each.name, host=_HOST, port=0)
-                broker = FolderBroker(each, now, name=name, address=port.address)
+                broker = FolderBroker(each, now, names, name=name, address=port.address)
                 self._brokers.append(broker)
-                broker.announce(names, now)
                 port.core = broker
             self._server.start()
         except BaseException:

@@ -26,11 +26,12 @@ from rmqcli.wire.bodies.config import (
 from rmqcli.wire.bodies.read import get_int, get_object, get_table, to_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.errors import RmqError
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.fastjson import JsonObject
 
 TOPICS: Final = "topics.json"
@@ -59,10 +60,10 @@ class ConfigFiles(Protocol):
 class Persistence:
     """Keeps one broker's tables in files. Call it where the core is called."""
 
-    def __init__(self, broker: Broker, files: ConfigFiles) -> None:
+    def __init__(self, broker: BrokerState, files: ConfigFiles) -> None:
         self._broker = broker
         self._files = files
-        self._tables: dict[str, Callable[[Broker], dict[str, object]]] = {
+        self._tables: dict[str, Callable[[BrokerState], dict[str, object]]] = {
             TOPICS: topics_json,
             GROUPS: groups_json,
             OFFSETS: offsets_json,
@@ -78,21 +79,30 @@ class Persistence:
         StoreError and BodyError for whole files: what would be written next would
         replace them.
         """
-        for error in self.load_readable().values():
+        for error in self._load(replaces=False).values():
             raise error
         self._written = {name: self._state(name) for name in self._tables}
 
-    def load_readable(self) -> dict[str, RmqError]:
-        """Take what can be read, for a broker that never writes; the errors by file."""
+    def replace(self) -> dict[str, RmqError]:
+        """Let the files' tables hold instead of the broker's; returns errors by file.
+
+        For a broker that never writes. The table of a file that cannot be read stays
+        as it was.
+        """
+        return self._load(replaces=True)
+
+    def _load(self, *, replaces: bool) -> dict[str, RmqError]:
         errors: dict[str, RmqError] = {}
         for name, load in (
-            (TOPICS, self._load_topics),
-            (GROUPS, self._load_groups),
+            (TOPICS, self._replace_topics if replaces else self._load_topics),
+            (GROUPS, self._replace_groups if replaces else self._load_groups),
             (OFFSETS, self._load_offsets),
             (DELAYS, self._load_delays),
         ):
             try:
                 data = self._read(name)
+                if data is None and replaces and name in (TOPICS, GROUPS):
+                    data = {}
                 if data is not None:
                     load(data)
             except (StoreError, BodyError) as error:
@@ -101,20 +111,21 @@ class Persistence:
 
     def _load_topics(self, data: JsonObject) -> None:
         topics = self._broker.topics
-        version = _version(data, topics.data_version)
-        topics.load(
-            _readable(TOPICS, data, "topicConfigTable", parse_all_topic_config).values()
-        )
-        topics.data_version = version
+        topics.load(_topics(data), version=_version(data, topics.data_version))
+
+    def _replace_topics(self, data: JsonObject) -> None:
+        topics = self._broker.topics
+        topics.replace(_topics(data), _version(data, topics.data_version))
 
     def _load_groups(self, data: JsonObject) -> None:
         groups = self._broker.groups
         version = _version(data, groups.data_version)
-        configs = _readable(
-            GROUPS, data, "subscriptionGroupTable", parse_all_subscription_group
-        )
-        groups.load(configs.values(), _forbidden(data))
-        groups.data_version = version
+        groups.load(_groups(data), _forbidden(data), version=version)
+
+    def _replace_groups(self, data: JsonObject) -> None:
+        groups = self._broker.groups
+        version = _version(data, groups.data_version)
+        groups.replace(_groups(data), _forbidden(data), version)
 
     def _load_offsets(self, data: JsonObject) -> None:
         offsets = self._broker.offsets
@@ -181,6 +192,16 @@ class Persistence:
         if name == OFFSETS:
             return broker.offsets.version
         return dict(broker.schedule.offsets)
+
+
+def _topics(data: JsonObject) -> Collection[TopicConfig]:
+    return _readable(TOPICS, data, "topicConfigTable", parse_all_topic_config).values()
+
+
+def _groups(data: JsonObject) -> Collection[SubscriptionGroupConfig]:
+    return _readable(
+        GROUPS, data, "subscriptionGroupTable", parse_all_subscription_group
+    ).values()
 
 
 def _body(data: JsonObject) -> bytes:

@@ -18,7 +18,7 @@ from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 
 _INTERVAL_MS: Final = 20
@@ -28,23 +28,23 @@ _COPIED_AT_ONCE_MAX: Final = 2_000
 class Replication:
     """Copies from one core to another each 20 ms. For the I/O thread."""
 
-    def __init__(self, master: Callable[[], Broker], *, behind: int) -> None:
+    def __init__(self, master: Callable[[], BrokerState], *, behind: int) -> None:
         self._master = master
         self._behind = behind
         #: slave, master's end and distance when there was nothing left to copy
-        self._done: tuple[Broker, int, int] | None = None
+        self._done: tuple[BrokerState, int, int] | None = None
 
-    def attach(self, slave: Broker, now: Now) -> None:
+    def attach(self, slave: BrokerState, now: Now) -> None:
         """Copy into `slave` from now on, at once what there is."""
         slave.agenda.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
         self.copy(slave, now)
 
-    def set_behind(self, behind: int, slave: Broker) -> None:
+    def set_behind(self, behind: int, slave: BrokerState) -> None:
         """Be so many messages behind; what is copied stays."""
         self._behind = behind
         self.copy(slave, slave.started)
 
-    def copy(self, slave: Broker, _now: Now) -> None:
+    def copy(self, slave: BrokerState, _now: Now) -> None:
         """Copy what is missing, but for the newest messages and at most 2,000."""
         master = self._master()
         self._take_tables(master, slave)
@@ -68,21 +68,21 @@ class Replication:
         if at >= end:
             self._done = (slave, end, self._behind)
 
-    def _take_tables(self, master: Broker, slave: Broker) -> None:
+    def _take_tables(self, master: BrokerState, slave: BrokerState) -> None:
         if slave.topics.all() != master.topics.all():
             slave.topics.load(master.topics.all().values())
-            slave.on_topics_changed()
+            slave.topics.notify_changed()
         slave.groups.load(master.groups.all().values())
         slave.offsets.load(master.offsets.table())
 
 
-def _tags_code(master: Broker, message: StoredMessage) -> int:
+def _tags_code(master: BrokerState, message: StoredMessage) -> int:
     """What the master's consume queue has beside the place: maybe a due time."""
     units = master.store.units(message.topic, message.queue_id, message.queue_offset, 1)
     return units[0].tags_code if units else 0
 
 
-def _append(slave: Broker, message: StoredMessage, *, tags_code: int) -> None:
+def _append(slave: BrokerState, message: StoredMessage, *, tags_code: int) -> None:
     fields = MessageFields(
         topic=message.topic,
         body=message.raw_body,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rmqcli.broker.effects import Effect
-    from rmqcli.broker.server.port import Core
+    from rmqcli.broker.server.connection import Core
     from rmqcli.broker.server.server import Server
     from rmqcli.clock import Now
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqcli.broker.cluster.persistence import Persistence
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.store.disk_store import DiskStore
     from rmqcli.store.message_store import MessageStore
 
@@ -74,10 +74,10 @@ class Storage(Protocol):
     def open(self) -> MessageStore:
         """Open the messages; at most once between two calls of abandon or close."""
 
-    def load(self, core: Broker, before: Broker | None) -> None:
+    def load(self, core: BrokerState, before: BrokerState | None) -> None:
         """Fill the tables of a new core; `before` is what ran until now."""
 
-    def save(self, core: Broker) -> None:
+    def save(self, core: BrokerState) -> None:
         """Keep the tables of a core."""
 
     def save_changes(self) -> None:
@@ -102,14 +102,14 @@ class MemoryStorage:
     def open(self) -> MessageStore:
         return self._store
 
-    def load(self, core: Broker, before: Broker | None) -> None:
+    def load(self, core: BrokerState, before: BrokerState | None) -> None:
         if before is not None:
             core.topics.load(before.topics.all().values())
             core.groups.load(before.groups.all().values())
             core.offsets.load(before.offsets.table())
             core.schedule.load(before.schedule.offsets)
 
-    def save(self, core: Broker) -> None:
+    def save(self, core: BrokerState) -> None:
         """Nothing to do: the core that is gone can still be asked."""
 
     def save_changes(self) -> None:
@@ -141,7 +141,7 @@ class FolderStorage(MemoryStorage):
         self._disk = self._make(self._folder)
         return self._disk
 
-    def load(self, core: Broker, before: Broker | None) -> None:
+    def load(self, core: BrokerState, before: BrokerState | None) -> None:
         from rmqcli.broker.cluster.persistence import Persistence
         from rmqcli.store.config_files import ConfigFolder
 
@@ -151,7 +151,7 @@ class FolderStorage(MemoryStorage):
         self._persistence.load()
         self._persistence.start(core.started)
 
-    def save(self, core: Broker) -> None:
+    def save(self, core: BrokerState) -> None:
         if self._persistence is not None:
             self._persistence.save()
 

@@ -24,7 +24,6 @@ from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_ty
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.core import Broker
     from rmqcli.clock import Now
     from rmqcli.wire.message.encode import MessageFields
 
@@ -41,30 +40,63 @@ _DELAY_SEC: Final = "TIMER_DELAY_SEC"
 _DELAY_MS: Final = "TIMER_DELAY_MS"
 _TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
 _DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DIGITS_MAX: Final = 18
 _QUEUE_DIGITS_MAX: Final = 9
 
 
-def redirected(
-    broker: Broker, fields: MessageFields, properties: dict[str, str], now: Now
-) -> MessageFields:
-    """The message as it is to be stored: itself, or in a topic for later.
+class Delays:
+    """What one broker can delay: by level, and from 5.x on until a time.
 
-    `properties` are the message's, and are changed. Raises Refusal(13) for a time that
-    is none or too far away.
+    Raises ValueError for levels that cannot be read.
     """
-    if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
+
+    def __init__(self, levels: str, *, has_timer: bool) -> None:
+        self._delays_ms = parse_levels(levels)
+        self._has_timer = has_timer
+
+    @property
+    def level_max(self) -> int:
+        """The highest level; a message that asks for a higher one gets it."""
+        return len(self._delays_ms)
+
+    def delay_ms(self, level: int) -> int | None:
+        """How long a level waits; None for a level that does not exist."""
+        if not 1 <= level <= len(self._delays_ms):
+            return None
+        return self._delays_ms[level - 1]
+
+    def redirected(
+        self, fields: MessageFields, properties: dict[str, str], now: Now
+    ) -> MessageFields:
+        """The message as it is to be stored: itself, or in a topic for later.
+
+        `properties` are the message's, and are changed. Raises Refusal(13) for a time
+        that is not a number or too far away.
+        """
+        if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
+            return fields
+        level = delay_level(properties)
+        if level > 0:
+            if self._has_timer:
+                for key in (_DELIVER_MS, _DELAY_SEC):
+                    properties.pop(key, None)
+            queue_id = min(level, self.level_max) - 1
+            return _moved(fields, properties, SCHEDULE_TOPIC, queue_id)
+        if self._has_timer and any(key in properties for key in _TIMER_KEYS):
+            return _timed(fields, properties, now)
         return fields
-    level = delay_level(properties)
-    if level > 0:
-        if broker.manners.has_timer:
-            for key in (_DELIVER_MS, _DELAY_SEC):
-                properties.pop(key, None)
-        queue_id = min(level, broker.schedule.level_max) - 1
-        return _moved(fields, properties, SCHEDULE_TOPIC, queue_id)
-    if broker.manners.has_timer and any(key in properties for key in _TIMER_KEYS):
-        return _timed(fields, properties, now)
-    return fields
+
+
+def parse_levels(text: str) -> list[int]:
+    """The delays of `messageDelayLevel` in ms, level 1 first. Raises ValueError."""
+    delays: list[int] = []
+    for item in text.split():
+        unit_ms = _UNITS_MS.get(item[-1])
+        if unit_ms is None:
+            raise ValueError(f"delay level {item!r} does not end in s, m, h or d")
+        delays.append(int(item[:-1]) * unit_ms)
+    return delays
 
 
 def delay_level(properties: dict[str, str]) -> int:

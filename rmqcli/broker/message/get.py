@@ -22,7 +22,7 @@ from rmqcli.wire.message.record import StoredMessage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.filter.message_filter import MessageFilter
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.store.message_store import QueueUnit
@@ -67,7 +67,7 @@ class GetMessageResult(NamedTuple):
 
 
 def get_message(
-    broker: Broker,
+    broker: BrokerContext,
     topic: str,
     queue_id: int,
     *,
@@ -108,7 +108,7 @@ def get_message(
     )
 
 
-def is_on_disk(broker: Broker, commit_log_offset: int) -> bool:
+def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
     """Whether a message is so old that RocketMQ takes it to be out of memory."""
     in_memory = broker.settings.in_memory_bytes_max
     if in_memory is None:
@@ -117,7 +117,7 @@ def is_on_disk(broker: Broker, commit_log_offset: int) -> bool:
 
 
 def _outside(
-    broker: Broker, offset: int, bounds: tuple[int, int] | None
+    broker: BrokerContext, offset: int, bounds: tuple[int, int] | None
 ) -> GetMessageResult:
     """The cases in which there is nothing to read, in RocketMQ's order."""
     settings = broker.settings
@@ -143,7 +143,9 @@ class _Scan(NamedTuple):
     message_filter: MessageFilter | None
 
 
-def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageResult:
+def _scan(
+    broker: BrokerContext, wanted: _Scan, *, low: int, high: int
+) -> GetMessageResult:
     """Look at entry after entry until the answer is full."""
     looked_at = broker.settings.max_filter_message_size // UNIT_BYTES
     entries_max = max(looked_at, wanted.max_msg_nums, 1)
@@ -167,7 +169,7 @@ def _scan(broker: Broker, wanted: _Scan, *, low: int, high: int) -> GetMessageRe
 
 
 def _choose(
-    broker: Broker, wanted: _Scan, units: Sequence[QueueUnit]
+    broker: BrokerContext, wanted: _Scan, units: Sequence[QueueUnit]
 ) -> tuple[str, int, list[bytes]]:
     """Status, how many entries were passed, and the records that matched."""
     store, message_filter = broker.store, wanted.message_filter

@@ -10,14 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.put import put_messages
 from rmqcli.store.message_store import StoreFullError
 from rmqcli.wire import fastjson
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.headers.pull import PullMessageRequestHeader
 
@@ -25,7 +24,7 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 
 
 def store_offset_moved_event(
-    broker: Broker, header: PullMessageRequestHeader, offset_new: int, now: Now
+    broker: BrokerState, header: PullMessageRequestHeader, offset_new: int, now: Now
 ) -> None:
     """Tell whoever reads that topic which group was sent to which offset."""
     group = header.consumer_group
@@ -50,4 +49,4 @@ def store_offset_moved_event(
         properties={KEYS: group, TAGS: group},
     )
     with suppress(StoreFullError):
-        put_messages(broker, [fields], now)
+        broker.writer.put([fields], now)

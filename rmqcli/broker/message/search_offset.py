@@ -16,11 +16,11 @@ from rmqcli.wire.header import BoundaryType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
 
 
 def offset_in_queue_by_time(
-    broker: Broker,
+    broker: BrokerContext,
     topic: str,
     queue_id: int,
     *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.namesrv.dispatch import handles
+from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.wire.bodies.config import encode_kv_table
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -26,14 +26,14 @@ from rmqcli.wire.headers.namesrv import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.request import Request
 
 _CONFIG = b"orderMessageEnable=false\nneedWaitForService=false\nclusterTest=false\n"
 
 
 @handles(RequestCode.PUT_KV_CONFIG)
-def put_kv_config(server: NameServer, request: Request) -> Reply:
+def put_kv_config(server: NamesrvState, request: Request) -> Reply:
     """Set one value (100)."""
     header = request.header(PutKVConfigRequestHeader)
     server.kv.put(header.namespace, header.key, header.value)
@@ -41,7 +41,7 @@ def put_kv_config(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_KV_CONFIG)
-def get_kv_config(server: NameServer, request: Request) -> Reply:
+def get_kv_config(server: NamesrvState, request: Request) -> Reply:
     """One value (101); 22 without it."""
     header = request.header(GetKVConfigRequestHeader)
     value = server.kv.get(header.namespace, header.key)
@@ -54,7 +54,7 @@ def get_kv_config(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_KV_CONFIG)
-def delete_kv_config(server: NameServer, request: Request) -> Reply:
+def delete_kv_config(server: NamesrvState, request: Request) -> Reply:
     """Remove one value (102)."""
     header = request.header(DeleteKVConfigRequestHeader)
     server.kv.delete(header.namespace, header.key)
@@ -62,7 +62,7 @@ def delete_kv_config(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
-def get_kv_list(server: NameServer, request: Request) -> Reply:
+def get_kv_list(server: NamesrvState, request: Request) -> Reply:
     """A namespace's values (219); 22 when there are none."""
     namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
     table = server.kv.table(namespace)
@@ -74,13 +74,13 @@ def get_kv_list(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)
-def get_config(server: NameServer, request: Request) -> Reply:
+def get_config(server: NamesrvState, request: Request) -> Reply:
     """The settings that mean something here (319)."""
     return Reply(body=_CONFIG)
 
 
 @handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
-def wipe_write_perm(server: NameServer, request: Request) -> Reply:
+def wipe_write_perm(server: NamesrvState, request: Request) -> Reply:
     """Take a broker's topics out of writing (205)."""
     name = request.header(WipeWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=False)
@@ -88,7 +88,7 @@ def wipe_write_perm(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.ADD_WRITE_PERM_OF_BROKER)
-def add_write_perm(server: NameServer, request: Request) -> Reply:
+def add_write_perm(server: NamesrvState, request: Request) -> Reply:
     """Let a broker's topics be written again (327)."""
     name = request.header(AddWritePermOfBrokerRequestHeader).broker_name
     count = server.routes.set_writable(name, is_writable=True)

@@ -1,11 +1,7 @@
-"""The name server's key-value store. In memory only.
+"""A name server without sockets, threads or clock, in the same shape as `core.Broker`.
 
-Source: `KVConfigManager` in apache/rocketmq, which also writes kvConfig.json.
-
-A name server without sockets, threads or clock: the same shape as `core.Broker`.
-
-Brokers of this process are told to it by `register`; others, real ones too, register
-over the wire. Not imitated: several name servers, KV on disk, controllers, zones.
+The brokers of this process call `register`; others, real ones too, register over the
+wire. Not imitated: several name servers, KV on disk, controllers, zones.
 
 Source: `NamesrvController` and `DefaultRequestProcessor` in apache/rocketmq.
 """
@@ -14,81 +10,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.answers import answer_to
 from rmqcli.broker.effects import Close, Effect, Peer
-from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
-from rmqcli.broker.namesrv.routes import BrokerId, Registration, Routes
-from rmqcli.broker.profiles import Manners
-from rmqcli.broker.request import Refusal, Request
+from rmqcli.broker.namesrv.routes import BrokerId, Registration
+from rmqcli.broker.namesrv.state import NamesrvState
+from rmqcli.broker.request import Request, answer_to
 from rmqcli.timers import Agenda
-from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.dispatch import HandlerTable
+    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.command import RemotingCommand
-
-
-ENTRIES_MAX: Final = 10_000
-ENTRY_CHARS_MAX: Final = 64 * 1024
-
-
-class KVConfig:
-    """Texts by namespace and key."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[str, str]] = {}
-        self._count = 0
-
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value. Raises Refusal(1) for too much of it."""
-        if len(namespace) + len(key) + len(value) > ENTRY_CHARS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"config item has more than {ENTRY_CHARS_MAX} characters",
-            )
-        is_new = key not in self._tables.get(namespace, {})
-        if is_new and self._count >= ENTRIES_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"more than {ENTRIES_MAX} config items"
-            )
-        self._count += is_new
-        self._tables.setdefault(namespace, {})[key] = value
-
-    def get(self, namespace: str, key: str) -> str | None:
-        """One value; None without it."""
-        return self._tables.get(namespace, {}).get(key)
-
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove one value."""
-        table = self._tables.get(namespace, {})
-        if table.pop(key, None) is not None:
-            self._count -= 1
-            if not table:
-                del self._tables[namespace]
-
-    def table(self, namespace: str) -> dict[str, str] | None:
-        """A namespace's values; None when it has none."""
-        found = self._tables.get(namespace)
-        return None if found is None else dict(found)
-
 
 #: NamesrvConfig.scanNotActiveBrokerInterval.
 SCAN_INTERVAL_MS: Final = 5_000
 
 
-class NameServer:
-    """State of one name server. Call it from one thread at a time."""
+class NameServer(NamesrvState):
+    """One name server. Call it from one thread at a time.
 
-    def __init__(self, now: Now, *, manners: Manners | None = None) -> None:
-        self.manners = manners or Manners()
-        self.routes = Routes()
-        self.kv = KVConfig()
+    `requests` answers: `handlers.NAMESRV_REQUESTS`.
+    """
+
+    def __init__(
+        self,
+        now: Now,
+        *,
+        requests: HandlerTable[NamesrvState],
+        manners: Manners | None = None,
+    ) -> None:
+        super().__init__(manners=manners)
+        self._requests = requests
         self.agenda = Agenda()
         self._out: list[Effect] = []
         self.agenda.every(SCAN_INTERVAL_MS, now, self._expire)
 
-    def register(self, broker: Broker, now: Now) -> None:
+    def register(self, broker: BrokerState, now: Now) -> None:
         """Take what a broker of this process is and has. It stays until `unregister`.
 
         Call it again when its topics changed.
@@ -100,7 +58,7 @@ class NameServer:
         )
         self.routes.register(registration, now, None)
 
-    def unregister(self, broker: Broker, now: Now) -> None:
+    def unregister(self, broker: BrokerState, now: Now) -> None:
         """Forget a broker of this process at once."""
         self.routes.unregister(_id_of(broker))
 
@@ -110,7 +68,7 @@ class NameServer:
         """Take one command; answers to requests, which it never makes, are ignored."""
         if not command.is_response:
             request = Request(peer, command, now, is_binary)
-            reply = NAMESRV_REQUESTS.reply_to(self, request)
+            reply = self._requests.reply_to(self, request)
             answer = None if reply is None else answer_to(request, reply, self.manners)
             if answer is not None:
                 self._out.append(answer)
@@ -138,7 +96,7 @@ class NameServer:
         return out
 
 
-def _id_of(broker: Broker) -> BrokerId:
+def _id_of(broker: BrokerState) -> BrokerId:
     settings = broker.settings
     return BrokerId(
         cluster=settings.cluster,

@@ -7,6 +7,6 @@ from rmqcli.broker.namesrv import (  # noqa: F401  # each registers its handlers
     registration,
     topics,
 )
-from rmqcli.broker.namesrv.dispatch import NAMESRV_REQUESTS
+from rmqcli.broker.namesrv.state import NAMESRV_REQUESTS
 
 __all__ = ["NAMESRV_REQUESTS"]

@@ -12,8 +12,8 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.namesrv.dispatch import handles
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
+from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.errors import BodyError
@@ -37,7 +37,7 @@ from rmqcli.wire.headers.namesrv import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.request import Request
     from rmqcli.wire.fastjson import JsonObject
 
@@ -49,7 +49,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 @handles(RequestCode.REGISTER_BROKER)
-def register_broker(server: NameServer, request: Request) -> Reply:
+def register_broker(server: NamesrvState, request: Request) -> Reply:
     """Take a broker and its topics (103). It lives with the connection."""
     header = request.header(RegisterBrokerRequestHeader)
     body = bytes(request.command.body)
@@ -86,7 +86,7 @@ def register_broker(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.UNREGISTER_BROKER)
-def unregister_broker(server: NameServer, request: Request) -> Reply:
+def unregister_broker(server: NamesrvState, request: Request) -> Reply:
     """Forget a broker (104)."""
     header = request.header(UnRegisterBrokerRequestHeader)
     server.routes.unregister(
@@ -101,7 +101,7 @@ def unregister_broker(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_DATA_VERSION)
-def query_data_version(server: NameServer, request: Request) -> Reply:
+def query_data_version(server: NamesrvState, request: Request) -> Reply:
     """Whether a broker must register again (322); it counts as a sign of life."""
     header = request.header(QueryDataVersionRequestHeader)
     given = read_body(_parse_data_version, request)
@@ -121,7 +121,7 @@ def query_data_version(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.BROKER_HEARTBEAT)
-def broker_heartbeat(server: NameServer, request: Request) -> Reply:
+def broker_heartbeat(server: NamesrvState, request: Request) -> Reply:
     """A broker is alive (904)."""
     header = request.header(BrokerHeartbeatRequestHeader)
     server.routes.touch(header.broker_name, header.broker_addr, request.now)

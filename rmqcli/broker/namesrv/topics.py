@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.namesrv.dispatch import handles
+from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.route import encode_topic_list, parse_topic_route
@@ -31,7 +31,7 @@ from rmqcli.wire.headers.namesrv import (
 from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
-    from rmqcli.broker.namesrv.core import NameServer
+    from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.profiles import Manners
     from rmqcli.broker.request import Request
     from rmqcli.model import BrokerData, QueueData, TopicRoute
@@ -84,7 +84,7 @@ def _queue(queue: QueueData, manners: Manners) -> dict[str, object]:
 
 
 @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-def get_route(server: NameServer, request: Request) -> Reply:
+def get_route(server: NamesrvState, request: Request) -> Reply:
     """Where a topic's queues are (105); 17 for an unknown topic."""
     header = request.header(GetRouteInfoRequestHeader)
     route = server.routes.route(header.topic)
@@ -101,27 +101,27 @@ def get_route(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
-def get_cluster_info(server: NameServer, request: Request) -> Reply:
+def get_cluster_info(server: NamesrvState, request: Request) -> Reply:
     """All brokers and clusters (106)."""
     routes = server.routes
     return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.manners))
 
 
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-def get_topics(server: NameServer, request: Request) -> Reply:
+def get_topics(server: NamesrvState, request: Request) -> Reply:
     """All topics (206)."""
     return Reply(body=encode_topic_list(server.routes.topics()))
 
 
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
-def get_topics_by_cluster(server: NameServer, request: Request) -> Reply:
+def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
     """The topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
     return Reply(body=encode_topic_list(server.routes.topics(cluster)))
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-def get_system_topics(server: NameServer, request: Request) -> Reply:
+def get_system_topics(server: NamesrvState, request: Request) -> Reply:
     """Topics named after clusters and brokers, and a broker to ask for others (304)."""
     names: dict[str, None] = {}
     for cluster, brokers in server.routes.clusters().items():
@@ -135,7 +135,7 @@ def get_system_topics(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)
-def delete_topic(server: NameServer, request: Request) -> Reply:
+def delete_topic(server: NamesrvState, request: Request) -> Reply:
     """Forget a topic (216)."""
     header = request.header(DeleteTopicFromNamesrvRequestHeader)
     server.routes.delete_topic(header.topic, header.cluster_name)
@@ -143,7 +143,7 @@ def delete_topic(server: NameServer, request: Request) -> Reply:
 
 
 @handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
-def register_topic(server: NameServer, request: Request) -> Reply:
+def register_topic(server: NamesrvState, request: Request) -> Reply:
     """Take one topic (217)."""
     topic = request.header(RegisterTopicRequestHeader).topic
     route = read_body(lambda body: parse_topic_route(topic, body), request)

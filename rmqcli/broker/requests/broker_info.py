@@ -32,8 +32,8 @@ from rmqcli.wire.message.record import StoredMessage
 from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.stats import Recent
     from rmqcli.clock import Now
 
@@ -43,7 +43,7 @@ _ENTRIES_MAX: Final = 10_000
 
 
 @handles(RequestCode.UPDATE_BROKER_CONFIG)
-def update_config(broker: Broker, request: Request) -> Reply:
+def update_config(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_BROKER_CONFIG (25)."""
     body = bytes(request.command.body)
     if len(body) > _CONFIG_BYTES_MAX:
@@ -64,7 +64,7 @@ def update_config(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_CONFIG)
-def get_config(broker: Broker, _: Request) -> Reply:
+def get_config(broker: BrokerState, _: Request) -> Reply:
     """GET_BROKER_CONFIG (26)."""
     configuration = broker.configuration
     lines = [f"{name}={text}\n" for name, text in configuration.properties().items()]
@@ -73,25 +73,25 @@ def get_config(broker: Broker, _: Request) -> Reply:
 
 
 @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
-def get_runtime_info(broker: Broker, request: Request) -> Reply:
+def get_runtime_info(broker: BrokerState, request: Request) -> Reply:
     """GET_BROKER_RUNTIME_INFO (28)."""
     return Reply(body=encode_kv_table(runtime_table(broker, request.now)))
 
 
 @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
-def get_all_offsets(broker: Broker, _: Request) -> Reply:
+def get_all_offsets(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_CONSUMER_OFFSET (43)."""
     return Reply(body=java_json.dumps(offsets_json(broker)).encode())
 
 
 @handles(RequestCode.GET_ALL_DELAY_OFFSET)
-def get_delay_offsets(broker: Broker, _: Request) -> Reply:
+def get_delay_offsets(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_DELAY_OFFSET (45)."""
     return Reply(body=java_json.dumps(delays_json(broker)).encode())
 
 
 @handles(RequestCode.VIEW_BROKER_STATS_DATA)
-def view_stats(broker: Broker, request: Request) -> Reply:
+def view_stats(broker: BrokerState, request: Request) -> Reply:
     """VIEW_BROKER_STATS_DATA (315): the last minute is counted, longer ones are not."""
     header = request.header(ViewBrokerStatsDataRequestHeader)
     counted = broker.stats.by_name().get(header.stats_name)
@@ -112,7 +112,7 @@ def _stats_json(recent: Recent) -> dict[str, float]:
 
 
 @handles(RequestCode.QUERY_CONSUME_QUEUE)
-def get_entries(broker: Broker, request: Request) -> Reply:
+def get_entries(broker: BrokerState, request: Request) -> Reply:
     """QUERY_CONSUME_QUEUE (321)."""
     header = request.header(QueryConsumeQueueRequestHeader)
     topic, queue_id = header.topic or "", header.queue_id
@@ -145,7 +145,7 @@ def get_entries(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_ALL_PRODUCER_INFO, since=V4_9_4)
-def get_producers(broker: Broker, _: Request) -> Reply:
+def get_producers(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_PRODUCER_INFO (328)."""
     table = {
         group: [
@@ -176,7 +176,7 @@ _NO_TIMES: Final = (
 )
 
 
-def runtime_table(broker: Broker, now: Now) -> dict[str, str]:
+def runtime_table(broker: BrokerState, now: Now) -> dict[str, str]:
     """Name to value, as the broker's version names them."""
     is_5 = broker.manners.has_bodies_of_5
     table = _about_broker(broker, now) | _about_store(broker) | _counters(broker, now)
@@ -190,7 +190,7 @@ def runtime_table(broker: Broker, now: Now) -> dict[str, str]:
     return table
 
 
-def _about_broker(broker: Broker, now: Now) -> dict[str, str]:
+def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
     lived_s = (now.monotonic_ms - broker.started.monotonic_ms) // 1000
     minutes, seconds = divmod(lived_s, 60)
     hours, minutes = divmod(minutes, 60)
@@ -214,7 +214,7 @@ def _about_broker(broker: Broker, now: Now) -> dict[str, str]:
     return table | {"brokerVersion": str(broker.manners.version)}
 
 
-def _about_store(broker: Broker) -> dict[str, str]:
+def _about_store(broker: BrokerState) -> dict[str, str]:
     low, high = broker.store.log_bounds()
     return {
         "commitLogMinOffset": str(low),
@@ -231,7 +231,7 @@ def _about_store(broker: Broker) -> dict[str, str]:
     }
 
 
-def _earliest_ms(broker: Broker, low: int) -> int:
+def _earliest_ms(broker: BrokerState, low: int) -> int:
     record = broker.store.message_at(low)
     for message in decode_messages(record or b""):
         if isinstance(message, StoredMessage):
@@ -239,7 +239,7 @@ def _earliest_ms(broker: Broker, low: int) -> int:
     return -1
 
 
-def _counters(broker: Broker, now: Now) -> dict[str, str]:
+def _counters(broker: BrokerState, now: Now) -> dict[str, str]:
     stats, is_5 = broker.stats, broker.manners.has_bodies_of_5
     put, got = stats.put_times, stats.got_messages
     transferred = "getTransferredTps" if is_5 else "getTransferedTps"
@@ -271,7 +271,7 @@ def _counters(broker: Broker, now: Now) -> dict[str, str]:
     return table
 
 
-def _tps(broker: Broker, now: Now, *counted: int) -> str:
+def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
     """Over 10 s, a minute and 10 minutes."""
     rates = (
         sum(broker.stats.rate(what, interval_s, now) for what in counted)
@@ -280,7 +280,7 @@ def _tps(broker: Broker, now: Now, *counted: int) -> str:
     return " ".join(map(str, rates))
 
 
-def _schedule(broker: Broker) -> dict[str, str]:
+def _schedule(broker: BrokerState) -> dict[str, str]:
     """`offset,max` of each delay level that was ever delivered."""
     table: dict[str, str] = {}
     for level, offset in sorted(broker.schedule.offsets.items()):

@@ -30,13 +30,13 @@ from rmqcli.wire.headers.admin import (
 from rmqcli.wire.subscription import SQL92, SubscriptionData
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import Member
 
 
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-def get_consumer_connections(broker: Broker, request: Request) -> Reply:
+def get_consumer_connections(broker: BrokerState, request: Request) -> Reply:
     """A group's members and what they subscribe (203); 206 when there are none."""
     name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)
@@ -55,7 +55,7 @@ def get_consumer_connections(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
-def get_producer_connections(broker: Broker, request: Request) -> Reply:
+def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
     """A producer group's members (204)."""
     name = request.header(GetProducerConnectionListRequestHeader).producer_group
     members = broker.clients.producers(name)
@@ -67,7 +67,7 @@ def get_producer_connections(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.CHECK_CLIENT_CONFIG)
-def check_client_config(broker: Broker, request: Request) -> Reply:
+def check_client_config(broker: BrokerState, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
     if not request.command.body and broker.manners.has_bodies_of_5:
         return Reply()  # 4.x fails to read it
@@ -86,7 +86,9 @@ def check_client_config(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
-def _expression_fault(broker: Broker, subscription: SubscriptionData) -> str | None:
+def _expression_fault(
+    broker: BrokerState, subscription: SubscriptionData
+) -> str | None:
     if subscription.expression_type != SQL92:
         return f"no filter of type {subscription.expression_type}"
     has_text_words = broker.manners.has_sql_text_words

@@ -31,13 +31,13 @@ from rmqcli.wire.headers.offset import CloneGroupOffsetRequestHeader
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
 
 
 @handles(RequestCode.GET_CONSUME_STATS)
-def get_consume_stats(broker: Broker, request: Request) -> Reply:
+def get_consume_stats(broker: BrokerState, request: Request) -> Reply:
     """GET_CONSUME_STATS (208): never an error; what is unknown is left out."""
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
@@ -61,20 +61,20 @@ def get_consume_stats(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps(data).encode())
 
 
-def _asked_topics(broker: Broker, group: str, topic: str | None) -> list[str]:
+def _asked_topics(broker: BrokerState, group: str, topic: str | None) -> list[str]:
     if topic and topic.strip():
         return [topic]
     return sorted(broker.offsets.topics_of(group))
 
 
-def _is_subscribed(broker: Broker, group: str, topic: str) -> bool:
+def _is_subscribed(broker: BrokerState, group: str, topic: str) -> bool:
     """Whether the group consumes the topic now; true for a group that is away."""
     online = broker.clients.consumer_group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 
 def _consume_rows(
-    broker: Broker, group: str, topic: str
+    broker: BrokerState, group: str, topic: str
 ) -> dict[MessageQueue, dict[str, int]] | None:
     """A row for each read queue; None when the topic is unknown."""
     config = broker.topics.get(topic)
@@ -90,7 +90,7 @@ def _consume_rows(
 
 
 def _consume_row(
-    broker: Broker, group: str, topic: str, queue_id: int
+    broker: BrokerState, group: str, topic: str, queue_id: int
 ) -> dict[str, int]:
     """Never committed and committed at 0 look alike: RocketMQ says 0 for both."""
     _, broker_offset = broker.store.queue_bounds(topic, queue_id) or (0, 0)
@@ -109,12 +109,12 @@ def _consume_row(
     return row
 
 
-def _tps(broker: Broker, group: str, topic: str, now: Now) -> float:
+def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
     return broker.stats.group_get_nums.recent(f"{topic}@{group}", now).tps
 
 
 @handles(RequestCode.GET_BROKER_CONSUME_STATS)
-def get_broker_consume_stats(broker: Broker, request: Request) -> Reply:
+def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
     """GET_BROKER_CONSUME_STATS (317): every group, a list of its topics' stats."""
     is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
     listed: list[dict[str, list[dict[str, object]]]] = []
@@ -145,7 +145,7 @@ def get_broker_consume_stats(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
-def get_consume_time_span(broker: Broker, request: Request) -> Reply:
+def get_consume_time_span(broker: BrokerState, request: Request) -> Reply:
     """QUERY_CONSUME_TIME_SPAN (303)."""
     header = request.header(QueryConsumeTimeSpanRequestHeader)
     topic, group = header.topic, header.group
@@ -161,7 +161,9 @@ def get_consume_time_span(broker: Broker, request: Request) -> Reply:
     return Reply(body=fastjson.dumps({"consumeTimeSpanSet": spans}).encode())
 
 
-def _time_span(broker: Broker, group: str, queue: MessageQueue) -> dict[str, object]:
+def _time_span(
+    broker: BrokerState, group: str, queue: MessageQueue
+) -> dict[str, object]:
     topic, queue_id = queue.topic, queue.queue_id
     store = broker.store
     low, high = store.queue_bounds(topic, queue_id) or (0, 0)
@@ -185,7 +187,7 @@ def _time_span(broker: Broker, group: str, queue: MessageQueue) -> dict[str, obj
     return span | times | shown
 
 
-def _time(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
+def _time(broker: BrokerState, topic: str, queue_id: int, offset: int) -> int:
     time_ms = (
         broker.store.store_time_ms(topic, queue_id, offset) if offset >= 0 else None
     )
@@ -193,7 +195,7 @@ def _time(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
 
 
 def _delay_ms(
-    broker: Broker, group: str, topic: str, queue_id: int, now_ms: int
+    broker: BrokerState, group: str, topic: str, queue_id: int, now_ms: int
 ) -> int:
     """The age of the next message; 0 when there is none."""
     _, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
@@ -212,7 +214,7 @@ def _human(epoch_ms: int) -> str:
 
 
 @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
-def get_groups_of_topic(broker: Broker, request: Request) -> Reply:
+def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): who is online, and who ever committed."""
     topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
     online = {
@@ -225,7 +227,7 @@ def get_groups_of_topic(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
-def get_topics_of_group(broker: Broker, request: Request) -> Reply:
+def get_topics_of_group(broker: BrokerState, request: Request) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): by what the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
@@ -234,7 +236,7 @@ def get_topics_of_group(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, since=V5_0_0)
-def get_subscription(broker: Broker, request: Request) -> Reply:
+def get_subscription(broker: BrokerState, request: Request) -> Reply:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
     header = request.header(QuerySubscriptionByConsumerRequestHeader)
     data: dict[str, object] = {"group": header.group, "topic": header.topic}
@@ -245,7 +247,7 @@ def get_subscription(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.CLONE_GROUP_OFFSET)
-def clone_offsets(broker: Broker, request: Request) -> Reply:
+def clone_offsets(broker: BrokerState, request: Request) -> Reply:
     """CLONE_GROUP_OFFSET (314): topics that a live target does not have are left."""
     header = request.header(CloneGroupOffsetRequestHeader)
     table = broker.offsets.table()

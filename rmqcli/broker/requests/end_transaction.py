@@ -18,7 +18,6 @@ from rmqcli.broker.message.delayed import (
     REAL_QID,
     REAL_TOPIC,
     real_place,
-    redirected,
 )
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.send_message import not_stored, put_or_refuse
@@ -33,19 +32,19 @@ from rmqcli.wire.message.system_flag import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.message.record import StoredMessage
 
 
 @handles(RequestCode.END_TRANSACTION)
-def end_transaction(broker: Broker, request: Request) -> Reply:
+def end_transaction(broker: BrokerState, request: Request) -> Reply:
     """End a half message; an end that is still unknown changes nothing."""
     header = request.header(EndTransactionRequestHeader)
     end = header.commit_or_rollback
     if end not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return Reply()
-    half = look_message(broker, header.commit_log_offset)
+    half = look_message(broker.store, header.commit_log_offset)
     if half is None:
         raise _refusal("Find prepared transaction message failed")
     _need_same(header, half)
@@ -69,7 +68,7 @@ def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None
         raise _refusal("The commit log offset wrong")
 
 
-def _need_in_time(broker: Broker, request: Request, half: StoredMessage) -> None:
+def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) -> None:
     """After the time it asked for only the answer to a check counts (5.x)."""
     if CHECK_IMMUNITY not in half.properties:
         return
@@ -83,7 +82,7 @@ def _need_in_time(broker: Broker, request: Request, half: StoredMessage) -> None
 
 
 def _commit(
-    broker: Broker,
+    broker: BrokerState,
     request: Request,
     header: EndTransactionRequestHeader,
     half: StoredMessage,
@@ -97,9 +96,9 @@ def _commit(
         del properties[REAL_TOPIC], properties[REAL_QID]
     fields = dataclasses.replace(
         copy_fields(
-            broker,
             half,
             request.now,
+            store_host=broker.settings.address,
             topic=topic,
             queue_id=queue_id,
             properties=properties,
@@ -107,7 +106,7 @@ def _commit(
         sys_flag=with_transaction_type(half.sys_flag, header.commit_or_rollback),
         prepared_transaction_offset=header.commit_log_offset,
     )
-    fields = redirected(broker, fields, properties, request.now)
+    fields = broker.delays.redirected(fields, properties, request.now)
     put_or_refuse(broker, [fields], request.now)
 
 

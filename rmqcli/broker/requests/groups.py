@@ -27,15 +27,15 @@ from rmqcli.wire.headers.config import (
 from rmqcli.wire.version import V4_9_0, V5_0_0, V5_3_1
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
 _GROUPS_MAX: Final = 10_000
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
-def update_group(broker: Broker, request: Request) -> Reply:
+def update_group(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
     config = read_body(parse_subscription_group, request)
     _check(broker, config)
@@ -44,7 +44,7 @@ def update_group(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3_1)
-def update_groups(broker: Broker, request: Request) -> Reply:
+def update_groups(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
 
     def parse(body: bytes) -> list[SubscriptionGroupConfig]:
@@ -62,7 +62,7 @@ def update_groups(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
-def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
+def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
     if broker.groups.is_full and broker.groups.get(config.group_name) is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -74,7 +74,7 @@ def _check(broker: Broker, config: SubscriptionGroupConfig) -> None:
 
 
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-def get_groups(broker: Broker, request: Request) -> Reply:
+def get_groups(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
     if not broker.manners.has_bodies_of_5:
         return Reply(body=fastjson.dumps(groups_json(broker)).encode())
@@ -88,7 +88,7 @@ def get_groups(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, since=V5_0_0)
-def get_group(broker: Broker, request: Request) -> Reply:
+def get_group(broker: BrokerState, request: Request) -> Reply:
     """GET_SUBSCRIPTIONGROUP_CONFIG (352): creates the group where that is allowed."""
     group = request.header(GetSubscriptionGroupConfigRequestHeader).group
     config = broker.groups.find_or_create(group)
@@ -101,7 +101,7 @@ def get_group(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
-def delete_group(broker: Broker, request: Request) -> Reply:
+def delete_group(broker: BrokerState, request: Request) -> Reply:
     """DELETE_SUBSCRIPTIONGROUP (207). Success for an unknown group too."""
     header = request.header(DeleteSubscriptionGroupRequestHeader)
     manners = broker.manners
@@ -117,7 +117,7 @@ def delete_group(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, since=V5_0_0)
-def update_forbidden(broker: Broker, request: Request) -> Reply:
+def update_forbidden(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set when `readable` is given, then show."""
     header = request.header(UpdateGroupForbiddenRequestHeader)
     group, topic = header.group, header.topic

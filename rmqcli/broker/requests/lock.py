@@ -15,12 +15,12 @@ from rmqcli.wire.bodies.heartbeat import encode_lock_answer, parse_lock_request
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.LOCK_BATCH_MQ)
-def lock_batch(broker: Broker, request: Request) -> Reply:
+def lock_batch(broker: BrokerState, request: Request) -> Reply:
     """Take or renew locks; answers those that the client has now (41)."""
     group, client_id, queues = read_body(parse_lock_request, request)
     locked = broker.locks.lock(group, client_id, queues, request.now)
@@ -28,7 +28,7 @@ def lock_batch(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.UNLOCK_BATCH_MQ)
-def unlock_batch(broker: Broker, request: Request) -> Reply:
+def unlock_batch(broker: BrokerState, request: Request) -> Reply:
     """Give locks back (42)."""
     group, client_id, queues = read_body(parse_lock_request, request)
     broker.locks.unlock(group, client_id, queues)

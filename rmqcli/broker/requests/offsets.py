@@ -21,12 +21,12 @@ from rmqcli.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.QUERY_CONSUMER_OFFSET)
-def query_consumer_offset(broker: Broker, request: Request) -> Reply:
+def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
     """The offset a group has committed (14)."""
     header = request.header(QueryConsumerOffsetRequestHeader)
     topic, queue_id = header.topic, header.queue_id
@@ -46,7 +46,7 @@ def query_consumer_offset(broker: Broker, request: Request) -> Reply:
     return Reply(ext_fields={"offset": "0"})
 
 
-def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
+def _is_young(broker: BrokerState, topic: str, queue_id: int) -> bool:
     """Whether a queue begins at 0 and its first message is taken to be in memory."""
     low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low > 0:
@@ -58,7 +58,7 @@ def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
 
 
 @handles(RequestCode.UPDATE_CONSUMER_OFFSET)
-def update_consumer_offset(broker: Broker, request: Request) -> Reply:
+def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
     """Commit an offset (15)."""
     if broker.manners.checks_offset_commits:
         _check_commit(broker, request)
@@ -70,7 +70,7 @@ def update_consumer_offset(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
-def _check_commit(broker: Broker, request: Request) -> None:
+def _check_commit(broker: BrokerState, request: Request) -> None:
     """What 5.x refuses before it commits."""
     fields = request.command.ext_fields
     group, topic = fields.get("consumerGroup"), fields.get("topic")

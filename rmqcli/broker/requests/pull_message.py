@@ -36,9 +36,9 @@ from rmqcli.wire.headers.pull import PullMessageRequestHeader
 from rmqcli.wire.subscription import SQL92, SUB_ALL, parse_subscription
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.filter.message_filter import MessageFilter
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.subscription import SubscriptionData
@@ -69,14 +69,14 @@ _CODES: Final = {
 
 
 @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-def pull_message(broker: Broker, request: Request) -> Reply | None:
+def pull_message(broker: BrokerState, request: Request) -> Reply | None:
     """Answer a pull, or hold it (None)."""
     header = request.header(PullMessageRequestHeader)
     return _pull(broker, request, header, request.now, may_suspend=True)
 
 
-def pull_again(
-    broker: Broker, request: Request, header: PullMessageRequestHeader, now: Now
+def _pull_again(
+    broker: BrokerState, request: Request, header: PullMessageRequestHeader, now: Now
 ) -> Reply:
     """The answer to a pull that was held: now, whatever there is."""
     try:
@@ -89,7 +89,7 @@ def pull_again(
 
 
 def _pull(
-    broker: Broker,
+    broker: BrokerState,
     request: Request,
     header: PullMessageRequestHeader,
     now: Now,
@@ -103,7 +103,12 @@ def _pull(
     code, broker_id = _code(broker, header, group, result)
     _commit(broker, header, result, may_commit=may_suspend)
     may_hold = may_suspend and code == _NOT_FOUND and header.sys_flag & FLAG_SUSPEND
-    if may_hold and broker.holds.hold(request, header, message_filter):
+    if may_hold and broker.holds.hold(
+        request,
+        header,
+        message_filter,
+        lambda later: _pull_again(broker, request, header, later),
+    ):
         return None
     fields = {
         "suggestWhichBrokerId": str(broker_id),
@@ -122,7 +127,7 @@ def _pull(
 
 
 def _result(
-    broker: Broker,
+    broker: BrokerState,
     header: PullMessageRequestHeader,
     message_filter: MessageFilter | None,
 ) -> GetMessageResult:
@@ -148,7 +153,7 @@ def _result(
 
 
 def _code(
-    broker: Broker,
+    broker: BrokerState,
     header: PullMessageRequestHeader,
     group: SubscriptionGroupConfig,
     result: GetMessageResult,
@@ -169,7 +174,7 @@ def _code(
 
 
 def _code_of_slave(
-    broker: Broker,
+    broker: BrokerState,
     group: SubscriptionGroupConfig,
     result: GetMessageResult,
     *,
@@ -187,7 +192,7 @@ def _code_of_slave(
 
 
 def _commit(
-    broker: Broker,
+    broker: BrokerState,
     header: PullMessageRequestHeader,
     result: GetMessageResult,
     *,
@@ -205,7 +210,7 @@ def _commit(
         offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
 
 
-def check_group(broker: Broker, group: str) -> SubscriptionGroupConfig:
+def check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
     """The group's settings, created where that is allowed. Raises Refusal(26, 16)."""
     config = broker.groups.get(group) or broker.groups.find_or_create(group)
     if config is None:
@@ -221,7 +226,7 @@ def check_group(broker: Broker, group: str) -> SubscriptionGroupConfig:
 
 
 def check_topic(
-    broker: Broker, request: Request, header: PullMessageRequestHeader
+    broker: BrokerState, request: Request, header: PullMessageRequestHeader
 ) -> TopicConfig:
     """The topic's settings. Raises Refusal: 17, 16, and 29 (1 in 4.x)."""
     topic = header.topic
@@ -246,7 +251,9 @@ def check_topic(
 
 
 def find_filter(
-    broker: Broker, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    broker: BrokerState,
+    header: PullMessageRequestHeader,
+    group: SubscriptionGroupConfig,
 ) -> MessageFilter | None:
     """What the pull asks for; None: everything. Raises Refusal: 23, 24, 25, 27, 1."""
     if header.sys_flag & FLAG_SUBSCRIPTION:
@@ -279,7 +286,9 @@ def _parsed(header: PullMessageRequestHeader) -> SubscriptionData:
 
 
 def _registered(
-    broker: Broker, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
+    broker: BrokerState,
+    header: PullMessageRequestHeader,
+    config: SubscriptionGroupConfig,
 ) -> SubscriptionData:
     """What the group's heartbeats said."""
     name = header.consumer_group
@@ -316,7 +325,7 @@ def _registered(
 
 
 def _property_filter(
-    broker: Broker, subscription: SubscriptionData, *, is_registered: bool
+    broker: BrokerState, subscription: SubscriptionData, *, is_registered: bool
 ) -> MessageFilter | None:
     """A text that cannot be read filters nothing in a pull that brings it along (so
     all of RocketMQ's versions), and is refused when a heartbeat brought it.
@@ -342,13 +351,13 @@ def _property_filter(
     return None if condition is None else PropertyFilter(condition)
 
 
-def _forbidden(broker: Broker, forbidden_type: int, remark: str) -> Refusal:
+def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal:
     fields = None
     if broker.manners.tells_sys_flags:
         fields = {"forbiddenType": str(forbidden_type)}
     return Refusal(ResponseCode.NO_PERMISSION, remark, ext_fields=fields)
 
 
-def _see(broker: Broker) -> str:
+def _see(broker: BrokerState) -> str:
     """Source: FAQUrl.suggestTodo."""
     return f"\nSee {broker.manners.route_help} for further details."

@@ -26,8 +26,8 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.version import version_name
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.clients import Member
     from rmqcli.model import MessageQueue
     from rmqcli.wire.command import RemotingCommand
@@ -38,7 +38,7 @@ STATUS_TIMEOUT_MS: Final = 5_000
 
 
 @handles(RequestCode.GET_CONSUMER_RUNNING_INFO)
-def get_running_info(broker: Broker, request: Request) -> Reply | None:
+def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
     """Ask one consumer what it is doing (307)."""
     header = request.header(GetConsumerRunningInfoRequestHeader)
     member = _member(broker, header.consumer_group, header.client_id)
@@ -52,7 +52,7 @@ def get_running_info(broker: Broker, request: Request) -> Reply | None:
 
 
 @handles(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-def consume_directly(broker: Broker, request: Request) -> Reply | None:
+def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
     """Let one consumer consume one stored message now (309)."""
     header = request.header(ConsumeMessageDirectlyResultRequestHeader)
     try:
@@ -83,7 +83,7 @@ def consume_directly(broker: Broker, request: Request) -> Reply | None:
 
 
 @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-def get_consumer_status(broker: Broker, request: Request) -> Reply | None:
+def get_consumer_status(broker: BrokerState, request: Request) -> Reply | None:
     """Ask all members, or the one named, where they are in a topic (223)."""
     header = request.header(GetConsumerStatusRequestHeader)
     group = broker.clients.consumer_group(header.group)
@@ -112,7 +112,9 @@ def get_consumer_status(broker: Broker, request: Request) -> Reply | None:
 class _StatusRound:
     """One 223: answered when every member answered, or did not."""
 
-    def __init__(self, broker: Broker, request: Request, members: list[Member]) -> None:
+    def __init__(
+        self, broker: BrokerState, request: Request, members: list[Member]
+    ) -> None:
         self._broker = broker
         self._request = request
         self._members = members
@@ -148,7 +150,7 @@ def _status_body(table: dict[str, dict[MessageQueue, int]]) -> bytes:
     return fastjson.dumps({"consumerTable": table, "messageQueueTable": {}}).encode()
 
 
-def _member(broker: Broker, group: str, client_id: str) -> Member:
+def _member(broker: BrokerState, group: str, client_id: str) -> Member:
     found = broker.clients.consumer_group(group)
     member = None if found is None else found.member(client_id)
     if member is None:

@@ -40,9 +40,9 @@ from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
     from rmqcli.broker.requests.send_message import SendHeader
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"  # PROPERTY_MESSAGE_REPLY_TO_CLIENT
@@ -52,7 +52,7 @@ _OWN_PROPERTIES_BYTES: Final = 64
 
 
 @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
-def send_reply(broker: Broker, request: Request) -> Reply | None:
+def send_reply(broker: BrokerState, request: Request) -> Reply | None:
     """Push a reply to the client that it names, and answer when that has answered."""
     header: SendHeader
     try:
@@ -66,7 +66,7 @@ def send_reply(broker: Broker, request: Request) -> Reply | None:
         raise
 
 
-def _push(broker: Broker, request: Request, header: SendHeader) -> Reply | None:
+def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | None:
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     body = need_body(broker, request.command.body)
@@ -119,7 +119,7 @@ def _push(broker: Broker, request: Request, header: SendHeader) -> Reply | None:
 
 
 def _stored(
-    broker: Broker, request: Request, fields: MessageFields
+    broker: BrokerState, request: Request, fields: MessageFields
 ) -> SendMessageResponseHeader:
     """Where the reply is; zeros when it is not stored: RocketMQ takes no offence."""
     place = None

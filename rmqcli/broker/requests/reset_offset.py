@@ -20,12 +20,12 @@ from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import ResetOffsetRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
 
 
 @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-def reset_offset(broker: Broker, request: Request) -> Reply:
+def reset_offset(broker: BrokerState, request: Request) -> Reply:
     """Answer 222 the way this broker does it."""
     header = request.header(ResetOffsetRequestHeader)
     if broker.configuration.resets_at_broker:
@@ -37,7 +37,7 @@ def reset_offset(broker: Broker, request: Request) -> Reply:
 
 
 def _reset_at_broker(
-    broker: Broker, header: ResetOffsetRequestHeader
+    broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
     """isForce means nothing here."""
     topic, group = header.topic, header.group
@@ -68,7 +68,9 @@ def _reset_at_broker(
     }
 
 
-def _target(broker: Broker, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+def _target(
+    broker: BrokerState, header: ResetOffsetRequestHeader, queue_id: int
+) -> int:
     """The offset that was asked for one queue; one beyond the end is allowed."""
     offset = header.offset
     if offset is None or offset == -1:
@@ -82,14 +84,14 @@ def _target(broker: Broker, header: ResetOffsetRequestHeader, queue_id: int) -> 
     return offset
 
 
-def _by_time(broker: Broker, topic: str, queue_id: int, timestamp_ms: int) -> int:
+def _by_time(broker: BrokerState, topic: str, queue_id: int, timestamp_ms: int) -> int:
     if timestamp_ms < 0:
         return (broker.store.queue_bounds(topic, queue_id) or (0, 0))[1]
     return offset_in_queue_by_time(broker, topic, queue_id, timestamp_ms=timestamp_ms)
 
 
 def _reset_by_members(
-    broker: Broker, header: ResetOffsetRequestHeader, *, is_cpp: bool
+    broker: BrokerState, header: ResetOffsetRequestHeader, *, is_cpp: bool
 ) -> dict[MessageQueue, int]:
     """By time only: a queue and offset in the request mean nothing here."""
     offsets = _targets_of_members(broker, header)
@@ -119,7 +121,7 @@ def _reset_by_members(
 
 
 def _targets_of_members(
-    broker: Broker, header: ResetOffsetRequestHeader
+    broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
     """For each write queue; without force none goes forward."""
     topic, group = header.topic, header.group

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.copy import copy_fields, look_message
-from rmqcli.broker.message.delayed import DELAY, redirected
-from rmqcli.broker.message.put import put_messages
+from rmqcli.broker.message.delayed import DELAY
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.send_message import WAIT
 from rmqcli.broker.state.topics import (
@@ -26,8 +25,8 @@ from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.bodies.config import SubscriptionGroupConfig
     from rmqcli.wire.message.record import StoredMessage
 
@@ -39,7 +38,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 
 
 @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
-def send_back(broker: Broker, request: Request) -> Reply:
+def send_back(broker: BrokerState, request: Request) -> Reply:
     """Store a copy for the group's retry topic, or its dead letter queue."""
     header = request.header(ConsumerSendMsgBackRequestHeader)
     config = broker.groups.find_or_create(header.group)
@@ -52,7 +51,7 @@ def send_back(broker: Broker, request: Request) -> Reply:
         return Reply()  # the message is lost without a word, as with RocketMQ
     retry_topic = RETRY_PREFIX + header.group
     _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
-    message = look_message(broker, header.offset)
+    message = look_message(broker.store, header.offset)
     if message is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
@@ -77,7 +76,9 @@ def _times_max(
     return header.max_reconsume_times
 
 
-def _need_writable(broker: Broker, topic: str, *, queue_nums: int, perm: int) -> None:
+def _need_writable(
+    broker: BrokerState, topic: str, *, queue_nums: int, perm: int
+) -> None:
     """The topic, made when it is not there. Raises Refusal(16) for one not writable."""
     found = broker.topics.create_in_send_back(topic, queue_nums=queue_nums, perm=perm)
     if not found.perm & PERM_WRITE:
@@ -88,7 +89,7 @@ def _need_writable(broker: Broker, topic: str, *, queue_nums: int, perm: int) ->
 
 
 def _put_copy(
-    broker: Broker,
+    broker: BrokerState,
     request: Request,
     message: StoredMessage,
     *,
@@ -105,18 +106,17 @@ def _put_copy(
     else:
         del properties[DELAY]
     fields = copy_fields(
-        broker,
         message,
         request.now,
+        store_host=broker.settings.address,
         topic=topic,
         queue_id=queue_id,
         properties=properties,
         reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
     )
     try:
-        put_messages(
-            broker, [redirected(broker, fields, properties, request.now)], request.now
-        )
+        fields = broker.delays.redirected(fields, properties, request.now)
+        broker.writer.put([fields], request.now)
     except StoreFullError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from error
     except (StoreError, ValueError) as error:

@@ -17,8 +17,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.message.delayed import DELAY, delay_level, redirected
-from rmqcli.broker.message.put import put_messages
+from rmqcli.broker.message.delayed import DELAY, delay_level
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import (
     DEFAULT_TOPIC,
@@ -49,8 +48,8 @@ from rmqcli.wire.message.system_flag import INNER_BATCH, MULTI_TAGS, transaction
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended
     from rmqcli.wire.bodies.config import TopicConfig
@@ -75,7 +74,7 @@ _UTF8_BYTES_MAX: Final = 4  # of one character
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
 )
-def send_message(broker: Broker, request: Request) -> Reply:
+def send_message(broker: BrokerState, request: Request) -> Reply:
     """Store a message (10, 310) or a batch (320). Refusals name the region too."""
     header: SendHeader
     try:
@@ -92,12 +91,12 @@ def send_message(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
-def recall_message(_broker: Broker, _request: Request) -> Reply:
+def recall_message(_broker: BrokerState, _request: Request) -> Reply:
     """Refuse a recall, as 5.x does unless recallMessageEnable is set (370)."""
     raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
 
 
-def _send_one(broker: Broker, request: Request, header: SendHeader) -> Reply:
+def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
     """Store one message and say where."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
@@ -126,24 +125,24 @@ def _send_one(broker: Broker, request: Request, header: SendHeader) -> Reply:
     ):
         fields = broker.transactions.half(fields, properties)
     else:
-        fields = redirected(broker, fields, properties, request.now)
+        fields = broker.delays.redirected(fields, properties, request.now)
     place = put_or_refuse(broker, [fields], request.now)[0]
     return _stored(broker, place, queue_id, properties)
 
 
 def put_or_refuse(
-    broker: Broker, messages: list[MessageFields], now: Now
+    broker: BrokerState, messages: list[MessageFields], now: Now
 ) -> list[Appended]:
     """Store messages. Raises Refusal: 14 when it is full, 13 when they cannot be."""
     try:
-        return put_messages(broker, messages, now)
+        return broker.writer.put(messages, now)
     except StoreError as error:
         raise not_stored(error) from error
     except ValueError as error:
         raise illegal_message(broker) from error
 
 
-def add_own_properties(broker: Broker, properties: dict[str, str]) -> None:
+def add_own_properties(broker: BrokerState, properties: dict[str, str]) -> None:
     """Add to a message's properties what a broker stores with it."""
     manners = broker.manners
     if manners.adds_unique_key_and_region:
@@ -162,7 +161,7 @@ def sys_flag_of(header: SendHeader, config: TopicConfig) -> int:
 
 
 def _or_dead(
-    broker: Broker,
+    broker: BrokerState,
     request: Request,
     header: SendHeader,
     fields: MessageFields,
@@ -195,7 +194,7 @@ def _or_dead(
 
 
 def dead_letter(
-    broker: Broker, fields: MessageFields, group: str, properties: dict[str, str]
+    broker: BrokerState, fields: MessageFields, group: str, properties: dict[str, str]
 ) -> MessageFields:
     """The message in the group's dead letter queue, which is there then."""
     topic = DLQ_PREFIX + group
@@ -205,7 +204,7 @@ def dead_letter(
 
 
 def _stored(
-    broker: Broker, place: Appended, queue_id: int, properties: dict[str, str]
+    broker: BrokerState, place: Appended, queue_id: int, properties: dict[str, str]
 ) -> Reply:
     transaction_id = None
     if broker.manners.adds_unique_key_and_region:
@@ -223,7 +222,7 @@ def _stored(
     )
 
 
-def _send_batch(broker: Broker, request: Request, header: SendHeader) -> Reply:
+def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
     """Store the batch's messages and say where: the ids, the first one's offset."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
@@ -276,7 +275,7 @@ def _item(body: bytes, span: ItemSpan, shared: MessageFields) -> MessageFields:
 
 
 def _batch_stored(
-    broker: Broker, places: list[Appended], queue_id: int, unique_key: str | None
+    broker: BrokerState, places: list[Appended], queue_id: int, unique_key: str | None
 ) -> Reply:
     # The ids differ in their last 16 digits only.
     host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
@@ -292,7 +291,9 @@ def _batch_stored(
     )
 
 
-def need_topic(broker: Broker, request: Request, header: SendHeader) -> TopicConfig:
+def need_topic(
+    broker: BrokerState, request: Request, header: SendHeader
+) -> TopicConfig:
     """The topic to send to, created where that is allowed.
 
     Raises Refusal: 29 (1 before 5.x) for names and queue ids that cannot be, 16 for
@@ -328,7 +329,7 @@ def need_topic(broker: Broker, request: Request, header: SendHeader) -> TopicCon
     return config
 
 
-def _created(broker: Broker, header: SendHeader) -> TopicConfig:
+def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     topic = header.topic
     if not _is_writable(topic):
         raise illegal_message(broker)  # only names of 4.6.0, which looks at none
@@ -347,7 +348,7 @@ def _created(broker: Broker, header: SendHeader) -> TopicConfig:
     return config
 
 
-def need_queue(broker: Broker, header: SendHeader, config: TopicConfig) -> int:
+def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> int:
     """The queue that is asked for, or one in turn. Raises Refusal(1) without any."""
     if header.queue_id >= 0:
         return header.queue_id
@@ -356,7 +357,7 @@ def need_queue(broker: Broker, header: SendHeader, config: TopicConfig) -> int:
     return broker.topics.pick_queue(config.topic_name, config.write_queue_nums)
 
 
-def need_body(broker: Broker, body: bytes) -> bytes:
+def need_body(broker: BrokerState, body: bytes) -> bytes:
     """The body, when it may be stored. Raises Refusal 1 (none) or 13 (too large)."""
     if not body and broker.manners.refuses_empty_body:
         raise Refusal(
@@ -367,7 +368,9 @@ def need_body(broker: Broker, body: bytes) -> bytes:
     return body
 
 
-def need_properties(broker: Broker, text: str | None, *, room_bytes: int = 0) -> str:
+def need_properties(
+    broker: BrokerState, text: str | None, *, room_bytes: int = 0
+) -> str:
     """Properties as sent, when they and `room_bytes` more can be stored.
 
     Raises Refusal(13).
@@ -384,7 +387,7 @@ def need_properties(broker: Broker, text: str | None, *, room_bytes: int = 0) ->
     raise illegal_message(broker)
 
 
-def illegal_message(broker: Broker) -> Refusal:
+def illegal_message(broker: BrokerState) -> Refusal:
     """The answer (13) to a message that cannot be stored whatever is done."""
     return Refusal(
         ResponseCode.MESSAGE_ILLEGAL,

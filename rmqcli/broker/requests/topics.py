@@ -48,8 +48,8 @@ from rmqcli.wire.version import V5_0_0, V5_3_0
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
     from rmqcli.broker.state.data_version import DataVersion
 
 
@@ -117,7 +117,7 @@ _FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC)
-def update_topic(broker: Broker, request: Request) -> Reply:
+def update_topic(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_TOPIC (17)."""
     header = request.header(CreateTopicRequestHeader)
     asked = TopicConfig(
@@ -136,7 +136,7 @@ def update_topic(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3_0)
-def update_topics(broker: Broker, request: Request) -> Reply:
+def update_topics(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_TOPIC_LIST (18): all or none."""
 
     def parse(body: bytes) -> list[TopicConfig]:
@@ -154,7 +154,7 @@ def update_topics(broker: Broker, request: Request) -> Reply:
     return Reply()
 
 
-def _put(broker: Broker, config: TopicConfig, attributes: str) -> None:
+def _put(broker: BrokerState, config: TopicConfig, attributes: str) -> None:
     _check_topic(broker, config)
     known = broker.topics.get(config.topic_name)
     if broker.manners.has_bodies_of_5:
@@ -166,7 +166,7 @@ def _put(broker: Broker, config: TopicConfig, attributes: str) -> None:
     broker.topics.put(config)
 
 
-def _check_topic(broker: Broker, config: TopicConfig) -> None:
+def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
     topic, manners = config.topic_name, broker.manners
     code = manners.invalid_parameter_code
     if broker.topics.is_full and broker.topics.get(topic) is None:
@@ -195,7 +195,7 @@ def _check_topic(broker: Broker, config: TopicConfig) -> None:
         )
 
 
-def _need_storable(broker: Broker, topic: str) -> None:
+def _need_storable(broker: BrokerState, topic: str) -> None:
     """Refuse what can be no folder's name, which older versions take for a topic's."""
     fault = file_name_fault(topic)
     if fault is not None:
@@ -204,7 +204,7 @@ def _need_storable(broker: Broker, topic: str) -> None:
 
 
 @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
-def delete_topic(broker: Broker, request: Request) -> Reply:
+def delete_topic(broker: BrokerState, request: Request) -> Reply:
     """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
     topic = request.header(DeleteTopicRequestHeader).topic
     if broker.manners.protects_system_topics:
@@ -224,7 +224,7 @@ def delete_topic(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_TOPIC_CONFIG, since=V5_0_0)
-def get_topic(broker: Broker, request: Request) -> Reply:
+def get_topic(broker: BrokerState, request: Request) -> Reply:
     """GET_TOPIC_CONFIG (351)."""
     topic = request.header(GetTopicConfigRequestHeader).topic
     config = broker.topics.get(topic)
@@ -236,7 +236,7 @@ def get_topic(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
-def get_topics(broker: Broker, request: Request) -> Reply:
+def get_topics(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
     if not broker.manners.has_bodies_of_5:
         return Reply(body=fastjson.dumps(topics_json(broker)).encode())
@@ -283,7 +283,7 @@ def _number(text: str | None, default: int) -> int:
 
 
 @handles(RequestCode.GET_TOPIC_STATS_INFO)
-def get_topic_stats(broker: Broker, request: Request) -> Reply:
+def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
     """GET_TOPIC_STATS_INFO (202)."""
     topic = request.header(GetTopicStatsInfoRequestHeader).topic
     config = broker.topics.get(topic)
@@ -309,7 +309,7 @@ def get_topic_stats(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-def get_system_topics(broker: Broker, _: Request) -> Reply:
+def get_system_topics(broker: BrokerState, _: Request) -> Reply:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
     own = {broker.settings.cluster, broker.settings.broker_name}
     named = {topic for topic in broker.topics.all() if is_system_topic(topic)}

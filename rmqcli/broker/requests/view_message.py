@@ -22,8 +22,8 @@ from rmqcli.wire.headers.store import (
 )
 
 if TYPE_CHECKING:
-    from rmqcli.broker.core import Broker
     from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 _DEFAULT_QUERY_MAX_NUM: Final = 32
@@ -32,7 +32,7 @@ _BODY_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024  # clients refuse larger f
 
 
 @handles(RequestCode.VIEW_MESSAGE_BY_ID)
-def view_message(broker: Broker, request: Request) -> Reply:
+def view_message(broker: BrokerState, request: Request) -> Reply:
     """The message at a commit log offset (33)."""
     offset = request.header(ViewMessageRequestHeader).offset
     low, high = broker.store.log_bounds()
@@ -45,7 +45,7 @@ def view_message(broker: Broker, request: Request) -> Reply:
 
 
 @handles(RequestCode.QUERY_MESSAGE)
-def query_message(broker: Broker, request: Request) -> Reply:
+def query_message(broker: BrokerState, request: Request) -> Reply:
     """Messages by key (12)."""
     header = request.header(QueryMessageRequestHeader)
     count_max = min(header.max_num, _MAX_MSGS_NUM_BATCH)

@@ -34,8 +34,7 @@ from rmqcli.broker.faults import (
     Reorder,
     damaged,
 )
-from rmqcli.broker.server.connection import Connection, ServerLimits
-from rmqcli.broker.server.port import Port
+from rmqcli.broker.server.connection import Connection, Port, ServerLimits
 from rmqcli.clock import SYSTEM_CLOCK, Now, SystemClock
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError, WireError
 from rmqcli.log import get_logger
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rmqcli.broker.faults import Action, Faults
-    from rmqcli.broker.server.port import Core
+    from rmqcli.broker.server.connection import Core
     from rmqcli.clock import Clock
     from rmqcli.wire.frame import Frame
 

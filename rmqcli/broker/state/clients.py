@@ -29,8 +29,9 @@ from rmqcli.wire.headers.client import NotifyConsumerIdsChangedRequestHeader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
+    from rmqcli.broker.state.groups import GroupTable
     from rmqcli.clock import Now
     from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
     from rmqcli.wire.subscription import SubscriptionData
@@ -112,8 +113,9 @@ MEMBER_GROUPS_MAX: Final = 20_000
 class ClientTable:
     """Consumers and producers by group. A group without members is forgotten."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext, groups: GroupTable) -> None:
+        self._context = context
+        self._groups = groups
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Member]] = {}
         self._consuming: dict[Peer, set[str]] = {}
@@ -121,7 +123,7 @@ class ClientTable:
         #: client id -> its newest connection; a producer has one
         self._producer_peers: dict[str, Peer] = {}
         self._turn = 0
-        broker.agenda.every(SCAN_INTERVAL_MS, broker.started, self._expire)
+        context.background.every(SCAN_INTERVAL_MS, context.started, self._expire)
 
     # --- what is there ---
 
@@ -263,16 +265,16 @@ class ClientTable:
             del self._producer_peers[member.client_id]
 
     def _notify(self, group: ConsumerGroup) -> None:
-        config = self._broker.groups.get(group.name)
+        config = self._groups.get(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
         for peer in group.by_peer:
-            self._broker.push(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+            self._context.push(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
 
     def _expire(self, now: Now) -> None:
         """Close what said nothing of itself for too long, whatever else it sent."""
-        oldest_ms = now.monotonic_ms - self._broker.settings.channel_expired_timeout_ms
+        oldest_ms = now.monotonic_ms - self._context.settings.channel_expired_timeout_ms
         silent: dict[Peer, None] = {}
         for name, group in list(self._consumers.items()):
             for peer in _silent(group.by_peer, oldest_ms):
@@ -285,7 +287,7 @@ class ClientTable:
                 self._remove_producer(peer, name)
                 self._producing[peer].discard(name)
         for peer in silent:
-            self._broker.close(peer)
+            self._context.close(peer)
 
 
 def _silent(members: dict[Peer, Member], oldest_ms: int) -> list[Peer]:

@@ -19,7 +19,7 @@ from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
@@ -65,16 +65,17 @@ class GroupTable:
     `forbidden`: group -> topic -> bits of what it may not do; treat as read-only.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self.data_version = DataVersion(timestamp=context.started.epoch_ms)
         self.forbidden: dict[str, dict[str, int]] = {}
+        self._groups = self._built_in()
+
+    def _built_in(self) -> dict[str, SubscriptionGroupConfig]:
         names = list(BUILT_IN_GROUPS)
-        if broker.manners.has_transaction_group:
+        if self._context.manners.has_transaction_group:
             names.append(TRANSACTION_GROUP)
-        self._groups = {
-            name: SubscriptionGroupConfig(group_name=name) for name in names
-        }
+        return {name: SubscriptionGroupConfig(group_name=name) for name in names}
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings; None for one that is unknown."""
@@ -90,7 +91,7 @@ class GroupTable:
         found = self._groups.get(group)
         if found is not None or group_name_fault(group) is not None:
             return found
-        if self.is_full or not self._broker.settings.auto_create_subscription_group:
+        if self.is_full or not self._context.settings.auto_create_subscription_group:
             return None
         created = SubscriptionGroupConfig(group_name=group)
         self.put(created)
@@ -136,6 +137,8 @@ class GroupTable:
         self,
         configs: Iterable[SubscriptionGroupConfig],
         forbidden: Mapping[str, Mapping[str, int]] | None = None,
+        *,
+        version: DataVersion | None = None,
     ) -> None:
         """Take what was stored; it wins over what is built in.
 
@@ -149,6 +152,18 @@ class GroupTable:
             self._groups[config.group_name] = config
         if forbidden is not None:
             self.forbidden = {group: dict(of) for group, of in forbidden.items()}
+        if version is not None:
+            self.data_version = version
+
+    def replace(
+        self,
+        configs: Iterable[SubscriptionGroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """As `load`, and forget every other group except those that are built in."""
+        self._groups = self._built_in()
+        self.load(configs, forbidden, version=version)
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next()

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.broker.requests.pull_message import pull_again
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.filter.message_filter import MessageFilter
-    from rmqcli.broker.request import Request
+    from rmqcli.broker.request import Reply, Request
     from rmqcli.clock import Now
     from rmqcli.wire.headers.pull import PullMessageRequestHeader
 
@@ -36,14 +34,15 @@ class _Held(NamedTuple):
     request: Request
     header: PullMessageRequestHeader
     message_filter: MessageFilter | None
+    pull_again: Callable[[Now], Reply]
     ends_ms: int  # monotonic
 
 
 class PullRequestHoldService:
     """Who waits for which queue."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._held: dict[tuple[str, int], list[_Held]] = {}
         self._queues_of: dict[int, set[tuple[str, int]]] = {}  # by a peer's number
         self._count = 0
@@ -57,18 +56,21 @@ class PullRequestHoldService:
         request: Request,
         header: PullMessageRequestHeader,
         message_filter: MessageFilter | None,
+        pull_again: Callable[[Now], Reply],
     ) -> bool:
-        """Keep a pull until a message comes or its time is over; False: too many."""
+        """Keep a pull until a message comes or its time is over; False: too many.
+
+        `pull_again` then makes the answer, without holding the pull once more.
+        """
         if self._count >= HELD_MAX:
             return False
-        settings = self._broker.settings
+        settings = self._context.settings
         timeout_ms = header.suspend_timeout_millis
         if not settings.long_polling_enable:
             timeout_ms = settings.short_polling_time_mills
         key = (header.topic, header.queue_id)
-        held = _Held(
-            request, header, message_filter, request.now.monotonic_ms + timeout_ms
-        )
+        ends_ms = request.now.monotonic_ms + timeout_ms
+        held = _Held(request, header, message_filter, pull_again, ends_ms)
         self._held.setdefault(key, []).append(held)
         self._queues_of.setdefault(request.peer.number, set()).add(key)
         self._count += 1
@@ -88,7 +90,7 @@ class PullRequestHoldService:
         waiting = self._held.get((topic, queue_id))
         if waiting is None:
             return
-        settings = self._broker.settings
+        settings = self._context.settings
         if settings.broker_id == 0 and settings.long_polling_enable:
             self._notify(
                 (topic, queue_id),
@@ -111,15 +113,15 @@ class PullRequestHoldService:
         """The checks come at multiples of their interval since the broker's start."""
         if self._check_at_ms is not None:
             return
-        settings = self._broker.settings
+        settings = self._context.settings
         interval_ms = CHECK_INTERVAL_MS
         if not settings.long_polling_enable:
             interval_ms = max(1, settings.short_polling_time_mills)
-        passed_ms = now.monotonic_ms - self._broker.started.monotonic_ms
+        passed_ms = now.monotonic_ms - self._context.started.monotonic_ms
         turns = passed_ms // interval_ms + 1
-        at_ms = self._broker.started.monotonic_ms + turns * interval_ms
+        at_ms = self._context.started.monotonic_ms + turns * interval_ms
         self._check_at_ms = at_ms
-        self._broker.agenda.at(at_ms, self._check)
+        self._context.agenda.at(at_ms, self._check)
 
     def _check(self, now: Now) -> None:
         self._check_at_ms = None
@@ -144,7 +146,7 @@ class PullRequestHoldService:
             wanted = held.header.queue_offset
             newest = max_offset
             if newest <= wanted:
-                newest = (self._broker.store.queue_bounds(*key) or (0, 0))[1]
+                newest = (self._context.store.queue_bounds(*key) or (0, 0))[1]
             if (
                 newest > wanted and _matches(held.message_filter, tags_code, properties)
             ) or now.monotonic_ms >= held.ends_ms:
@@ -154,8 +156,7 @@ class PullRequestHoldService:
         self._count -= len(woken)
         self._put_back(key, left)
         for held in woken:
-            reply = pull_again(self._broker, held.request, held.header, now)
-            self._broker.answer(held.request, reply)
+            self._context.answer(held.request, held.pull_again(now))
 
     def _put_back(self, key: tuple[str, int], left: list[_Held]) -> None:
         if left:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.broker.core import Broker
     from rmqcli.clock import Now
     from rmqcli.model import MessageQueue
 
@@ -34,8 +33,7 @@ class _Lock(NamedTuple):
 class QueueLocks:
     """Locks by group and queue."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
 
@@ -83,6 +81,11 @@ class QueueLocks:
         return any(
             not lock.is_expired(now) for lock in self._groups.get(group, {}).values()
         )
+
+    def clear(self) -> None:
+        """Forget all locks, as a broker does when it restarts."""
+        self._groups.clear()
+        self._count = 0
 
     def _has_room(self, now: Now) -> bool:
         if self._count < LOCKS_MAX:

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqcli.broker.core import Broker
-
 
 class ConsumerOffsets:
     """Committed and pulled offsets. `version` grows with each change to the former."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self.version = 0
         self._committed: dict[tuple[str, str], dict[int, int]] = {}  # (topic, group)
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.effects import Peer
     from rmqcli.broker.request import Request
     from rmqcli.clock import Now
@@ -48,8 +48,8 @@ class _Waiting(NamedTuple):
 class Relays:
     """Asks clients. Answers that nobody waits for are ignored."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
         self._waiting: dict[int, _Waiting] = {}
 
     def call(
@@ -72,11 +72,11 @@ class Relays:
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY, f"{WAITING_MAX} calls to clients are waiting"
             )
-        opaque = self._broker.push(
+        opaque = self._context.push(
             peer, code, header, ext_fields=ext_fields, body=body, oneway=False
         )
         self._waiting[opaque] = _Waiting(peer, done)
-        self._broker.agenda.at(
+        self._context.agenda.at(
             now.monotonic_ms + timeout_ms, lambda _: self._ended(opaque, Lost.TIMEOUT)
         )
 
@@ -103,7 +103,7 @@ class Relays:
                 reply = _lost(request, answer)
             else:
                 reply = (on_answer or _verbatim)(answer)
-            self._broker.answer(request, reply)
+            self._context.answer(request, reply)
 
         self.call(
             peer,

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.copy import copy_fields, put_copies
+from rmqcli.broker.message.copy import copy_fields
 from rmqcli.broker.message.delayed import real_place
-from rmqcli.broker.state.timer import TimerService
 from rmqcli.broker.state.topics import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.message.decode import decode_messages
@@ -23,12 +22,13 @@ from rmqcli.wire.message.record import DecodeFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.message.delayed import Delays
+    from rmqcli.broker.message.writer import MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import QueueUnit
+    from rmqcli.store.message_store import Appended, QueueUnit
     from rmqcli.wire.message.encode import MessageFields
 
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AT_ONCE_MAX: Final = 200
 _RETRY_MS: Final = 10_000  # DELAY_FOR_A_PERIOD
 
@@ -36,27 +36,19 @@ _RETRY_MS: Final = 10_000  # DELAY_FOR_A_PERIOD
 class ScheduleMessageService:
     """The levels' progress, and the next time each has something to deliver."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._delays_ms = parse_levels(broker.settings.message_delay_level)
+    def __init__(
+        self, context: BrokerContext, writer: MessageWriter, delays: Delays
+    ) -> None:
+        self._context = context
+        self._writer = writer
+        self._delays = delays
         #: level -> the next offset of its queue; what delayOffset.json keeps
         self.offsets: dict[int, int] = {}
         self._armed: set[int] = set()
-        self.timers = TimerService(broker)
-        for topic, queue_id in broker.store.queues():
+        writer.listen(SCHEDULE_TOPIC, self._arrived)
+        for topic, queue_id in context.store.queues():
             if topic == SCHEDULE_TOPIC:
-                self._arm(queue_id + 1, broker.started.monotonic_ms)
-
-    @property
-    def level_max(self) -> int:
-        """The highest level; a message above it gets it."""
-        return len(self._delays_ms)
-
-    def delay_ms(self, level: int) -> int | None:
-        """How long a level waits; None for a level that there is not."""
-        if not 1 <= level <= len(self._delays_ms):
-            return None
-        return self._delays_ms[level - 1]
+                self._arm(queue_id + 1, context.started.monotonic_ms)
 
     def load(self, offsets: Mapping[int, int]) -> None:
         """Take what was stored of the levels' progress, before anything is delivered.
@@ -65,20 +57,27 @@ class ScheduleMessageService:
         """
         self.offsets.update(offsets)
 
-    def arrived(self, queue_id: int, *, due_ms: int, now: Now) -> None:
+    def _arrived(
+        self,
+        _place: Appended,
+        queue_id: int,
+        due_ms: int,
+        _properties: Mapping[str, str],
+        now: Now,
+    ) -> None:
         """A message came into a level's queue."""
         level = queue_id + 1
-        if level not in self._armed and self.delay_ms(level) is not None:
+        if level not in self._armed and self._delays.delay_ms(level) is not None:
             self._arm(level, now.monotonic_ms + max(0, due_ms - now.epoch_ms))
 
     def _arm(self, level: int, monotonic_ms: int) -> None:
         self._armed.add(level)
-        self._broker.agenda.at(monotonic_ms, lambda now: self._run(level, now))
+        self._context.background.at(monotonic_ms, lambda now: self._run(level, now))
 
     def _run(self, level: int, now: Now) -> None:
         """Deliver what is due of one level, then wait for the rest."""
         self._armed.discard(level)
-        store = self._broker.store
+        store = self._context.store
         bounds = store.queue_bounds(SCHEDULE_TOPIC, level - 1)
         if bounds is None:
             return
@@ -95,7 +94,7 @@ class ScheduleMessageService:
         if due < len(units):
             wait_ms = units[due].tags_code - now.epoch_ms
             # A clock that was set back must not make a message wait longer than asked.
-            wait_ms = min(wait_ms, self.delay_ms(level) or 0)
+            wait_ms = min(wait_ms, self._delays.delay_ms(level) or 0)
             self._arm(level, now.monotonic_ms + max(0, wait_ms))
         elif start + due < bounds[1]:
             self._arm(level, now.monotonic_ms)
@@ -103,7 +102,7 @@ class ScheduleMessageService:
     def _deliver(self, units: Sequence[QueueUnit], now: Now) -> None:
         messages: list[MessageFields] = []
         for unit in units:
-            record = self._broker.store.message_at(unit.commit_log_offset)
+            record = self._context.store.message_at(unit.commit_log_offset)
             if record is None:
                 continue  # its log file is gone: nothing is left to deliver
             for message in decode_messages(record):
@@ -114,21 +113,14 @@ class ScheduleMessageService:
                     topic, queue_id = place
                     messages.append(
                         copy_fields(
-                            self._broker, message, now, topic=topic, queue_id=queue_id
+                            message,
+                            now,
+                            store_host=self._context.settings.address,
+                            topic=topic,
+                            queue_id=queue_id,
                         )
                     )
-        put_copies(self._broker, messages, now)
-
-
-def parse_levels(text: str) -> list[int]:
-    """The delays of `messageDelayLevel` in ms, level 1 first. Raises ValueError."""
-    delays: list[int] = []
-    for item in text.split():
-        unit_ms = _UNITS_MS.get(item[-1])
-        if unit_ms is None:
-            raise ValueError(f"delay level {item!r} does not end in s, m, h or d")
-        delays.append(int(item[:-1]) * unit_ms)
-    return delays
+        self._writer.put_copies(messages, now)
 
 
 def _leading_due(units: Sequence[QueueUnit], epoch_ms: int) -> int:

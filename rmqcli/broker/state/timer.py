@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.message.copy import copy_fields, look_message, put_copies
+from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import (
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
@@ -26,9 +26,10 @@ from rmqcli.store.message_store import StoreError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.message.writer import MessageWriter
     from rmqcli.clock import Now
-    from rmqcli.store.message_store import Appended
+    from rmqcli.store.message_store import Appended, MessageStore
 
 _RETRY_MS: Final = 10_000
 _SCAN_UNITS: Final = 256
@@ -39,14 +40,23 @@ _SETTLED_MS: Final = 5_000
 class TimerService:
     """The waiting messages by due time."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext, writer: MessageWriter) -> None:
+        self._context = context
+        self._writer = writer
         #: (due, commit log offset) of each; due in epoch ms
         self._waiting: list[tuple[int, int]] = []
         self._armed_ms: int | None = None
+        writer.listen(TIMER_TOPIC, self._arrived)
         self._recover()
 
-    def arrived(self, place: Appended, properties: Mapping[str, str], now: Now) -> None:
+    def _arrived(
+        self,
+        place: Appended,
+        _queue_id: int,
+        _code: int,
+        properties: Mapping[str, str],
+        now: Now,
+    ) -> None:
         """A message came into the timers' topic."""
         due_ms = _due_ms(properties)
         if due_ms is not None:
@@ -58,7 +68,7 @@ class TimerService:
         if self._armed_ms is None or due_ms < self._armed_ms:
             self._armed_ms = due_ms
             wait_ms = max(0, due_ms - now.epoch_ms)
-            self._broker.agenda.at(now.monotonic_ms + wait_ms, self._run)
+            self._context.background.at(now.monotonic_ms + wait_ms, self._run)
 
     def _run(self, now: Now) -> None:
         self._armed_ms = None
@@ -68,14 +78,14 @@ class TimerService:
                 self._deliver(waiting[0][1], now)
             except StoreError:
                 self._armed_ms = now.epoch_ms + _RETRY_MS
-                self._broker.agenda.at(now.monotonic_ms + _RETRY_MS, self._run)
+                self._context.background.at(now.monotonic_ms + _RETRY_MS, self._run)
                 return
             heapq.heappop(waiting)
         if waiting:
             self._arm(now)
 
     def _deliver(self, commit_log_offset: int, now: Now) -> None:
-        message = look_message(self._broker, commit_log_offset)
+        message = look_message(self._context.store, commit_log_offset)
         if message is None:
             return  # its log file is gone
         place = real_place(message.properties)
@@ -86,27 +96,27 @@ class TimerService:
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
         properties["TIMER_DEQUEUE_MS"] = str(now.epoch_ms)
         fields = copy_fields(
-            self._broker,
             message,
             now,
+            store_host=self._context.settings.address,
             topic=topic,
             queue_id=queue_id,
             properties=properties,
         )
-        put_copies(self._broker, [fields], now)
+        self._writer.put_copies([fields], now)
 
     def _recover(self) -> None:
         """Find what waited when the broker stopped."""
-        store = self._broker.store
+        store = self._context.store
         bounds = store.queue_bounds(TIMER_TOPIC, 0)
         if bounds is None or bounds[0] == bounds[1]:
             return
-        last_ms = _last_store_ms(self._broker)
+        last_ms = _last_store_ms(store)
         end = bounds[1]
         while end > bounds[0]:
             start = max(bounds[0], end - _SCAN_UNITS)
             for unit in store.units(TIMER_TOPIC, 0, start, end - start):
-                message = look_message(self._broker, unit.commit_log_offset)
+                message = look_message(self._context.store, unit.commit_log_offset)
                 due_ms = None if message is None else _due_ms(message.properties)
                 if due_ms is not None and due_ms > last_ms - _SETTLED_MS:
                     heapq.heappush(self._waiting, (due_ms, unit.commit_log_offset))
@@ -115,7 +125,7 @@ class TimerService:
                 break
             end = start
         if self._waiting:
-            self._broker.agenda.at(self._broker.started.monotonic_ms, self._run)
+            self._context.background.at(self._context.started.monotonic_ms, self._run)
 
 
 def _due_ms(properties: Mapping[str, str]) -> int | None:
@@ -125,9 +135,8 @@ def _due_ms(properties: Mapping[str, str]) -> int | None:
     return int(text) + TIMER_PRECISION_MS
 
 
-def _last_store_ms(broker: Broker) -> int:
+def _last_store_ms(store: MessageStore) -> int:
     """When the newest message of all queues was stored: the broker was alive then."""
-    store = broker.store
     last_ms = 0
     for topic, queue_id in store.queues():
         bounds = store.queue_bounds(topic, queue_id)

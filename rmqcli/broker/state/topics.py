@@ -21,9 +21,9 @@ from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
 
 DEFAULT_TOPIC: Final = "TBW102"  # AUTO_CREATE_TOPIC_KEY_TOPIC
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -90,10 +90,13 @@ def topic_name_fault(topic: str) -> str | None:
 class TopicTable:
     """Topics by name. Configurations are values: `put` a changed one."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
-        self._topics = {each.topic_name: each for each in _built_in(broker)}
+    def __init__(
+        self, context: BrokerContext, *, on_changed: Callable[[], None] | None = None
+    ) -> None:
+        self._context = context
+        self._on_changed = on_changed
+        self.data_version = DataVersion(timestamp=context.started.epoch_ms)
+        self._topics = {each.topic_name: each for each in _built_in(context)}
         self._picks: dict[str, int] = {}
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -120,10 +123,12 @@ class TopicTable:
         self._changed()
         return True
 
-    def load(self, configs: Iterable[TopicConfig]) -> None:
+    def load(
+        self, configs: Iterable[TopicConfig], *, version: DataVersion | None = None
+    ) -> None:
         """Take what was stored; it wins over what is built in.
 
-        Topics whose names cannot be are left out with a warning.
+        Topics with illegal names are left out with a warning.
         """
         for config in configs:
             fault = file_name_fault(config.topic_name)
@@ -133,10 +138,18 @@ class TopicTable:
                 )
                 continue
             self._topics[config.topic_name] = config
+        if version is not None:
+            self.data_version = version
+
+    def replace(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
+        """As `load`, and forget every other topic, those that are built in too."""
+        self._topics.clear()
+        self._picks.clear()
+        self.load(configs, version=version)
 
     def renew_default_topic(self) -> None:
         """Let TBW102 be what the settings say: whether and how topics are created."""
-        settings = self._broker.settings
+        settings = self._context.settings
         if settings.auto_create_topic_enable:
             nums = settings.default_topic_queue_nums
             self.put(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
@@ -160,7 +173,7 @@ class TopicTable:
             return None
         if (
             default_topic == DEFAULT_TOPIC
-            and not self._broker.settings.auto_create_topic_enable
+            and not self._context.settings.auto_create_topic_enable
         ):
             default = dataclasses.replace(default, perm=PERM_READ | PERM_WRITE)
             self._topics[default_topic] = default
@@ -212,12 +225,17 @@ class TopicTable:
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next()
-        self._broker.on_topics_changed()
+        self.notify_changed()
+
+    def notify_changed(self) -> None:
+        """Let the name server learn what topics there are."""
+        if self._on_changed is not None:
+            self._on_changed()
 
 
-def _built_in(broker: Broker) -> list[TopicConfig]:
+def _built_in(context: BrokerContext) -> list[TopicConfig]:
     """RocketMQ's own topics. Source: the constructor of TopicConfigManager."""
-    settings, manners = broker.settings, broker.manners
+    settings, manners = context.settings, context.manners
     cluster, name = settings.cluster, settings.broker_name
     topics = [
         _own("SELF_TEST_TOPIC"),

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
-from rmqcli.broker.message.put import put_messages
 from rmqcli.broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode
@@ -33,19 +32,26 @@ from rmqcli.wire.message.system_flag import with_transaction_type
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.message.writer import MessageWriter
+    from rmqcli.broker.state.clients import ClientTable
+    from rmqcli.broker.state.offsets import ConsumerOffsets
+    from rmqcli.broker.state.topics import TopicTable
     from rmqcli.clock import Now
+    from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.message.record import StoredMessage
 
 
-def push_check(broker: Broker, half: StoredMessage) -> None:
+def _push_check(
+    context: BrokerContext, clients: ClientTable, half: StoredMessage
+) -> None:
     """Ask one producer of the message's group; without any, nobody is asked."""
     properties = half.properties
     group, place = properties.get("PGROUP"), real_place(properties)
     if not group or place is None:
         return
     topic, queue_id = place
-    peer = broker.clients.any_producer_peer(group)
+    peer = clients.any_producer_peer(group)
     if peer is None:
         return
     body = encode_message(
@@ -74,7 +80,7 @@ def push_check(broker: Broker, half: StoredMessage) -> None:
         transaction_id=unique_key,
         offset_msg_id=half.offset_msg_id,
     )
-    broker.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
+    context.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
 
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
@@ -93,18 +99,30 @@ _CHECKS_MAX: Final = 10_000
 class Transactions:
     """Half messages of one broker and what is known of their ends."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientTable,
+        writer: MessageWriter,
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._writer = writer
         self._numbers = itertools.count(1)
         #: half offsets that operation records say are ended, from the progress on
         self._ended: set[int] = set()
         #: (offset of the operation record, half offsets it ends)
         self._operations: deque[tuple[int, tuple[int, ...]]] = deque()
         self._next_operation: int | None = None
-        interval_ms = broker.settings.transaction_check_interval_ms
+        interval_ms = context.settings.transaction_check_interval_ms
         if interval_ms is None:
-            interval_ms = broker.manners.transaction_check_interval_ms
-        broker.agenda.every(interval_ms, broker.started, self._check)
+            interval_ms = context.manners.transaction_check_interval_ms
+        context.background.every(interval_ms, context.started, self._check)
 
     def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
         """The message as it waits for its end. `properties` are changed.
@@ -114,7 +132,7 @@ class Transactions:
         properties[REAL_TOPIC] = fields.topic
         properties[REAL_QID] = str(fields.queue_id)
         unique_key = properties.get(UNIQ_KEY)
-        if unique_key and self._broker.manners.adds_transaction_id:
+        if unique_key and self._context.manners.adds_transaction_id:
             properties["__transactionId__"] = unique_key
         return dataclasses.replace(
             fields,
@@ -126,24 +144,23 @@ class Transactions:
 
     def unique_key(self) -> str:
         """A UNIQ_KEY for a message that came without: counted, so repeatable."""
-        started_ms = self._broker.started.epoch_ms & 0xFFFFFFFFFFFF
+        started_ms = self._context.started.epoch_ms & 0xFFFFFFFFFFFF
         return f"7F000001{started_ms:012X}{next(self._numbers) & 0xFFFFFFFFFFFF:012X}"
 
     def ended(self, half_offset: int, now: Now) -> None:
         """Write down that a half message is ended. Raises StoreError."""
-        broker = self._broker
-        broker.topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
-        separator = "," if broker.manners.adds_transaction_id else ""
-        put_messages(
-            broker,
+        context = self._context
+        self._topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
+        separator = "," if context.manners.adds_transaction_id else ""
+        self._writer.put(
             [
                 MessageFields(
                     topic=OP_TOPIC,
                     body=f"{half_offset}{separator}".encode(),
                     born_timestamp_ms=now.epoch_ms,
-                    born_host=broker.settings.address,
+                    born_host=context.settings.address,
                     store_timestamp_ms=now.epoch_ms,
-                    store_host=broker.settings.address,
+                    store_host=context.settings.address,
                     properties={"TAGS": _OP_TAG, "WAIT": "true"},
                 )
             ],
@@ -152,7 +169,7 @@ class Transactions:
 
     def _check(self, now: Now) -> None:
         """Ask for what is undecided too long. Source: check()."""
-        bounds = self._broker.store.queue_bounds(HALF_TOPIC, 0)
+        bounds = self._context.store.queue_bounds(HALF_TOPIC, 0)
         if bounds is None:
             return
         self._read_operations()
@@ -160,7 +177,7 @@ class Transactions:
         start = at
         try:
             for half_offset, message in _messages(
-                self._broker, HALF_TOPIC, at, min(bounds[1], at + _CHECKS_MAX)
+                self._context.store, HALF_TOPIC, at, min(bounds[1], at + _CHECKS_MAX)
             ):
                 if (
                     message is not None
@@ -172,12 +189,12 @@ class Transactions:
         except StoreError:
             pass  # full: asked again next time
         if at != start or self._progress(HALF_TOPIC) is None:
-            self._broker.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
+            self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
         self._forget_before(at)
 
     def _settle(self, message: StoredMessage, now: Now) -> bool:
         """Deal with an undecided message; False when it is too young to ask for."""
-        settings = self._broker.settings
+        settings = self._context.settings
         properties = dict(message.properties)
         if _number(properties.get(_PREPARED_OFFSET)) in self._ended:
             return True
@@ -199,7 +216,7 @@ class Transactions:
         properties[_CHECK_TIMES] = str(times + 1)
         again = self._put_back(message, properties, now)
         if again is not None:
-            push_check(self._broker, again)
+            _push_check(self._context, self._clients, again)
         return True
 
     def _put_back(
@@ -207,35 +224,38 @@ class Transactions:
     ) -> StoredMessage | None:
         """Store a half message anew at the queue's end, so that the queue moves on."""
         fields = copy_fields(
-            self._broker,
             message,
             now,
+            store_host=self._context.settings.address,
             topic=HALF_TOPIC,
             queue_id=0,
             properties=properties,
         )
-        place = put_messages(self._broker, [fields], now)[0]
-        return look_message(self._broker, place.commit_log_offset)
+        place = self._writer.put([fields], now)[0]
+        return look_message(self._context.store, place.commit_log_offset)
 
     def _discard(self, message: StoredMessage, now: Now) -> None:
         """Nobody decided: keep it where somebody can find it."""
-        broker = self._broker
-        broker.topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
+        self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
         fields = copy_fields(
-            broker, message, now, topic=CHECK_MAX_TIME_TOPIC, queue_id=0
+            message,
+            now,
+            store_host=self._context.settings.address,
+            topic=CHECK_MAX_TIME_TOPIC,
+            queue_id=0,
         )
-        put_messages(broker, [fields], now)
+        self._writer.put([fields], now)
 
     def _read_operations(self) -> None:
         """Take in the operation records that came since the last time."""
-        bounds = self._broker.store.queue_bounds(OP_TOPIC, 0)
+        bounds = self._context.store.queue_bounds(OP_TOPIC, 0)
         if bounds is None:
             return
         at = self._next_operation
         if at is None:
             at = self._progress(OP_TOPIC) or 0
         at = min(max(at, bounds[0]), bounds[1])
-        for offset, message in _messages(self._broker, OP_TOPIC, at, bounds[1]):
+        for offset, message in _messages(self._context.store, OP_TOPIC, at, bounds[1]):
             if message is not None and message.tags == _OP_TAG:
                 ends = _half_offsets(message.raw_body)
                 self._operations.append((offset, ends))
@@ -252,10 +272,10 @@ class Transactions:
             self._ended.difference_update(ends)
             done = offset + 1
         if done is not None:
-            self._broker.offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, done)
+            self._offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, done)
 
     def _progress(self, topic: str) -> int | None:
-        progress: int | None = self._broker.offsets.query(TRANSACTION_GROUP, topic, 0)
+        progress: int | None = self._offsets.query(TRANSACTION_GROUP, topic, 0)
         return progress
 
 
@@ -270,16 +290,16 @@ def immunity_of(properties: dict[str, str], default_ms: int) -> int:
 
 
 def _messages(
-    broker: Broker, topic: str, start: int, end: int
+    store: MessageStore, topic: str, start: int, end: int
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     """Queue 0's messages in order; None for one whose bytes are gone."""
     at = start
     while at < end:
-        units = broker.store.units(topic, 0, at, min(_CHUNK, end - at))
+        units = store.units(topic, 0, at, min(_CHUNK, end - at))
         if not units:
             return
         for unit in units:
-            yield at, look_message(broker, unit.commit_log_offset)
+            yield at, look_message(store, unit.commit_log_offset)
             at += 1
 
 

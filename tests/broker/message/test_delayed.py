@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.state.schedule import parse_levels
+from rmqcli.broker.message.delayed import parse_levels
 from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
 from tests.broker.driving import EPOCH_MS, Driver

@@ -10,6 +10,7 @@ import pytest
 
 from rmqcli.broker.effects import Close, Peer, Send
 from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import MANNERS
 from rmqcli.clock import Now
 from rmqcli.wire.bodies.config import parse_kv_table
@@ -30,7 +31,9 @@ class Driven:
 
     def __init__(self, like="5.5.0"):
         self.now = Now(0, EPOCH_MS)
-        self.server = NameServer(self.now, manners=MANNERS[like])
+        self.server = NameServer(
+            self.now, requests=NAMESRV_REQUESTS, manners=MANNERS[like]
+        )
 
     def ask(self, code, fields=None, *, body=b"", peer=CLIENT, version=513, opaque=7):
         command = RemotingCommand(

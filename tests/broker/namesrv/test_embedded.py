@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from rmqcli.broker.namesrv.core import NameServer
+from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.bodies.config import TopicConfig
 from tests.broker.driving import START, Driver, need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.broker.core import Broker
 
 
 def config(nums):
     return TopicConfig(topic_name="t", read_queue_nums=nums, write_queue_nums=nums)
 
 
-def embedded(name="broker-a", **fields):
-    return Driver(BrokerSettings(broker_name=name, **fields)).broker
+def embedded(
+    name: str = "broker-a",
+    *,
+    on_topics_changed: Callable[[], None] | None = None,
+    **fields: object,
+) -> Broker:
+    settings = BrokerSettings(broker_name=name, **fields)  # type: ignore[arg-type]  # TypeError names a wrong one
+    return Driver(settings, on_topics_changed=on_topics_changed).broker
 
 
 def test_a_broker_brings_its_topics():
-    server = NameServer(START)
+    server = NameServer(START, requests=NAMESRV_REQUESTS)
     broker = embedded()
     broker.topics.put(config(4))
 
@@ -33,9 +46,8 @@ def test_a_broker_brings_its_topics():
 
 
 def test_a_change_of_topics_is_seen():
-    server = NameServer(START)
-    broker = embedded()
-    broker.on_topics_changed = lambda: server.register(broker, START)
+    server = NameServer(START, requests=NAMESRV_REQUESTS)
+    broker = embedded(on_topics_changed=lambda: server.register(broker, START))
 
     broker.topics.put(config(4))
     broker.topics.put(config(8))
@@ -44,7 +56,7 @@ def test_a_change_of_topics_is_seen():
 
 
 def test_a_broker_of_this_process_needs_no_heartbeat():
-    server = NameServer(START)
+    server = NameServer(START, requests=NAMESRV_REQUESTS)
     server.register(embedded(), START)
     later = START._replace(monotonic_ms=10_000_000)
 
@@ -54,7 +66,7 @@ def test_a_broker_of_this_process_needs_no_heartbeat():
 
 
 def test_a_broker_that_leaves_takes_its_topics_along():
-    server = NameServer(START)
+    server = NameServer(START, requests=NAMESRV_REQUESTS)
     one, two = embedded(), embedded("broker-b", address="127.0.0.1:10921")
     server.register(one, START)
     server.register(two, START)
@@ -68,7 +80,7 @@ def test_a_broker_that_leaves_takes_its_topics_along():
 
 
 def test_a_slave_keeps_the_route_when_its_master_dies():
-    server = NameServer(START)
+    server = NameServer(START, requests=NAMESRV_REQUESTS)
     master = embedded()
     settings = dataclasses.replace(
         master.settings, broker_id=1, address="127.0.0.1:10931"

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from rmqcli.broker.message.put import put_messages
 from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_5_5_0, Manners
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
@@ -57,7 +56,7 @@ def filled(manners: Manners = LIKE_5_5_0) -> Driver:
         fields = MessageFields(
             topic="T", body=b"x", store_timestamp_ms=EPOCH_MS + 1000 * number
         )
-        put_messages(driver.broker, [fields], driver.now)
+        driver.broker.writer.put([fields], driver.now)
     driver.broker.offsets.commit("g", "T", 0, 2)
     driver.broker.offsets.commit_pull("g", "T", 0, 3)
     return driver

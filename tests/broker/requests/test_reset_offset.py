@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.message.put import put_messages
 from rmqcli.broker.profiles import LIKE_4_9_7
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.clients import Member
@@ -40,7 +39,7 @@ def filled(settings: BrokerSettings | None = None) -> Driver:
             born_timestamp_ms=EPOCH_MS,
             store_timestamp_ms=EPOCH_MS + 1000 * number,
         )
-        put_messages(driver.broker, [fields], driver.now)
+        driver.broker.writer.put([fields], driver.now)
     return driver
 
 

@@ -124,16 +124,15 @@ def test_old_code_10_with_long_names() -> None:
 
 
 def test_topic_is_created_after_the_default_one() -> None:
-    driver = Driver()
-    told: list[str] = []
-    driver.broker.on_topics_changed = lambda: told.append("changed")
+    changes: list[str] = []
+    driver = Driver(on_topics_changed=lambda: changes.append("changed"))
 
     send(driver, topic="New")
 
     assert driver.broker.topics.get("New") == TopicConfig(
         topic_name="New", read_queue_nums=4, write_queue_nums=4, perm=6
     )
-    assert told == ["changed"]
+    assert changes == ["changed"]
 
 
 def test_topic_is_not_created_when_that_is_off() -> None:

@@ -50,17 +50,20 @@ def test_topics_of_a_fresh_broker(
     )
 
 
-def test_changes_are_told_and_counted() -> None:
-    driver = Driver()
+def test_each_change_counts_up_the_data_version_before_it_is_reported() -> None:
+    counters: list[int] = []
+    driver = Driver(
+        on_topics_changed=lambda: counters.append(
+            driver.broker.topics.data_version.counter
+        )
+    )
     topics = driver.broker.topics
-    told: list[int] = []
-    driver.broker.on_topics_changed = lambda: told.append(topics.data_version.counter)
 
     topics.put(TopicConfig(topic_name="T"))
     assert topics.delete("T")
     assert not topics.delete("T")
 
-    assert told == [1, 2]
+    assert counters == [1, 2]
     assert topics.get("T") is None
 
 

@@ -24,7 +24,8 @@ from rmqcli.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqcli.broker.core import Broker
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.state.topics import TopicTable
     from rmqcli.clock import Now
 
 #: Settings that can change while the broker runs: RocketMQ's name -> ours.
@@ -57,17 +58,18 @@ _QUOTED_MAX: Final = 80
 class Configuration:
     """The text of GET_BROKER_CONFIG, and what UPDATE_BROKER_CONFIG changes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.data_version = DataVersion(timestamp=broker.started.epoch_ms)
+    def __init__(self, context: BrokerContext, topics: TopicTable) -> None:
+        self._context = context
+        self._topics = topics
+        self.data_version = DataVersion(timestamp=context.started.epoch_ms)
 
     def properties(self) -> dict[str, str]:
         """All settings by RocketMQ's name, sorted."""
-        settings = self._broker.settings
+        settings = self._context.settings
         host, _, port = settings.address.rpartition(":")
         check_ms = settings.transaction_check_interval_ms
         if check_ms is None:
-            check_ms = self._broker.manners.transaction_check_interval_ms
+            check_ms = self._context.manners.transaction_check_interval_ms
         known = {
             name: getattr(settings, field) for name, field in _CHANGEABLE.items()
         } | {
@@ -84,15 +86,15 @@ class Configuration:
             "messageDelayLevel": settings.message_delay_level,
             "transactionCheckInterval": check_ms,
         }
-        if self._broker.manners.has_bodies_of_5:
+        if self._context.manners.has_bodies_of_5:
             known[_RESETS_AT_BROKER] = self.resets_at_broker
         return {name: _shown(value) for name, value in sorted(known.items())}
 
     @property
     def resets_at_broker(self) -> bool:
         """Whether 222 sets offsets here (true from 5.2.0 on) or asks the members."""
-        asked = self._broker.settings.use_server_side_reset_offset
-        return self._broker.manners.resets_at_broker if asked is None else asked
+        asked = self._context.settings.use_server_side_reset_offset
+        return self._context.manners.resets_at_broker if asked is None else asked
 
     def update(self, properties: Mapping[str, str], now: Now) -> None:
         """Change settings, all of them or none.
@@ -106,18 +108,20 @@ class Configuration:
             for name, text in properties.items()
             if shown.get(name) != text.strip()
         }
-        self._broker.settings = dataclasses.replace(
-            self._broker.settings,
-            **changes,  # type: ignore[arg-type]  # read by the type of the field
+        self._context.change_settings(
+            dataclasses.replace(
+                self._context.settings,
+                **changes,  # type: ignore[arg-type]  # read by the type of the field
+            )
         )
         if any(_CHANGEABLE[name] in changes for name in _OF_DEFAULT_TOPIC):
-            self._broker.topics.renew_default_topic()
+            self._topics.renew_default_topic()
         self.data_version = self.data_version.next(now.epoch_ms)
 
     def _field(self, name: str) -> str:
         if name in _CHANGEABLE:
             return _CHANGEABLE[name]
-        if name == _RESETS_AT_BROKER and self._broker.manners.has_bodies_of_5:
+        if name == _RESETS_AT_BROKER and self._context.manners.has_bodies_of_5:
             return "use_server_side_reset_offset"
         raise Refusal(
             ResponseCode.NO_PERMISSION,
@@ -128,11 +132,11 @@ class Configuration:
         if name == _RESETS_AT_BROKER:
             current: object = self.resets_at_broker
         else:
-            current = getattr(self._broker.settings, _CHANGEABLE[name])
+            current = getattr(self._context.settings, _CHANGEABLE[name])
         value = _read(text, current)
         if value is None or (name == "defaultTopicQueueNums" and value == 0):
             raise Refusal(
-                self._broker.manners.invalid_parameter_code,
+                self._context.manners.invalid_parameter_code,
                 f"{name} cannot be {_cut(text)!r}: nothing is changed",
             )
         return value

@@ -1,0 +1,101 @@
+"""What all parts of one broker share, below its tables and its handlers.
+
+Settings, version profile, store and timers; and the effects (answers, requests to
+clients, closed connections) that the parts ask for. The core hands the effects out.
+
+Source: `BrokerController` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.effects import Close, Effect, Peer, Send
+from rmqcli.broker.request import answer_to
+from rmqcli.timers import Agenda
+from rmqcli.wire.codes import LanguageCode
+from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
+from rmqcli.wire.header import Header, to_ext_fields
+
+if TYPE_CHECKING:
+    from rmqcli.broker.request import Reply, Request
+    from rmqcli.broker.settings import BrokerSettings
+    from rmqcli.clock import Now
+    from rmqcli.store.message_store import MessageStore
+
+
+class BrokerContext:
+    """Settings, store, timers and effects of one broker. Use it from one thread.
+
+    `agenda` runs what clients wait for, `background` what the broker does on its own.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        now: Now,
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.manners = settings.manners
+        self.store = store
+        self.started = now
+        self.agenda = Agenda()
+        # A broker over a folder that it only reads delivers and checks nothing.
+        self.background = Agenda() if is_read_only else self.agenda
+        self._effects: list[Effect] = []
+        self._opaque = 0
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Let other settings hold from now on."""
+        self.settings = settings
+
+    def answer(self, request: Request, reply: Reply) -> None:
+        """Answer a request, now or later; a one-way request gets no answer."""
+        send = answer_to(request, reply, self.manners)
+        if send is not None:
+            self._effects.append(send)
+
+    def push(
+        self,
+        peer: Peer,
+        code: int,
+        header: Header | None = None,
+        *,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        oneway: bool = True,
+    ) -> int:
+        """Send a request of the broker's own to a client; returns its opaque.
+
+        `ext_fields` are added to the header's.
+        """
+        fields = {} if header is None else to_ext_fields(header)
+        fields |= ext_fields or {}
+        self._opaque += 1
+        self._effects.append(
+            Send(
+                peer,
+                RemotingCommand(
+                    code=int(code),
+                    language=int(LanguageCode.JAVA),
+                    version=self.manners.version,
+                    opaque=self._opaque,
+                    flag=ONEWAY_FLAG if oneway else 0,
+                    ext_fields=fields,
+                    body=body,
+                ),
+            )
+        )
+        return self._opaque
+
+    def close(self, peer: Peer) -> None:
+        """Close a client's connection, after what was sent before."""
+        self._effects.append(Close(peer))
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order; each effect is returned once."""
+        effects, self._effects = self._effects, []
+        return effects

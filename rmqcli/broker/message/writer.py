@@ -1,0 +1,129 @@
+"""The single way into the store: append messages, count them, and wake held pulls.
+
+Decides the tags codes of the consume queues; never whether or where a message may be
+put: callers decide that, and set `store_timestamp_ms` and `store_host`.
+
+Source: `CommitLog.asyncPutMessage(s)`, `DefaultMessageStore.ReputMessageService` and
+`NotifyMessageArrivingListener` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.state.topics import SCHEDULE_TOPIC
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.ids import tags_code
+from rmqcli.wire.message.properties import TAGS, parse_properties
+from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from rmqcli.broker.message.delayed import Delays
+    from rmqcli.broker.state.holds import PullRequestHoldService
+    from rmqcli.broker.state.stats import BrokerStats
+    from rmqcli.clock import Now
+    from rmqcli.store.message_store import Appended, MessageStore
+    from rmqcli.wire.message.encode import MessageFields
+
+    #: Called with where a message is, its queue id, tags code and properties.
+    OnArrival: TypeAlias = Callable[[Appended, int, int, Mapping[str, str], Now], None]
+
+_CODES_MAX: Final = 4096
+#: Tags -> code: a topic has few tags. Emptied when full, as clients may send any.
+_codes: dict[str, int] = {}
+
+
+class MessageWriter:
+    """Puts messages into one broker's store."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        stats: BrokerStats,
+        holds: PullRequestHoldService,
+        delays: Delays,
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._holds = holds
+        self._delays = delays
+        self._listeners: dict[str, OnArrival] = {}
+
+    def listen(self, topic: str, on_arrival: OnArrival) -> None:
+        """Call `on_arrival` for each message that is put into `topic`."""
+        self._listeners[topic] = on_arrival
+
+    def put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
+        """Store messages together, all or none, and wake the pulls that wait for them.
+
+        Raises StoreFullError, and ValueError for what no record can hold.
+        """
+        properties = [_mapping(each) for each in messages]
+        codes = [
+            self._code(each, of) for each, of in zip(messages, properties, strict=True)
+        ]
+        try:
+            places = self._store.append(messages, tags_codes=codes)
+        except (StoreError, ValueError):
+            self._stats.put_failed += 1
+            raise
+        for topic in {each.topic for each in messages}:
+            sizes = [
+                place.size_bytes
+                for each, place in zip(messages, places, strict=True)
+                if each.topic == topic
+            ]
+            self._stats.put(topic, len(sizes), sum(sizes), now)
+        arrived, listeners = self._holds.arrived, self._listeners
+        for fields, place, code, of in zip(
+            messages, places, codes, properties, strict=True
+        ):
+            if transaction_type(fields.sys_flag) & TRANSACTION_PREPARED:
+                continue  # prepared and rolled back: in the log only
+            topic, queue_id = fields.topic, fields.queue_id
+            arrived(topic, queue_id, place.queue_offset, code, of, now)
+            listener = listeners.get(topic)
+            if listener is not None:
+                listener(place, queue_id, code, of, now)
+        return places
+
+    def put_copies(self, messages: list[MessageFields], now: Now) -> None:
+        """Store copies of stored messages, and drop those that no record can hold.
+
+        No client waits for the result. Raises StoreError.
+        """
+        if not messages:
+            return
+        try:
+            self.put(messages, now)
+        except ValueError:
+            for each in messages:
+                with contextlib.suppress(ValueError):
+                    self.put([each], now)
+
+    def _code(self, fields: MessageFields, properties: Mapping[str, str]) -> int:
+        """What the consume queue keeps of a message: a tag's hash, or a due time."""
+        if fields.topic == SCHEDULE_TOPIC:
+            delay_ms = self._delays.delay_ms(fields.queue_id + 1)
+            if delay_ms is not None:
+                return fields.store_timestamp_ms + delay_ms
+        tags = properties.get(TAGS)
+        if not tags:
+            return 0
+        code = _codes.get(tags)
+        if code is None:
+            if len(_codes) >= _CODES_MAX:
+                _codes.clear()
+            code = _codes[tags] = tags_code(tags)
+        return code
+
+
+def _mapping(fields: MessageFields) -> Mapping[str, str]:
+    properties = fields.properties
+    if isinstance(properties, (str, bytes)):
+        return parse_properties(properties)
+    return properties  # type: ignore[return-value]  # the broker puts no None values

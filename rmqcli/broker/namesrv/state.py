@@ -1,0 +1,72 @@
+"""What a name server knows: routes and a key-value table, both in memory only.
+
+Handlers work on it. They register themselves with `handles`, as in `broker.dispatch`.
+
+Source: `NamesrvController` and `KVConfigManager`, which also writes kvConfig.json.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqcli.broker.dispatch import HandlerTable
+from rmqcli.broker.namesrv.routes import Routes
+from rmqcli.broker.profiles import Manners
+from rmqcli.broker.request import Refusal
+from rmqcli.wire.codes import ResponseCode
+
+ENTRIES_MAX: Final = 10_000
+ENTRY_CHARS_MAX: Final = 64 * 1024
+
+
+class KVConfig:
+    """Texts by namespace and key."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, str]] = {}
+        self._count = 0
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set one value. Raises Refusal(1) for too much of it."""
+        if len(namespace) + len(key) + len(value) > ENTRY_CHARS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"config item has more than {ENTRY_CHARS_MAX} characters",
+            )
+        is_new = key not in self._tables.get(namespace, {})
+        if is_new and self._count >= ENTRIES_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"more than {ENTRIES_MAX} config items"
+            )
+        self._count += is_new
+        self._tables.setdefault(namespace, {})[key] = value
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """One value; None without it."""
+        return self._tables.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove one value."""
+        table = self._tables.get(namespace, {})
+        if table.pop(key, None) is not None:
+            self._count -= 1
+            if not table:
+                del self._tables[namespace]
+
+    def table(self, namespace: str) -> dict[str, str] | None:
+        """A namespace's values; None when it has none."""
+        found = self._tables.get(namespace)
+        return None if found is None else dict(found)
+
+
+class NamesrvState:
+    """Everything that a handler may read or change."""
+
+    def __init__(self, *, manners: Manners | None = None) -> None:
+        self.manners = manners or Manners()
+        self.routes = Routes()
+        self.kv = KVConfig()
+
+
+NAMESRV_REQUESTS: Final[HandlerTable[NamesrvState]] = HandlerTable()
+handles = NAMESRV_REQUESTS.handles
