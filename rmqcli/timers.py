@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Now
 
 
-class Agenda:
+class Timers:
     """Things to do, each once. What is due at the same moment runs in its order."""
 
     def __init__(self) -> None:

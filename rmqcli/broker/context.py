@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.effects import Close, Effect, Peer, Send
 from rmqcli.broker.request import answer_to
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, to_ext_fields
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class BrokerContext:
     """Settings, store, timers and effects of one broker. Use it from one thread.
 
-    `agenda` runs what clients wait for, `background` what the broker does on its own.
+    `timers` runs what clients wait for, `background` what the broker does on its own.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class BrokerContext:
         is_read_only: bool = False,
     ) -> None:
         self.settings = settings
-        self.manners = settings.manners
+        self.profile = settings.profile
         self.store = store
         self.started = now
-        self.agenda = Agenda()
+        self.timers = Timers()
         # A broker over a folder that it only reads delivers and checks nothing.
-        self.background = Agenda() if is_read_only else self.agenda
+        self.background = Timers() if is_read_only else self.timers
         self._effects: list[Effect] = []
         self._opaque = 0
 
@@ -54,7 +54,7 @@ class BrokerContext:
 
     def answer(self, request: Request, reply: Reply) -> None:
         """Answer a request, now or later; a one-way request gets no answer."""
-        send = answer_to(request, reply, self.manners)
+        send = answer_to(request, reply, self.profile)
         if send is not None:
             self._effects.append(send)
 
@@ -81,7 +81,7 @@ class BrokerContext:
                 RemotingCommand(
                     code=int(code),
                     language=int(LanguageCode.JAVA),
-                    version=self.manners.version,
+                    version=self.profile.version,
                     opaque=self._opaque,
                     flag=ONEWAY_FLAG if oneway else 0,
                     ext_fields=fields,

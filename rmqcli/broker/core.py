@@ -58,7 +58,7 @@ class Broker(BrokerState):
     ) -> list[Effect]:
         """Take one command from a client: a request, or its answer to a request."""
         if command.is_response:
-            self.relays.answered(peer, command, now)
+            self.client_calls.answered(peer, command, now)
             return self.take_effects()
         request = Request(peer, command, now, is_binary)
         reply = self._requests.reply_to(self, request)
@@ -69,15 +69,15 @@ class Broker(BrokerState):
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
         """A client's connection is gone."""
         self.clients.closed(peer, now)
-        self.relays.closed(peer, now)
+        self.client_calls.closed(peer, now)
         self.holds.closed(peer)
         return self.take_effects()
 
     def run_due(self, now: Now) -> list[Effect]:
         """Do what is due: time-outs of held pulls, delayed messages, expiries."""
-        self.agenda.run_due(now)
+        self.timers.run_due(now)
         return self.take_effects()
 
     def next_due_ms(self) -> int | None:
         """When `run_due` has something to do (monotonic ms); None: never."""
-        return self.agenda.next_ms()
+        return self.timers.next_ms()

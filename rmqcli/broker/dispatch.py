@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
 
@@ -33,7 +33,7 @@ class Versioned(Protocol):
     """What imitates one version of RocketMQ: a broker or a name server."""
 
     @property
-    def manners(self) -> Manners:
+    def profile(self) -> VersionProfile:
         """The version's profile."""
 
 
@@ -86,7 +86,7 @@ def _since(version: int, handler: Handler[StateT]) -> Handler[StateT]:
     """`handler` for versions from `version` on."""
 
     def answer(state: StateT, request: Request) -> Reply | None:
-        if state.manners.version < version:
+        if state.profile.version < version:
             return _not_supported(request)
         return handler(state, request)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqcli.broker.dispatch import BROKER_REQUESTS
 from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
     broker_info,
+    call_consumer,
     connections,
     consume_stats,
     end_transaction,
@@ -14,7 +15,6 @@ from rmqcli.broker.requests import (  # noqa: F401  # each registers its handler
     offsets,
     pull_message,
     queues,
-    relay,
     reply_message,
     reset_offset,
     send_back,

@@ -16,7 +16,7 @@ from rmqcli.wire.version import V4_6_0, V4_9_7, V5_5_0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
+class VersionProfile:
     """How one version behaves. Add a field for each difference that is imitated."""
 
     name: str = "5.5.0"
@@ -110,8 +110,8 @@ class Manners:
     has_transaction_group: bool = True
 
 
-LIKE_5_5_0: Final = Manners()
-LIKE_4_9_7: Final = Manners(
+PROFILE_5_5_0: Final = VersionProfile()
+PROFILE_4_9_7: Final = VersionProfile(
     name="4.9.7",
     version=V4_9_7,
     answers_binary=True,
@@ -143,7 +143,7 @@ LIKE_4_9_7: Final = Manners(
     route_help="http://rocketmq.apache.org/docs/faq/",
     has_acting_master=False,
 )
-LIKE_4_6_0: Final = Manners(
+PROFILE_4_6_0: Final = VersionProfile(
     name="4.6.0",
     version=V4_6_0,
     invalid_parameter_code=1,
@@ -183,14 +183,16 @@ LIKE_4_6_0: Final = Manners(
     topic_sys_flag_name="topicSynFlag",
 )
 
-MANNERS: Final = {each.name: each for each in (LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0)}
+PROFILES: Final = {
+    each.name: each for each in (PROFILE_4_6_0, PROFILE_4_9_7, PROFILE_5_5_0)
+}
 
 
-def manners_like(name: str) -> Manners:
-    """The manners of a version. Raises UsageError for one that is not imitated."""
+def profile_of(name: str) -> VersionProfile:
+    """The profile of a version. Raises UsageError for one that is not imitated."""
     try:
-        return MANNERS[name]
+        return PROFILES[name]
     except KeyError:
         raise UsageError(
-            f"no manners of version {name!r}", hint=f"one of {', '.join(MANNERS)}"
+            f"no profile of version {name!r}", hint=f"one of {', '.join(PROFILES)}"
         ) from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.profiles import VersionProfile
     from rmqcli.clock import Now
 
 
@@ -93,7 +93,7 @@ def read_body(parse: Callable[[bytes], T], request: Request) -> T:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
 
 
-def answer_to(request: Request, reply: Reply, manners: Manners) -> Send | None:
+def answer_to(request: Request, reply: Reply, profile: VersionProfile) -> Send | None:
     """The answer to a request; None for a one-way request, which gets none."""
     command = request.command
     if command.is_oneway:
@@ -104,11 +104,11 @@ def answer_to(request: Request, reply: Reply, manners: Manners) -> Send | None:
     answer = RemotingCommand(
         code=int(reply.code),
         language=int(LanguageCode.JAVA),
-        version=manners.version,
+        version=profile.version,
         opaque=command.opaque,
         flag=RESPONSE_FLAG,
         remark=reply.remark,
         ext_fields=fields,
         body=reply.body,
     )
-    return Send(request.peer, answer, request.is_binary and manners.answers_binary)
+    return Send(request.peer, answer, request.is_binary and profile.answers_binary)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqcli.broker.profiles import Manners
+from rmqcli.broker.profiles import VersionProfile
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -20,7 +20,7 @@ class BrokerSettings:
     broker_name: str = "broker-a"
     broker_id: int = 0
     address: str = "127.0.0.1:10911"
-    manners: Manners = field(default_factory=Manners)
+    profile: VersionProfile = field(default_factory=VersionProfile)
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     default_topic_queue_nums: int = 8

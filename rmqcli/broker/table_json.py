@@ -64,7 +64,7 @@ _ATTRIBUTES_OF_5 = (
 def topic_json(broker: BrokerState, config: TopicConfig) -> dict[str, object]:
     """One topic's settings, as the broker's version writes them."""
     data = topic_config_json(config)
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         del data["attributes"]
     return data
 
@@ -90,7 +90,7 @@ def group_json(
         "whichBrokerWhenConsumeSlowly": config.which_broker_when_consume_slowly,
     }
     data |= subscription_group_json(config)
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         for name in _ATTRIBUTES_OF_5:
             del data[name]
     return data
@@ -99,7 +99,7 @@ def group_json(
 def version_json(broker: BrokerState, version: DataVersion) -> dict[str, object]:
     """A data version; 4.x has no stateVersion."""
     data = version.to_json()
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         del data["stateVersion"]
     return data
 
@@ -125,7 +125,7 @@ def groups_json(
     data: dict[str, object] = {
         "dataVersion": version_json(broker, broker.groups.data_version),
     }
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         data["forbiddenTable"] = broker.groups.forbidden
     data["subscriptionGroupTable"] = {
         each.group_name: group_json(broker, each) for each in shown
@@ -136,7 +136,7 @@ def groups_json(
 def offsets_json(broker: BrokerState) -> dict[str, object]:
     """consumerOffset.json. Queue ids are int: their keys are written bare."""
     table = broker.offsets.table()
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         return {"offsetTable": _by_topic_at_group(table)}
     topics_of: dict[str, list[str]] = {}
     for topic, group in table:
@@ -152,7 +152,7 @@ def offsets_json(broker: BrokerState) -> dict[str, object]:
 def delays_json(broker: BrokerState) -> dict[str, object]:
     """delayOffset.json: by level, keys bare."""
     offsets = dict(sorted(broker.schedule.offsets.items()))
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         return {"offsetTable": offsets}
     return {"dataVersion": _counted(broker, 0), "offsetTable": offsets}
 

@@ -14,7 +14,7 @@ from rmqcli.clock import Now
 from rmqcli.engine.config import MessageModel
 from rmqcli.engine.stats import ConsumerStats
 from rmqcli.model import retry_topic
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Member:
         self.network = network
         self.workers = workers
         self.offsets = offsets
-        self.agenda = Agenda()
+        self.timers = Timers()
         self.stats = ConsumerStats()
         self.retry_topic = retry_topic(group)
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
@@ -108,7 +108,7 @@ class Member:
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Do it once that time has passed."""
         due_ms = self.clock.monotonic_ms() + delay_ms
-        self.agenda.at(due_ms, lambda _: action())
+        self.timers.at(due_ms, lambda _: action())
 
     def is_live(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> bool:
         """Whether that is how the queue is consumed now."""

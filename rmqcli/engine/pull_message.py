@@ -1,6 +1,6 @@
 """The pull loop: when a queue is pulled, and what is done with what came.
 
-Each live ProcessQueue has exactly one PullRequest, which is in flight or on the agenda.
+Each live ProcessQueue has exactly one PullRequest, which is in flight or on the timers.
 It ends with its queue: dropped, or declared illegal by the broker.
 
 Decisions:

@@ -116,11 +116,11 @@ class PushConsumer:
 
     def next_due_ms(self) -> int | None:
         """When there is something to do (monotonic); None: nothing is planned."""
-        return self.member.agenda.next_ms()
+        return self.member.timers.next_ms()
 
     def run_due(self, now: Now) -> None:
         """Do what is due."""
-        self.member.agenda.run_due(now)
+        self.member.timers.run_due(now)
 
     def start(self, done: Done[None], *, wait_for_cluster: bool = True) -> None:
         """Begin to consume; `done` when the brokers know us, or why that cannot be.

@@ -569,7 +569,7 @@ class _Schedule:
         self._wanted_after_ms: int | None = None
         self.is_stopped = False
         self._started_ms: int | None = None
-        #: the plan that counts; older ones on the agenda do nothing
+        #: the plan that counts; older ones on the timers do nothing
         self._plan = 0
         self.runs = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -19,8 +19,8 @@ UNIQ_KEY = "FD0000000000000000000000000000023D145FFD2B2767D160DA0000"
 
 
 def like(version: str) -> BrokerSettings:
-    """Settings of a broker with a version's manners."""
-    return BrokerSettings(manners=manners_like(version))
+    """Settings of a broker with a version's profile."""
+    return BrokerSettings(profile=profile_of(version))
 
 
 def send_header(

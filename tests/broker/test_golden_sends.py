@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import Now
 from rmqcli.wire.bodies.config import TopicConfig
@@ -55,7 +55,7 @@ def driver_like(version: str) -> Driver:
     """A broker as the recorded one was: address, time, and the topics made there."""
     first = next(iter(records(version).values()))
     driver = Driver(
-        BrokerSettings(manners=manners_like(version), address=first["store_host"]),
+        BrokerSettings(profile=profile_of(version), address=first["store_host"]),
         now=Now(0, first["store_timestamp_ms"]),
     )
     for case in load("conversation"):

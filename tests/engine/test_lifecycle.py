@@ -473,9 +473,9 @@ def test_a_day_without_messages_keeps_the_plans_few():
     world = started(orderly=True, queues=4)
     world.hold_ms = 15_000
     world.run(60 * 60 * 1_000)
-    plans = len(world.member.agenda._heap)
+    plans = len(world.member.timers._heap)
     world.run(60 * 60 * 1_000)
-    assert len(world.member.agenda._heap) <= plans + 4 < 64
+    assert len(world.member.timers._heap) <= plans + 4 < 64
 
 
 # What a broker asks of a member

@@ -39,7 +39,7 @@ LIVENESS_MS: Final = 120_000
 #: Delays of retries that are short enough to be seen through within LIVENESS_MS.
 _DELAY_LEVELS: Final = "1s 2s 3s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s 5s"
 _PRODUCER: Final = Peer(0, "10.0.2.1:1")
-_AGENDA_MAX: Final = 1_000
+_TIMERS_MAX: Final = 1_000
 
 
 class Plan(NamedTuple):
@@ -329,8 +329,8 @@ class SimCluster:
                         f"{member.name} counts {each.msg_count} messages of {queue},"
                         f" and has {cached}"
                     )
-            plans = len(member.member.agenda)
-            if plans > _AGENDA_MAX:
+            plans = len(member.member.timers)
+            if plans > _TIMERS_MAX:
                 self.checker.violation(f"{member.name} has {plans} plans")
 
     def close(self) -> None:

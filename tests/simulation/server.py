@@ -223,7 +223,7 @@ class SimBroker(SimServer):
             core.groups.load(before.groups.all().values())
             core.offsets.load(self._offsets)
             core.schedule.load(self._delays)
-        core.agenda.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
+        core.timers.every(_PERSIST_INTERVAL_MS, now, lambda _: self._persist())
         self._names.register(core, now)
         return core
 

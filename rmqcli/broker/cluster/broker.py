@@ -115,8 +115,8 @@ class EmbeddedBroker:
         self._port.flush = self._before_answers
         self._port.settle = self._announce_news
         if not self.settings.flush_disk_sync:
-            core.agenda.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
-        core.agenda.every(_EXPIRE_INTERVAL_MS, now, self._expire)
+            core.timers.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
+        core.timers.every(_EXPIRE_INTERVAL_MS, now, self._expire)
         if self._replication is not None:
             self._replication.attach(core, now)
         self.is_running = True

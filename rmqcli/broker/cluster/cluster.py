@@ -22,7 +22,7 @@ from rmqcli.broker.cluster.store import broker_folder, storage_in
 from rmqcli.broker.faults import Faults
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import SYSTEM_CLOCK
@@ -90,14 +90,14 @@ class EmbeddedCluster:
             raise UsageError(
                 f"{self.options.brokers} brokers are not in 1..{_BROKERS_MAX}"
             )
-        self.manners = manners_like(self.options.like)
+        self.profile = profile_of(self.options.like)
         self.faults = faults if faults is not None else Faults()
         self._server = Server(clock=self.options.clock, limits=self.options.limits)
         self._seeder = Seeder(self._server)
         self._brokers: list[EmbeddedBroker] = []
         self._next_queue = itertools.count()
         self._names = NameServer(
-            self._server.now(), requests=NAMESRV_REQUESTS, manners=self.manners
+            self._server.now(), requests=NAMESRV_REQUESTS, profile=self.profile
         )
         try:
             self._namesrv_port = self._open(NAMESRV_NAME, self.options.namesrv_port)
@@ -307,7 +307,7 @@ class EmbeddedCluster:
             broker_name=name,
             broker_id=broker_id,
             address=port.address,
-            manners=self.manners,
+            profile=self.profile,
             flush_disk_sync=self.options.flush == "sync",
         )
         settings = dataclasses.replace(settings, **self.options.settings)  # type: ignore[arg-type]  # TypeError names a wrong one

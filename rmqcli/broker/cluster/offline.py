@@ -45,7 +45,7 @@ from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.message.get import properties_of_record
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
-from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0
+from rmqcli.broker.profiles import PROFILE_4_6_0, PROFILE_4_9_7, PROFILE_5_5_0
 from rmqcli.broker.request import Reply, Request, answer_to
 from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqcli.broker.effects import Effect, Peer
-    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.server.connection import Core
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Clock, Now
@@ -115,14 +115,14 @@ def settings_of(
         cluster=cluster,
         broker_name=name or (names[0] if len(names) == 1 else _NAME),
         address=address,
-        manners=_manners(config, found.get("dataVersion"), topics),
+        profile=_profile(config, found.get("dataVersion"), topics),
         enable_property_filter=True,
     )
 
 
-def _manners(
+def _profile(
     config: ConfigFolder, version: object, topics: Mapping[str, object]
-) -> Manners:
+) -> VersionProfile:
     """Those of the version that wrote the tables, as far as they tell it.
 
     5.x has state versions in its data versions. 4.x has none, and 4.6.0, unlike 4.9.7,
@@ -130,18 +130,18 @@ def _manners(
     """
     if isinstance(version, dict):
         if "stateVersion" in version:
-            manners = LIKE_5_5_0
+            profile = PROFILE_5_5_0
         else:
-            manners = LIKE_4_9_7 if SCHEDULE_TOPIC in topics else LIKE_4_6_0
-        _log.info("%s is read as of RocketMQ %s", config.directory, manners.name)
+            profile = PROFILE_4_9_7 if SCHEDULE_TOPIC in topics else PROFILE_4_6_0
+        _log.info("%s is read as of RocketMQ %s", config.directory, profile.name)
     else:
-        manners = LIKE_5_5_0
+        profile = PROFILE_5_5_0
         _log.warning(
             "%s does not tell the version of its broker: read as %s",
             config.directory,
-            manners.name,
+            profile.name,
         )
-    return dataclasses.replace(manners, writes_offset_moved_events=False)
+    return dataclasses.replace(profile, writes_offset_moved_events=False)
 
 
 def _inherited(topics: dict[str, object]) -> list[str]:
@@ -250,9 +250,11 @@ _TABLES_INTERVAL_MS: Final = 500
 class ReadOnlyCore:
     """A core that answers only some request codes; the others are refused with 16."""
 
-    def __init__(self, core: Core, manners: Manners, codes: Collection[int]) -> None:
+    def __init__(
+        self, core: Core, profile: VersionProfile, codes: Collection[int]
+    ) -> None:
         self._core = core
-        self._manners = manners
+        self._profile = profile
         self._codes = codes
 
     def handle(
@@ -266,7 +268,7 @@ class ReadOnlyCore:
         remark = f"read from a folder: nothing here can do request {command.code}"
         reply = Reply(ResponseCode.NO_PERMISSION, remark)
         request = Request(peer, command, now, is_binary)
-        answer = answer_to(request, reply, self._manners)
+        answer = answer_to(request, reply, self._profile)
         return [] if answer is None else [answer]
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
@@ -310,7 +312,7 @@ class FolderBroker(ReadOnlyCore):
         except BaseException:
             self._store.close()
             raise
-        super().__init__(self._broker, settings.manners, BROKER_READS)
+        super().__init__(self._broker, settings.profile, BROKER_READS)
         self._names = names
         self._looked_ms = now.monotonic_ms
         self._is_planned = False
@@ -366,7 +368,7 @@ class FolderBroker(ReadOnlyCore):
         if not self._is_planned:
             self._is_planned = True
             at_ms = now.monotonic_ms + ARRIVALS_INTERVAL_MS
-            self._broker.agenda.at(at_ms, self._look)
+            self._broker.timers.at(at_ms, self._look)
 
     def _look(self, now: Now) -> None:
         """Wake the pulls that wait for what was written since the last look."""
@@ -411,7 +413,7 @@ class StoreServer:
             now = self._server.now()
             names = NameServer(now, requests=NAMESRV_REQUESTS)
             self._namesrv = self._server.open("namesrv", host=_HOST, port=0)
-            self._namesrv.core = ReadOnlyCore(names, names.manners, NAMESRV_READS)
+            self._namesrv.core = ReadOnlyCore(names, names.profile, NAMESRV_READS)
             for name, each in folders.items():
                 port = self._server.open(each.name, host=_HOST, port=0)
                 broker = FolderBroker(each, now, names, name=name, address=port.address)

@@ -140,7 +140,7 @@ class Persistence:
 
     def start(self, now: Now) -> None:
         """Write what changed from now on; a failure is logged and tried again."""
-        self._broker.agenda.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
+        self._broker.timers.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
 
     def save_changes(self) -> None:
         """Write topics and groups if they are new. Cheap if not; call it often.

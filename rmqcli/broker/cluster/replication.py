@@ -36,7 +36,7 @@ class Replication:
 
     def attach(self, slave: BrokerState, now: Now) -> None:
         """Copy into `slave` from now on, at once what there is."""
-        slave.agenda.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
+        slave.timers.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
         self.copy(slave, now)
 
     def set_behind(self, behind: int, slave: BrokerState) -> None:

@@ -131,7 +131,7 @@ def _outside(
         status, right = OFFSET_OVERFLOW_ONE, offset
     else:
         status = OFFSET_OVERFLOW_BADLY
-        right = 0 if low == 0 and broker.manners.overflow_starts_over else high
+        right = 0 if low == 0 and broker.profile.overflow_starts_over else high
     return GetMessageResult(status, right if is_corrected else offset, low, high)
 
 

@@ -30,13 +30,13 @@ def offset_in_queue_by_time(
     """The offset; 0 where there is no queue or nothing in it."""
     low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low >= high:
-        return low if broker.manners.searches_nearest_time else high
+        return low if broker.profile.searches_nearest_time else high
 
     def time_at(offset: int) -> int:
         time_ms = broker.store.store_time_ms(topic, queue_id, offset)
         return -1 if time_ms is None else time_ms  # deleted: older than all others
 
-    if broker.manners.searches_nearest_time:
+    if broker.profile.searches_nearest_time:
         return _nearest(time_at, low, high, timestamp_ms)
     if boundary is BoundaryType.UPPER:
         after = _first(lambda offset: time_at(offset) > timestamp_ms, low, high)

@@ -14,11 +14,11 @@ from rmqcli.broker.effects import Close, Effect, Peer
 from rmqcli.broker.namesrv.routes import BrokerId, Registration
 from rmqcli.broker.namesrv.state import NamesrvState
 from rmqcli.broker.request import Request, answer_to
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
     from rmqcli.broker.dispatch import HandlerTable
-    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.wire.command import RemotingCommand
@@ -38,13 +38,13 @@ class NameServer(NamesrvState):
         now: Now,
         *,
         requests: HandlerTable[NamesrvState],
-        manners: Manners | None = None,
+        profile: VersionProfile | None = None,
     ) -> None:
-        super().__init__(manners=manners)
+        super().__init__(profile=profile)
         self._requests = requests
-        self.agenda = Agenda()
+        self.timers = Timers()
         self._out: list[Effect] = []
-        self.agenda.every(SCAN_INTERVAL_MS, now, self._expire)
+        self.timers.every(SCAN_INTERVAL_MS, now, self._expire)
 
     def register(self, broker: BrokerState, now: Now) -> None:
         """Take what a broker of this process is and has. It stays until `unregister`.
@@ -69,7 +69,7 @@ class NameServer(NamesrvState):
         if not command.is_response:
             request = Request(peer, command, now, is_binary)
             reply = self._requests.reply_to(self, request)
-            answer = None if reply is None else answer_to(request, reply, self.manners)
+            answer = None if reply is None else answer_to(request, reply, self.profile)
             if answer is not None:
                 self._out.append(answer)
         return self._taken()
@@ -81,12 +81,12 @@ class NameServer(NamesrvState):
 
     def run_due(self, now: Now) -> list[Effect]:
         """Forget brokers that were silent for too long."""
-        self.agenda.run_due(now)
+        self.timers.run_due(now)
         return self._taken()
 
     def next_due_ms(self) -> int | None:
         """When `run_due` has something to do (monotonic ms)."""
-        return self.agenda.next_ms()
+        return self.timers.next_ms()
 
     def _expire(self, now: Now) -> None:
         self._out += map(Close, dict.fromkeys(self.routes.expire(now)))

@@ -11,7 +11,7 @@ from typing import Final
 
 from rmqcli.broker.dispatch import HandlerTable
 from rmqcli.broker.namesrv.routes import Routes
-from rmqcli.broker.profiles import Manners
+from rmqcli.broker.profiles import VersionProfile
 from rmqcli.broker.request import Refusal
 from rmqcli.wire.codes import ResponseCode
 
@@ -62,8 +62,8 @@ class KVConfig:
 class NamesrvState:
     """Everything that a handler may read or change."""
 
-    def __init__(self, *, manners: Manners | None = None) -> None:
-        self.manners = manners or Manners()
+    def __init__(self, *, profile: VersionProfile | None = None) -> None:
+        self.profile = profile or VersionProfile()
         self.routes = Routes()
         self.kv = KVConfig()
 

@@ -32,35 +32,37 @@ from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
     from rmqcli.broker.namesrv.state import NamesrvState
-    from rmqcli.broker.profiles import Manners
+    from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.request import Request
     from rmqcli.model import BrokerData, QueueData, TopicRoute
 
 
-def route_body(route: TopicRoute, manners: Manners, *, is_strict: bool) -> bytes:
+def route_body(route: TopicRoute, profile: VersionProfile, *, is_strict: bool) -> bytes:
     """The answer to 105."""
-    brokers = [_broker(each, manners, is_strict=is_strict) for each in route.brokers]
+    brokers = [_broker(each, profile, is_strict=is_strict) for each in route.brokers]
     return fastjson.dump_body(
         {
             "brokerDatas": brokers,
             "filterServerTable": {},
-            "queueDatas": [_queue(each, manners) for each in route.queues],
+            "queueDatas": [_queue(each, profile) for each in route.queues],
         }
     )
 
 
 def cluster_body(
-    brokers: dict[str, BrokerData], clusters: dict[str, list[str]], manners: Manners
+    brokers: dict[str, BrokerData],
+    clusters: dict[str, list[str]],
+    profile: VersionProfile,
 ) -> bytes:
     """The answer to 106: in the legacy form, whoever asks."""
     table = {
-        name: _broker(each, manners, is_strict=False) for name, each in brokers.items()
+        name: _broker(each, profile, is_strict=False) for name, each in brokers.items()
     }
     return fastjson.dump_body({"brokerAddrTable": table, "clusterAddrTable": clusters})
 
 
 def _broker(
-    broker: BrokerData, manners: Manners, *, is_strict: bool
+    broker: BrokerData, profile: VersionProfile, *, is_strict: bool
 ) -> dict[str, object]:
     key = str if is_strict else ObjectKey
     data: dict[str, object] = {
@@ -68,17 +70,17 @@ def _broker(
         "brokerName": broker.broker_name,
         "cluster": broker.cluster,
     }
-    if manners.has_acting_master:
+    if profile.has_acting_master:
         data["enableActingMaster"] = False
     return data
 
 
-def _queue(queue: QueueData, manners: Manners) -> dict[str, object]:
+def _queue(queue: QueueData, profile: VersionProfile) -> dict[str, object]:
     return {
         "brokerName": queue.broker_name,
         "perm": queue.perm,
         "readQueueNums": queue.read_queue_nums,
-        manners.topic_sys_flag_name: queue.topic_sys_flag,
+        profile.topic_sys_flag_name: queue.topic_sys_flag,
         "writeQueueNums": queue.write_queue_nums,
     }
 
@@ -92,19 +94,19 @@ def get_route(server: NamesrvState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.TOPIC_NOT_EXIST,
             f"No topic route info in name server for the topic: {header.topic}\n"
-            f"See {server.manners.route_help} for further details.",
+            f"See {server.profile.route_help} for further details.",
         )
-    is_strict = server.manners.strict_routes and (
+    is_strict = server.profile.strict_routes and (
         request.command.version >= V4_9_4 or bool(header.accept_standard_json_only)
     )
-    return Reply(body=route_body(route, server.manners, is_strict=is_strict))
+    return Reply(body=route_body(route, server.profile, is_strict=is_strict))
 
 
 @handles(RequestCode.GET_BROKER_CLUSTER_INFO)
 def get_cluster_info(server: NamesrvState, request: Request) -> Reply:
     """All brokers and clusters (106)."""
     routes = server.routes
-    return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.manners))
+    return Reply(body=cluster_body(routes.brokers(), routes.clusters(), server.profile))
 
 
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)

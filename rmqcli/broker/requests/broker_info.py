@@ -52,7 +52,7 @@ def update_config(broker: BrokerState, request: Request) -> Reply:
             f"configuration of {len(body)} bytes, not <= {_CONFIG_BYTES_MAX}",
         )
     properties = parse_properties_text(body)
-    if broker.manners.has_bodies_of_5 and (
+    if broker.profile.has_bodies_of_5 and (
         properties.keys() & {"brokerConfigPath", "configBlackList"}
     ):
         raise Refusal(
@@ -178,7 +178,7 @@ _NO_TIMES: Final = (
 
 def runtime_table(broker: BrokerState, now: Now) -> dict[str, str]:
     """Name to value, as the broker's version names them."""
-    is_5 = broker.manners.has_bodies_of_5
+    is_5 = broker.profile.has_bodies_of_5
     table = _about_broker(broker, now) | _about_store(broker) | _counters(broker, now)
     table |= _schedule(broker)
     for pool, capacity in (_POOLS | (_POOLS_OF_5 if is_5 else {})).items():
@@ -199,10 +199,10 @@ def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
         "bootTimestamp": str(broker.started.epoch_ms),
         "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, "
         f"{seconds} seconds ]",
-        "brokerVersionDesc": "V" + broker.manners.name.replace(".", "_"),
+        "brokerVersionDesc": "V" + broker.profile.name.replace(".", "_"),
         "startAcceptSendRequestTimeStamp": "0",
     }
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         return table | {
             "brokerActive": "true",
             "timerReadBehind": "0",
@@ -211,7 +211,7 @@ def _about_broker(broker: BrokerState, now: Now) -> dict[str, str]:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
-    return table | {"brokerVersion": str(broker.manners.version)}
+    return table | {"brokerVersion": str(broker.profile.version)}
 
 
 def _about_store(broker: BrokerState) -> dict[str, str]:
@@ -240,7 +240,7 @@ def _earliest_ms(broker: BrokerState, low: int) -> int:
 
 
 def _counters(broker: BrokerState, now: Now) -> dict[str, str]:
-    stats, is_5 = broker.stats, broker.manners.has_bodies_of_5
+    stats, is_5 = broker.stats, broker.profile.has_bodies_of_5
     put, got = stats.put_times, stats.got_messages
     transferred = "getTransferredTps" if is_5 else "getTransferedTps"
     table = {

@@ -69,7 +69,7 @@ def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
 @handles(RequestCode.CHECK_CLIENT_CONFIG)
 def check_client_config(broker: BrokerState, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
-    if not request.command.body and broker.manners.has_bodies_of_5:
+    if not request.command.body and broker.profile.has_bodies_of_5:
         return Reply()  # 4.x fails to read it
     subscription = read_body(_checked_subscription, request)
     if subscription is None or is_tag_type(subscription.expression_type):
@@ -91,7 +91,7 @@ def _expression_fault(
 ) -> str | None:
     if subscription.expression_type != SQL92:
         return f"no filter of type {subscription.expression_type}"
-    has_text_words = broker.manners.has_sql_text_words
+    has_text_words = broker.profile.has_sql_text_words
     if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
         return f"SQL92 expression cannot be read: {subscription.sub_string}"
     return None

@@ -103,7 +103,7 @@ def _consume_row(
         "consumerOffset": consumed,
         "lastTimestamp": time_ms or 0,
     }
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         pulled = broker.offsets.pull_offset(group, topic, queue_id)
         row["pullOffset"] = max(consumed, pulled or 0)
     return row
@@ -139,7 +139,7 @@ def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
         "consumeStatsList": listed,
         "totalDiff": total,
     }
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         data["totalInflightDiff"] = inflight
     return Reply(body=fastjson.dumps(data).encode())
 

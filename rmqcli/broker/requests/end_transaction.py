@@ -48,7 +48,7 @@ def end_transaction(broker: BrokerState, request: Request) -> Reply:
     if half is None:
         raise _refusal("Find prepared transaction message failed")
     _need_same(header, half)
-    if broker.manners.adds_transaction_id and not header.from_transaction_check:
+    if broker.profile.adds_transaction_id and not header.from_transaction_check:
         _need_in_time(broker, request, half)
     if end == TRANSACTION_COMMIT:
         _commit(broker, request, header, half)
@@ -92,7 +92,7 @@ def _commit(
     if place is None:
         raise _refusal("Find prepared transaction message failed")
     topic, queue_id = place
-    if not broker.manners.keeps_real_topic_of_transactions:
+    if not broker.profile.keeps_real_topic_of_transactions:
         del properties[REAL_TOPIC], properties[REAL_QID]
     fields = dataclasses.replace(
         copy_fields(

@@ -76,7 +76,7 @@ def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
 @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 def get_groups(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         return Reply(body=fastjson.dumps(groups_json(broker)).encode())
     groups = broker.groups.all()
     first, count = part(request, "groupSeq", "maxGroupNum", broker.groups.data_version)
@@ -104,14 +104,14 @@ def get_group(broker: BrokerState, request: Request) -> Reply:
 def delete_group(broker: BrokerState, request: Request) -> Reply:
     """DELETE_SUBSCRIPTIONGROUP (207). Success for an unknown group too."""
     header = request.header(DeleteSubscriptionGroupRequestHeader)
-    manners = broker.manners
-    cleans = header.clean_offset if manners.has_bodies_of_5 else header.remove_offset
-    if manners.version < V4_9_0:
+    profile = broker.profile
+    cleans = header.clean_offset if profile.has_bodies_of_5 else header.remove_offset
+    if profile.version < V4_9_0:
         cleans = False  # it knows neither
     is_known = broker.groups.delete(header.group_name)
     if cleans:
         broker.offsets.delete_group(header.group_name)
-    elif is_known and manners.recreates_deleted_group:
+    elif is_known and profile.recreates_deleted_group:
         broker.groups.find_or_create(header.group_name)
     return Reply()
 

@@ -33,7 +33,7 @@ def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
     offset = broker.offsets.query(header.consumer_group, topic, queue_id)
     if offset is not None:
         return Reply(ext_fields={"offset": str(offset)})
-    if header.set_zero_if_not_found is False and broker.manners.checks_offset_commits:
+    if header.set_zero_if_not_found is False and broker.profile.checks_offset_commits:
         raise Refusal(
             ResponseCode.QUERY_NOT_FOUND,
             "Not found, do not set to zero, maybe this group boot first",
@@ -53,14 +53,14 @@ def _is_young(broker: BrokerState, topic: str, queue_id: int) -> bool:
         return False
     units = broker.store.units(topic, queue_id, 0, 1)
     if not units:
-        return not broker.manners.zero_offset_needs_message
+        return not broker.profile.zero_offset_needs_message
     return not is_on_disk(broker, units[0].commit_log_offset)
 
 
 @handles(RequestCode.UPDATE_CONSUMER_OFFSET)
 def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
     """Commit an offset (15)."""
-    if broker.manners.checks_offset_commits:
+    if broker.profile.checks_offset_commits:
         _check_commit(broker, request)
     header = request.header(UpdateConsumerOffsetRequestHeader)
     group, topic, queue_id = header.consumer_group, header.topic, header.queue_id

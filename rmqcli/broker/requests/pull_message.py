@@ -116,10 +116,10 @@ def _pull(
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),
     }
-    if broker.manners.tells_sys_flags:
+    if broker.profile.tells_sys_flags:
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
-    if code == _OFFSET_MOVED and broker.manners.writes_offset_moved_events:
+    if code == _OFFSET_MOVED and broker.profile.writes_offset_moved_events:
         store_offset_moved_event(broker, header, result.next_begin_offset, now)
     body = result.body if code == _SUCCESS else b""
     broker.stats.got(header.topic, header.consumer_group, body, now)
@@ -136,7 +136,7 @@ def _result(
     if reset is not None:
         low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
         return GetMessageResult(OFFSET_RESET, reset, low, high)
-    if header.max_msg_nums < 0 and broker.manners.refuses_negative_max_msg_nums:
+    if header.max_msg_nums < 0 and broker.profile.refuses_negative_max_msg_nums:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"java.lang.IllegalArgumentException: Illegal Capacity: "
@@ -182,7 +182,7 @@ def _code_of_slave(
     broker_id: int,
 ) -> tuple[int, int]:
     settings = broker.settings
-    if broker.manners.slave_sends_to_master and not result.is_slow:
+    if broker.profile.slave_sends_to_master and not result.is_slow:
         broker_id = 0
         if result.status != FOUND:
             code = _RETRY_IMMEDIATELY
@@ -206,7 +206,7 @@ def _commit(
     offsets.commit_pull(group, header.topic, header.queue_id, result.next_begin_offset)
     if not may_commit or not header.sys_flag & FLAG_COMMIT_OFFSET:
         return
-    if broker.settings.broker_id == 0 or broker.manners.slave_takes_commits:
+    if broker.settings.broker_id == 0 or broker.profile.slave_takes_commits:
         offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
 
 
@@ -242,7 +242,7 @@ def check_topic(
         )
     if not 0 <= header.queue_id < config.read_queue_nums:
         raise Refusal(
-            broker.manners.invalid_parameter_code,
+            broker.profile.invalid_parameter_code,
             f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
             f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
             f"consumer:[/{request.peer.address}]",
@@ -334,7 +334,7 @@ def _property_filter(
     if subscription.expression_type == SQL92:
         condition = compile_sql92(
             subscription.sub_string,
-            has_text_words=broker.manners.has_sql_text_words,
+            has_text_words=broker.profile.has_sql_text_words,
         )
     if is_registered and condition is None:
         raise Refusal(
@@ -353,11 +353,11 @@ def _property_filter(
 
 def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal:
     fields = None
-    if broker.manners.tells_sys_flags:
+    if broker.profile.tells_sys_flags:
         fields = {"forbiddenType": str(forbidden_type)}
     return Refusal(ResponseCode.NO_PERMISSION, remark, ext_fields=fields)
 
 
 def _see(broker: BrokerState) -> str:
     """Source: FAQUrl.suggestTodo."""
-    return f"\nSee {broker.manners.route_help} for further details."
+    return f"\nSee {broker.profile.route_help} for further details."

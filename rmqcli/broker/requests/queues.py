@@ -53,7 +53,7 @@ def get_min_offset(broker: BrokerState, request: Request) -> Reply:
     """The oldest offset that is still there (31)."""
     header = request.header(GetMinOffsetRequestHeader)
     low, _ = broker.store.queue_bounds(header.topic, header.queue_id) or (0, 0)
-    remark = broker.manners.min_offset_remark
+    remark = broker.profile.min_offset_remark
     return Reply(remark=remark, ext_fields={"offset": str(low)})
 
 

@@ -27,7 +27,7 @@ from rmqcli.broker.requests.send_message import (
     put_or_refuse,
     sys_flag_of,
 )
-from rmqcli.broker.state.relays import Lost
+from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ReplyMessageRequestHeader
 from rmqcli.wire.headers.send import (
@@ -100,14 +100,14 @@ def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | 
         )
     properties[PUSH_REPLY_TIME] = str(request.now.epoch_ms)
 
-    def done(answer: RemotingCommand | Lost) -> None:
-        if isinstance(answer, Lost) or answer.code != ResponseCode.SUCCESS:
+    def done(answer: RemotingCommand | NoAnswer) -> None:
+        if isinstance(answer, NoAnswer) or answer.code != ResponseCode.SUCCESS:
             reply = _failed(f"push reply message to {client_id}fail.", stored)
         else:
             reply = Reply(header=stored, ext_fields=ANSWER_FIELDS)
         broker.answer(request, reply)
 
-    broker.relays.call(
+    broker.client_calls.call(
         peer,
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
         request.now,

@@ -59,7 +59,7 @@ def send_back(broker: BrokerState, request: Request) -> Reply:
     level = max(-1, min(header.delay_level, _INT32_MAX))
     if level < 0 or message.reconsume_times >= _times_max(header, config):
         topic, queue_id, level = DLQ_PREFIX + header.group, 0, 0
-        _need_writable(broker, topic, queue_nums=1, perm=broker.manners.dlq_perm)
+        _need_writable(broker, topic, queue_nums=1, perm=broker.profile.dlq_perm)
     else:
         topic = retry_topic
         queue_id = broker.topics.pick_queue(topic, config.retry_queue_nums)
@@ -101,7 +101,7 @@ def _put_copy(
     properties.setdefault(RETRY_TOPIC, message.topic)
     properties[WAIT] = "false"
     properties[DELAY] = str(level)
-    if level > 0 or broker.manners.marks_dead_letters:
+    if level > 0 or broker.profile.marks_dead_letters:
         properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
     else:
         del properties[DELAY]

@@ -144,13 +144,13 @@ def put_or_refuse(
 
 def add_own_properties(broker: BrokerState, properties: dict[str, str]) -> None:
     """Add to a message's properties what a broker stores with it."""
-    manners = broker.manners
-    if manners.adds_unique_key_and_region:
+    profile = broker.profile
+    if profile.adds_unique_key_and_region:
         if UNIQ_KEY not in properties:
             properties[UNIQ_KEY] = broker.transactions.unique_key()
         properties.update(ANSWER_FIELDS)
     properties[CLUSTER] = broker.settings.cluster
-    if manners.strips_wait:
+    if profile.strips_wait:
         properties.pop(WAIT, None)
 
 
@@ -178,15 +178,15 @@ def _or_dead(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"subscription group not exist, {group}",
         )
-    manners = broker.manners
+    profile = broker.profile
     times = header.reconsume_times or 0
     times_max = header.max_reconsume_times
     if times_max is None:
         times_max = config.retry_max_times
     is_dead = times > times_max or (
-        manners.dead_at_reconsume_times_max and times == times_max
+        profile.dead_at_reconsume_times_max and times == times_max
     )
-    if manners.dead_while_group_holds_locks and not is_dead:
+    if profile.dead_while_group_holds_locks and not is_dead:
         is_dead = broker.locks.is_held(group, request.now)
     if not is_dead:
         return fields
@@ -198,7 +198,7 @@ def dead_letter(
 ) -> MessageFields:
     """The message in the group's dead letter queue, which is there then."""
     topic = DLQ_PREFIX + group
-    broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.manners.dlq_perm)
+    broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
     properties[DELAY] = "-1"
     return dataclasses.replace(fields, topic=topic, queue_id=0)
 
@@ -207,7 +207,7 @@ def _stored(
     broker: BrokerState, place: Appended, queue_id: int, properties: dict[str, str]
 ) -> Reply:
     transaction_id = None
-    if broker.manners.adds_unique_key_and_region:
+    if broker.profile.adds_unique_key_and_region:
         transaction_id = properties.get(UNIQ_KEY)
     return Reply(
         header=SendMessageResponseHeader(
@@ -279,7 +279,7 @@ def _batch_stored(
 ) -> Reply:
     # The ids differ in their last 16 digits only.
     host = encode_offset_msg_id(broker.settings.address, 0)[:-16]
-    answers_key = broker.manners.adds_unique_key_and_region
+    answers_key = broker.profile.adds_unique_key_and_region
     return Reply(
         header=SendMessageResponseHeader(
             msg_id=",".join(f"{host}{each.commit_log_offset:016X}" for each in places),
@@ -299,21 +299,21 @@ def need_topic(
     Raises Refusal: 29 (1 before 5.x) for names and queue ids that cannot be, 16 for
     RocketMQ's own topics, 17 for an unknown topic that cannot be created.
     """
-    topic, manners = header.topic, broker.manners
+    topic, profile = header.topic, broker.profile
     _need_int32(header)
     if header.sys_flag & INNER_BATCH:
         raise illegal_message(broker)  # only for topics whose queues hold batches
     config = broker.topics.get(topic)
-    if manners.checks_topic_names and config is None:
+    if profile.checks_topic_names and config is None:
         fault = topic_name_fault(topic)
         if fault is not None:
-            raise Refusal(manners.invalid_parameter_code, fault)
-    if manners.forbids_system_topics and topic in NOT_ALLOWED_SEND_TOPICS:
+            raise Refusal(profile.invalid_parameter_code, fault)
+    if profile.forbids_system_topics and topic in NOT_ALLOWED_SEND_TOPICS:
         raise Refusal(
             ResponseCode.NO_PERMISSION,
             f"Sending message to topic[{topic}] is forbidden.",
         )
-    if manners.reserves_default_topic and topic == DEFAULT_TOPIC:
+    if profile.reserves_default_topic and topic == DEFAULT_TOPIC:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"the topic[{topic}] is conflict with system reserved words.",
@@ -322,7 +322,7 @@ def need_topic(
         config = _created(broker, header)
     if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
         raise Refusal(
-            manners.invalid_parameter_code,
+            profile.invalid_parameter_code,
             f"request queueId[{header.queue_id}] is illegal, topic {topic} has "
             f"{config.write_queue_nums} queues, Producer: {request.peer.address}",
         )
@@ -359,7 +359,7 @@ def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> 
 
 def need_body(broker: BrokerState, body: bytes) -> bytes:
     """The body, when it may be stored. Raises Refusal 1 (none) or 13 (too large)."""
-    if not body and broker.manners.refuses_empty_body:
+    if not body and broker.profile.refuses_empty_body:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, "NullPointerException: the message has no body"
         )

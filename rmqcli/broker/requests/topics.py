@@ -131,7 +131,7 @@ def update_topic(broker: BrokerState, request: Request) -> Reply:
     )
     _put(broker, asked, header.attributes or "")
     # Nothing sets a remark here in 5.x: the one that answers are born with stays.
-    is_silent = not broker.manners.has_bodies_of_5
+    is_silent = not broker.profile.has_bodies_of_5
     return Reply(remark=None if is_silent else "not set any response code")
 
 
@@ -157,7 +157,7 @@ def update_topics(broker: BrokerState, request: Request) -> Reply:
 def _put(broker: BrokerState, config: TopicConfig, attributes: str) -> None:
     _check_topic(broker, config)
     known = broker.topics.get(config.topic_name)
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         kept = {} if known is None else known.attributes
         changed = changed_attributes(kept, attributes, is_new=known is None)
         config = dataclasses.replace(config, attributes=changed)
@@ -167,20 +167,20 @@ def _put(broker: BrokerState, config: TopicConfig, attributes: str) -> None:
 
 
 def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
-    topic, manners = config.topic_name, broker.manners
-    code = manners.invalid_parameter_code
+    topic, profile = config.topic_name, broker.profile
+    code = profile.invalid_parameter_code
     if broker.topics.is_full and broker.topics.get(topic) is None:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"topic {topic} is not created: there are {TOPICS_MAX} already",
         )
-    if manners.checks_topic_names:
+    if profile.checks_topic_names:
         fault = topic_name_fault(topic)
         if fault is not None:
             raise Refusal(code, fault)
     _need_storable(broker, topic)
     if topic == broker.settings.cluster or (
-        manners.protects_system_topics and is_system_topic(topic)
+        profile.protects_system_topics and is_system_topic(topic)
     ):
         raise Refusal(code, f"The topic[{topic}] is conflict with system topic.")
     for nums in (config.read_queue_nums, config.write_queue_nums):
@@ -199,7 +199,7 @@ def _need_storable(broker: BrokerState, topic: str) -> None:
     """Refuse what can be no folder's name, which older versions take for a topic's."""
     fault = file_name_fault(topic)
     if fault is not None:
-        code = broker.manners.invalid_parameter_code
+        code = broker.profile.invalid_parameter_code
         raise Refusal(code, f"The specified topic's name {fault}.")
 
 
@@ -207,18 +207,18 @@ def _need_storable(broker: BrokerState, topic: str) -> None:
 def delete_topic(broker: BrokerState, request: Request) -> Reply:
     """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
     topic = request.header(DeleteTopicRequestHeader).topic
-    if broker.manners.protects_system_topics:
+    if broker.profile.protects_system_topics:
         if not topic.strip():
             raise Refusal(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
         if is_system_topic(topic):
             raise Refusal(
-                broker.manners.invalid_parameter_code,
+                broker.profile.invalid_parameter_code,
                 f"The topic[{topic}] is conflict with system topic.",
             )
     _need_storable(broker, topic)
     broker.topics.delete(topic)
     broker.store.delete_topic(topic)
-    if broker.manners.deletes_offsets_of_topics:
+    if broker.profile.deletes_offsets_of_topics:
         broker.offsets.delete_topic(topic)
     return Reply()
 
@@ -238,7 +238,7 @@ def get_topic(broker: BrokerState, request: Request) -> Reply:
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
 def get_topics(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
-    if not broker.manners.has_bodies_of_5:
+    if not broker.profile.has_bodies_of_5:
         return Reply(body=fastjson.dumps(topics_json(broker)).encode())
     topics = broker.topics.all()
     first, count = part(request, "topicSeq", "maxTopicNum", broker.topics.data_version)
@@ -290,7 +290,7 @@ def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
     if config is None:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     queues = config.write_queue_nums
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         queues = max(queues, config.read_queue_nums)
     table: dict[MessageQueue, dict[str, int]] = {}
     for queue_id in range(queues):
@@ -303,7 +303,7 @@ def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
             "minOffset": low,
         }
     data: dict[str, object] = {"offsetTable": table}
-    if broker.manners.has_bodies_of_5:
+    if broker.profile.has_bodies_of_5:
         data["topicPutTps"] = broker.stats.topic_put_nums.recent(topic, request.now).tps
     return Reply(body=fastjson.dumps(data).encode())
 

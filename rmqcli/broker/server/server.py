@@ -38,7 +38,7 @@ from rmqcli.broker.server.connection import Connection, Port, ServerLimits
 from rmqcli.clock import SYSTEM_CLOCK, Now, SystemClock
 from rmqcli.errors import ConnectError, FrameError, HeaderError, RmqError, WireError
 from rmqcli.log import get_logger
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import (
     RESPONSE_FLAG,
@@ -190,7 +190,7 @@ def _end(server: Server, connection: Connection, data: bytes, action: Action) ->
             server.finish(connection)
         case Delay():
             due_ms = server.now().monotonic_ms + action.delay_ms
-            server.agenda.at(due_ms, lambda _now: _write_late(server, connection, data))
+            server.timers.at(due_ms, lambda _now: _write_late(server, connection, data))
         case Reorder():
             connection.held_back.append(data)
         case Corrupt():
@@ -256,7 +256,7 @@ class Server:
     ) -> None:
         self.clock = clock
         self.limits = limits or ServerLimits()
-        self.agenda = Agenda()
+        self.timers = Timers()
         self.ports: list[Port] = []
         self._selector = selectors.DefaultSelector()
         self._shared = FrameBuffer()
@@ -275,7 +275,7 @@ class Server:
         self._thread = threading.Thread(
             target=self._run, name="rmq-broker-io", daemon=True
         )
-        self.agenda.every(_SWEEP_MS, self.now(), self._sweep)
+        self.timers.every(_SWEEP_MS, self.now(), self._sweep)
 
     # --- from any thread ---
 
@@ -459,7 +459,7 @@ class Server:
                 due_ms = port.core.next_due_ms()
                 if due_ms is not None and due_ms <= now.monotonic_ms:
                     self.drive(port, lambda core: core.run_due(now))
-        self.agenda.run_due(now)
+        self.timers.run_due(now)
         self._settle()
         self._flush_ports()
         dirty, self._dirty = self._dirty, {}
@@ -471,7 +471,7 @@ class Server:
         """How long to wait for sockets; None: until one of them has something."""
         if self._waiting or self._calls:
             return 0
-        dues = [self.agenda.next_ms()]
+        dues = [self.timers.next_ms()]
         dues += [
             port.core.next_due_ms()
             for port in self.ports
@@ -531,7 +531,7 @@ class Server:
             logger.warning("%s cannot accept: %s", port.name, error)
             self._selector.unregister(listener)
             later = self.clock.monotonic_ms() + 200
-            self.agenda.at(later, lambda _now: self._watch_listener(port, listener))
+            self.timers.at(later, lambda _now: self._watch_listener(port, listener))
 
     def _watch_listener(self, port: Port, listener: socket.socket) -> None:
         if listener in port.listeners and listener not in self._selector.get_map():

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.context import BrokerContext
 from rmqcli.broker.message.delayed import Delays
 from rmqcli.broker.message.writer import MessageWriter
+from rmqcli.broker.state.client_calls import ClientCalls
 from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.configuration import Configuration
 from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.holds import PullRequestHoldService
 from rmqcli.broker.state.locks import QueueLocks
 from rmqcli.broker.state.offsets import ConsumerOffsets
-from rmqcli.broker.state.relays import Relays
 from rmqcli.broker.state.schedule import ScheduleMessageService
 from rmqcli.broker.state.stats import BrokerStats
 from rmqcli.broker.state.timer import TimerService
@@ -59,12 +59,12 @@ class BrokerState(BrokerContext):
         self.clients = ClientTable(self, self.groups)
         self.locks = QueueLocks()
         self.holds = PullRequestHoldService(self)
-        self.relays = Relays(self)
+        self.client_calls = ClientCalls(self)
         self.delays = Delays(
-            settings.message_delay_level, has_timer=self.manners.has_timer
+            settings.message_delay_level, has_timer=self.profile.has_timer
         )
         self.writer = MessageWriter(store, self.stats, self.holds, self.delays)
-        self.timer = TimerService(self, self.writer)
+        self.timer_messages = TimerService(self, self.writer)
         self.schedule = ScheduleMessageService(self, self.writer, self.delays)
         self.transactions = Transactions(
             self,

@@ -69,7 +69,7 @@ class Configuration:
         host, _, port = settings.address.rpartition(":")
         check_ms = settings.transaction_check_interval_ms
         if check_ms is None:
-            check_ms = self._context.manners.transaction_check_interval_ms
+            check_ms = self._context.profile.transaction_check_interval_ms
         known = {
             name: getattr(settings, field) for name, field in _CHANGEABLE.items()
         } | {
@@ -86,7 +86,7 @@ class Configuration:
             "messageDelayLevel": settings.message_delay_level,
             "transactionCheckInterval": check_ms,
         }
-        if self._context.manners.has_bodies_of_5:
+        if self._context.profile.has_bodies_of_5:
             known[_RESETS_AT_BROKER] = self.resets_at_broker
         return {name: _shown(value) for name, value in sorted(known.items())}
 
@@ -94,7 +94,7 @@ class Configuration:
     def resets_at_broker(self) -> bool:
         """Whether 222 sets offsets here (true from 5.2.0 on) or asks the members."""
         asked = self._context.settings.use_server_side_reset_offset
-        return self._context.manners.resets_at_broker if asked is None else asked
+        return self._context.profile.resets_at_broker if asked is None else asked
 
     def update(self, properties: Mapping[str, str], now: Now) -> None:
         """Change settings, all of them or none.
@@ -121,7 +121,7 @@ class Configuration:
     def _field(self, name: str) -> str:
         if name in _CHANGEABLE:
             return _CHANGEABLE[name]
-        if name == _RESETS_AT_BROKER and self._context.manners.has_bodies_of_5:
+        if name == _RESETS_AT_BROKER and self._context.profile.has_bodies_of_5:
             return "use_server_side_reset_offset"
         raise Refusal(
             ResponseCode.NO_PERMISSION,
@@ -136,7 +136,7 @@ class Configuration:
         value = _read(text, current)
         if value is None or (name == "defaultTopicQueueNums" and value == 0):
             raise Refusal(
-                self._context.manners.invalid_parameter_code,
+                self._context.profile.invalid_parameter_code,
                 f"{name} cannot be {_cut(text)!r}: nothing is changed",
             )
         return value

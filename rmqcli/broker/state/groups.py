@@ -73,7 +73,7 @@ class GroupTable:
 
     def _built_in(self) -> dict[str, SubscriptionGroupConfig]:
         names = list(BUILT_IN_GROUPS)
-        if self._context.manners.has_transaction_group:
+        if self._context.profile.has_transaction_group:
             names.append(TRANSACTION_GROUP)
         return {name: SubscriptionGroupConfig(group_name=name) for name in names}
 

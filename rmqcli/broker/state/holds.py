@@ -121,7 +121,7 @@ class PullRequestHoldService:
         turns = passed_ms // interval_ms + 1
         at_ms = self._context.started.monotonic_ms + turns * interval_ms
         self._check_at_ms = at_ms
-        self._context.agenda.at(at_ms, self._check)
+        self._context.timers.at(at_ms, self._check)
 
     def _check(self, now: Now) -> None:
         self._check_at_ms = None

@@ -235,7 +235,7 @@ class TopicTable:
 
 def _built_in(context: BrokerContext) -> list[TopicConfig]:
     """RocketMQ's own topics. Source: the constructor of TopicConfigManager."""
-    settings, manners = context.settings, context.manners
+    settings, profile = context.settings, context.profile
     cluster, name = settings.cluster, settings.broker_name
     topics = [
         _own("SELF_TEST_TOPIC"),
@@ -249,10 +249,10 @@ def _built_in(context: BrokerContext) -> list[TopicConfig]:
     if settings.auto_create_topic_enable:
         nums = settings.default_topic_queue_nums
         topics.append(_own(DEFAULT_TOPIC, queue_nums=nums, perm=7))
-    if manners.has_schedule_topic:
+    if profile.has_schedule_topic:
         levels = len(settings.message_delay_level.split())
         topics.append(_own(SCHEDULE_TOPIC, queue_nums=levels))
-    if manners.has_timer:
+    if profile.has_timer:
         topics += [
             _own(OP_TOPIC),
             _own(TIMER_TOPIC),

@@ -121,7 +121,7 @@ class Transactions:
         self._next_operation: int | None = None
         interval_ms = context.settings.transaction_check_interval_ms
         if interval_ms is None:
-            interval_ms = context.manners.transaction_check_interval_ms
+            interval_ms = context.profile.transaction_check_interval_ms
         context.background.every(interval_ms, context.started, self._check)
 
     def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
@@ -132,7 +132,7 @@ class Transactions:
         properties[REAL_TOPIC] = fields.topic
         properties[REAL_QID] = str(fields.queue_id)
         unique_key = properties.get(UNIQ_KEY)
-        if unique_key and self._context.manners.adds_transaction_id:
+        if unique_key and self._context.profile.adds_transaction_id:
             properties["__transactionId__"] = unique_key
         return dataclasses.replace(
             fields,
@@ -151,7 +151,7 @@ class Transactions:
         """Write down that a half message is ended. Raises StoreError."""
         context = self._context
         self._topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
-        separator = "," if context.manners.adds_transaction_id else ""
+        separator = "," if context.profile.adds_transaction_id else ""
         self._writer.put(
             [
                 MessageFields(

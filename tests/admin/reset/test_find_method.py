@@ -14,7 +14,7 @@ from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.target import ResetWish, Shift, ToOffsets, ToPosition
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.profiles import LIKE_5_5_0
+from rmqcli.broker.profiles import PROFILE_5_5_0
 from rmqcli.config import ClientConfig
 from rmqcli.errors import BrokerError, NotFoundError, TransportError
 from rmqcli.model import MessageQueue
@@ -272,8 +272,10 @@ def test_each_broker_of_a_mixed_group_has_its_own_way(start, connect):
 def test_the_setting_of_the_broker_decides(
     start, connect, version, asked, is_server_side
 ):
-    manners = replace(LIKE_5_5_0, version=version, resets_at_broker=version >= V5_2_0)
-    settings = {"manners": manners, "use_server_side_reset_offset": asked}
+    profile = replace(
+        PROFILE_5_5_0, version=version, resets_at_broker=version >= V5_2_0
+    )
+    settings = {"profile": profile, "use_server_side_reset_offset": asked}
     cluster = start("5.5.0", settings=settings)
     client = connect(cluster)
     commit(cluster, client, 4, 4)
@@ -298,7 +300,7 @@ def test_the_setting_of_the_broker_decides(
 def test_what_a_broker_does_not_say_is_its_versions_default(
     start, connect, version, text, is_server_side
 ):
-    settings = {"manners": replace(LIKE_5_5_0, version=version)}
+    settings = {"profile": replace(PROFILE_5_5_0, version=version)}
     cluster = start("5.5.0", settings=settings)
     client = connect(cluster)
     commit(cluster, client, 4, 4)

@@ -143,7 +143,7 @@ def test_a_taken_port_leaves_nothing_behind(cluster):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"brokers": 0}, "0 brokers"), ({"like": "4.5.0"}, "no manners of version")],
+    [({"brokers": 0}, "0 brokers"), ({"like": "4.5.0"}, "no profile of version")],
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(UsageError, match=message):

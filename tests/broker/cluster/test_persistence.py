@@ -16,7 +16,7 @@ from rmqcli.broker.cluster.persistence import (
     TOPICS,
     Persistence,
 )
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.store.message_store import StoreError
@@ -60,7 +60,7 @@ def golden(version: str) -> dict[str, str]:
 
 
 def opened(files: TextFiles, version: str = "5.5.0") -> tuple[Driver, Persistence]:
-    driver = Driver(BrokerSettings(manners=manners_like(version)))
+    driver = Driver(BrokerSettings(profile=profile_of(version)))
     persistence = Persistence(driver.broker, files)
     persistence.load()
     persistence.start(driver.now)

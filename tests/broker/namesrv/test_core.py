@@ -11,7 +11,7 @@ import pytest
 from rmqcli.broker.effects import Close, Peer, Send
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
-from rmqcli.broker.profiles import MANNERS
+from rmqcli.broker.profiles import PROFILES
 from rmqcli.clock import Now
 from rmqcli.wire.bodies.config import parse_kv_table
 from rmqcli.wire.bodies.route import parse_topic_list, parse_topic_route
@@ -32,7 +32,7 @@ class Driven:
     def __init__(self, like="5.5.0"):
         self.now = Now(0, EPOCH_MS)
         self.server = NameServer(
-            self.now, requests=NAMESRV_REQUESTS, manners=MANNERS[like]
+            self.now, requests=NAMESRV_REQUESTS, profile=PROFILES[like]
         )
 
     def ask(self, code, fields=None, *, body=b"", peer=CLIENT, version=513, opaque=7):

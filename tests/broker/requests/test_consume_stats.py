@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_5_5_0, Manners
+from rmqcli.broker.profiles import PROFILE_4_6_0, PROFILE_5_5_0, VersionProfile
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
 from rmqcli.store.memory import MemoryStore
@@ -42,12 +42,12 @@ from tests.broker.driving import EPOCH_MS, Driver
 from tests.broker.sending import send
 
 
-def filled(manners: Manners = LIKE_5_5_0) -> Driver:
+def filled(profile: VersionProfile = PROFILE_5_5_0) -> Driver:
     """Topic T of two queues; queue 0 has a message each second, four in all.
 
     Group g has committed 2 there, and pulled to 3.
     """
-    driver = Driver(BrokerSettings(manners=manners))
+    driver = Driver(BrokerSettings(profile=profile))
     driver.broker.topics.put(
         TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
     )
@@ -62,9 +62,11 @@ def filled(manners: Manners = LIKE_5_5_0) -> Driver:
     return driver
 
 
-@pytest.mark.parametrize(("manners", "pulled"), [(LIKE_4_6_0, None), (LIKE_5_5_0, 3)])
-def test_consume_stats(manners: Manners, pulled: int | None) -> None:
-    driver = filled(manners)
+@pytest.mark.parametrize(
+    ("profile", "pulled"), [(PROFILE_4_6_0, None), (PROFILE_5_5_0, 3)]
+)
+def test_consume_stats(profile: VersionProfile, pulled: int | None) -> None:
+    driver = filled(profile)
     none = None if pulled is None else 0
     for topic in (None, "T"):
         header = GetConsumeStatsRequestHeader(consumer_group="g", topic=topic)
@@ -158,13 +160,13 @@ def test_offsets_are_cloned() -> None:
     assert driver.broker.offsets.query("h", "T", 0) == 2
 
 
-@pytest.mark.parametrize("manners", [LIKE_4_6_0, LIKE_5_5_0])
-def test_offsets_as_a_whole(manners: Manners) -> None:
-    driver = filled(manners)
+@pytest.mark.parametrize("profile", [PROFILE_4_6_0, PROFILE_5_5_0])
+def test_offsets_as_a_whole(profile: VersionProfile) -> None:
+    driver = filled(profile)
     answer = driver.ask(43)
     assert answer is not None
     assert b'"T@g":{0:2}' in bytes(answer.body)
-    assert (b"pullOffsetTable" in bytes(answer.body)) is manners.has_bodies_of_5
+    assert (b"pullOffsetTable" in bytes(answer.body)) is profile.has_bodies_of_5
     offsets = parse_all_consumer_offset(bytes(answer.body))
     assert offsets == {("g", "T"): {0: 2}}
     driver.broker.schedule.offsets.update({2: 5, 1: 17})
@@ -201,14 +203,14 @@ def test_a_black_list_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manners", "name", "transferred"),
+    ("profile", "name", "transferred"),
     [
-        (LIKE_4_6_0, "V4_6_0", "getTransferedTps"),
-        (LIKE_5_5_0, "V5_5_0", "getTransferredTps"),
+        (PROFILE_4_6_0, "V4_6_0", "getTransferedTps"),
+        (PROFILE_5_5_0, "V5_5_0", "getTransferredTps"),
     ],
 )
-def test_runtime_info(manners: Manners, name: str, transferred: str) -> None:
-    driver = filled(manners)
+def test_runtime_info(profile: VersionProfile, name: str, transferred: str) -> None:
+    driver = filled(profile)
     driver.wait(5_000)
     pull = PullMessageRequestHeader(
         consumer_group="g",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.header import BoundaryType
@@ -24,7 +24,7 @@ from tests.broker.sending import send
 
 def timed(version="5.5.0"):
     """Offsets 0-2 at 0 s, 3 at 10 s, 4-5 at 20 s."""
-    driver = driver_with_topic(BrokerSettings(manners=manners_like(version)))
+    driver = driver_with_topic(BrokerSettings(profile=profile_of(version)))
     for count in (3, 1, 2):
         put(driver, *["A"] * count)
         driver.wait(10_000)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmqcli.broker.profiles import manners_like
+from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
@@ -34,7 +34,7 @@ VERSIONS = ["4.6.0", "4.9.7", "5.5.0"]
 
 def trimmed(version="5.5.0"):
     """T has one message left, at 3."""
-    driver = driver_with_topic(BrokerSettings(manners=manners_like(version)))
+    driver = driver_with_topic(BrokerSettings(profile=profile_of(version)))
     put(driver, "A", "B", "C", "D")
     driver.store.trim("T", 3)
     return driver
@@ -76,7 +76,7 @@ def test_s2_22_without_record_an_old_queue_has_no_first_offset():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_s2_22_without_record_a_queue_on_disk_has_no_first_offset(version):
-    settings = BrokerSettings(manners=manners_like(version), in_memory_bytes_max=1_000)
+    settings = BrokerSettings(profile=profile_of(version), in_memory_bytes_max=1_000)
     driver = driver_with_topic(settings)
     asked = QueryConsumerOffsetRequestHeader(consumer_group="g", topic="T", queue_id=0)
     put(driver, "A")
@@ -197,7 +197,7 @@ def test_a_pull_moves_the_pull_offset():
 
 
 def slave(version, **fields):
-    settings = BrokerSettings(broker_id=1, manners=manners_like(version), **fields)
+    settings = BrokerSettings(broker_id=1, profile=profile_of(version), **fields)
     driver = driver_with_topic(settings)
     put(driver, "A")
     return driver

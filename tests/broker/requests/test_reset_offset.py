@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqcli.broker.effects import Peer
-from rmqcli.broker.profiles import LIKE_4_9_7
+from rmqcli.broker.profiles import PROFILE_4_9_7
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.clients import Member
 from rmqcli.model import MessageQueue
@@ -117,7 +117,7 @@ def test_a_slave_refuses() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        BrokerSettings(manners=LIKE_4_9_7),
+        BrokerSettings(profile=PROFILE_4_9_7),
         BrokerSettings(use_server_side_reset_offset=False),
     ],
 )

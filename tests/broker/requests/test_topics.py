@@ -6,7 +6,12 @@ import dataclasses
 
 import pytest
 
-from rmqcli.broker.profiles import LIKE_4_6_0, LIKE_4_9_7, LIKE_5_5_0, Manners
+from rmqcli.broker.profiles import (
+    PROFILE_4_6_0,
+    PROFILE_4_9_7,
+    PROFILE_5_5_0,
+    VersionProfile,
+)
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import (
@@ -32,8 +37,8 @@ from rmqcli.wire.headers.config import (
 from tests.broker.driving import Driver
 
 
-def like(manners: Manners) -> Driver:
-    return Driver(BrokerSettings(manners=manners))
+def like(profile: VersionProfile) -> Driver:
+    return Driver(BrokerSettings(profile=profile))
 
 
 def create(
@@ -98,19 +103,21 @@ def test_topics_come_in_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manners", "topic", "code"),
+    ("profile", "topic", "code"),
     [
-        (LIKE_4_6_0, "a b", 0),
-        (LIKE_4_6_0, "TBW102", 0),
-        (LIKE_4_9_7, "a b", 1),
-        (LIKE_4_9_7, "TBW102", 1),
-        (LIKE_5_5_0, "a b", 29),
-        (LIKE_5_5_0, "TBW102", 29),
-        (LIKE_5_5_0, "t" * 128, 29),
+        (PROFILE_4_6_0, "a b", 0),
+        (PROFILE_4_6_0, "TBW102", 0),
+        (PROFILE_4_9_7, "a b", 1),
+        (PROFILE_4_9_7, "TBW102", 1),
+        (PROFILE_5_5_0, "a b", 29),
+        (PROFILE_5_5_0, "TBW102", 29),
+        (PROFILE_5_5_0, "t" * 128, 29),
     ],
 )
-def test_names_that_cannot_be_set(manners: Manners, topic: str, code: int) -> None:
-    assert create(like(manners), topic).code == code
+def test_names_that_cannot_be_set(
+    profile: VersionProfile, topic: str, code: int
+) -> None:
+    assert create(like(profile), topic).code == code
 
 
 @pytest.mark.parametrize("queues", [-1, 65_537, 2**31 - 1])
@@ -162,7 +169,7 @@ def test_a_deleted_topic_is_gone_with_its_offsets() -> None:
 
 
 def test_4_x_keeps_the_offsets_of_a_deleted_topic() -> None:
-    driver = like(LIKE_4_9_7)
+    driver = like(PROFILE_4_9_7)
     create(driver, "T")
     driver.broker.offsets.commit("g", "T", 0, 5)
     driver.ask(215, DeleteTopicRequestHeader(topic="T"))
@@ -193,7 +200,7 @@ def test_topic_stats_of_an_empty_topic() -> None:
 
 @pytest.mark.parametrize("code", [18, 225, 328, 343, 345, 351, 352, 353])
 def test_4_6_0_does_not_know_newer_requests(code: int) -> None:
-    answer = like(LIKE_4_6_0).ask(code)
+    answer = like(PROFILE_4_6_0).ask(code)
     assert answer is not None
     assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
 
@@ -228,19 +235,19 @@ def test_asking_for_a_group_makes_it_where_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manners", "cleans", "is_there", "offset"),
+    ("profile", "cleans", "is_there", "offset"),
     [
-        (LIKE_4_6_0, True, False, 5),
-        (LIKE_4_9_7, False, False, 5),
-        (LIKE_4_9_7, True, False, None),
-        (LIKE_5_5_0, False, True, 5),
-        (LIKE_5_5_0, True, False, None),
+        (PROFILE_4_6_0, True, False, 5),
+        (PROFILE_4_9_7, False, False, 5),
+        (PROFILE_4_9_7, True, False, None),
+        (PROFILE_5_5_0, False, True, 5),
+        (PROFILE_5_5_0, True, False, None),
     ],
 )
 def test_deleting_a_group(
-    manners: Manners, *, cleans: bool, is_there: bool, offset: int | None
+    profile: VersionProfile, *, cleans: bool, is_there: bool, offset: int | None
 ) -> None:
-    driver = like(manners)
+    driver = like(profile)
     driver.broker.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=3))
     driver.broker.offsets.commit("g", "T", 0, 5)
     header = DeleteSubscriptionGroupRequestHeader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqcli.broker.effects import Close, Send
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 
 ECHO, BOOM, BIG, LATER, PUSH, BYE = 1, 2, 3, 4, 5, 6
@@ -13,7 +13,7 @@ class EchoCore:
     """Answers with the request's body; see the codes above for what else it does."""
 
     def __init__(self):
-        self.agenda = Agenda()
+        self.timers = Timers()
         self.peers_closed = []
         self.handled = 0
         self._out = []
@@ -24,7 +24,7 @@ class EchoCore:
             raise ValueError("a bug")
         if command.code == LATER:
             due_ms = now.monotonic_ms + int(command.ext_fields["ms"])
-            self.agenda.at(due_ms, lambda _: self._answer(peer, command, is_binary))
+            self.timers.at(due_ms, lambda _: self._answer(peer, command, is_binary))
         elif command.code == BYE:
             self._answer(peer, command, is_binary)
             self._out.append(Close(peer))
@@ -46,11 +46,11 @@ class EchoCore:
         return self._taken()
 
     def run_due(self, now):
-        self.agenda.run_due(now)
+        self.timers.run_due(now)
         return self._taken()
 
     def next_due_ms(self):
-        return self.agenda.next_ms()
+        return self.timers.next_ms()
 
     def _taken(self):
         out, self._out = self._out, []

@@ -317,7 +317,7 @@ def test_a_bug_in_a_callback_ends_no_thread(running, caplog):
     def fail(_now):
         raise ValueError("a bug")
 
-    running.server.call(lambda: running.server.agenda.at(0, fail))
+    running.server.call(lambda: running.server.timers.at(0, fail))
     with running.connect() as client:
         assert client.ask(ECHO).code == 0
     assert "the I/O thread failed at a turn" in caplog.text

@@ -131,8 +131,8 @@ def test_s2_38_the_check_finds_what_nobody_told_of():
 def test_s2_44_arrivals_wake_nobody_on_a_slave():
     settings = BrokerSettings(broker_id=1, slave_read_enable=True)
     driver = driver_with_topic(settings)
-    driver.broker.manners = dataclasses.replace(
-        driver.broker.manners, slave_sends_to_master=False
+    driver.broker.profile = dataclasses.replace(
+        driver.broker.profile, slave_sends_to_master=False
     )
     hold(driver)
     driver.broker.holds.arrived("T", 0, 0, 0, {}, driver.now)

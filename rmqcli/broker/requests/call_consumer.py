@@ -1,8 +1,10 @@
-"""What a broker asks its consumers for others: 307, 309, 223.
+"""Requests that a broker passes on to consumers: 307, 309 and 223.
 
-Imitated: the request's fields go on as they came, the client's answer comes back as it
-is, the version check, 10 s for one client and 5 s for each of several. Unlike RocketMQ,
-which asks one after the other, 223 asks all members at once.
+Imitated: the request's fields are passed on as they came, the client's answer comes
+back unchanged, the check of the client's version, 10 s for one client and 5 s for each
+of several.
+Not imitated: RocketMQ asks the members of 223 one after the other; here all are asked
+at once.
 
 Source: `AdminBrokerProcessor.getConsumerRunningInfo`, `consumeMessageDirectly`,
 `Broker2Client.getConsumeStatus` in apache/rocketmq.
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.relays import Lost
+from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.errors import RmqError
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.read import get_queue_numbers, load_object
@@ -42,7 +44,7 @@ def get_running_info(broker: BrokerState, request: Request) -> Reply | None:
     """Ask one consumer what it is doing (307)."""
     header = request.header(GetConsumerRunningInfoRequestHeader)
     member = _member(broker, header.consumer_group, header.client_id)
-    broker.relays.ask(
+    broker.client_calls.forward(
         request,
         member.peer,
         RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -72,7 +74,7 @@ def consume_directly(broker: BrokerState, request: Request) -> Reply | None:
         **request.command.ext_fields,
         "brokerName": broker.settings.broker_name,
     }
-    broker.relays.ask(
+    broker.client_calls.forward(
         request,
         member.peer,
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
@@ -110,7 +112,7 @@ def get_consumer_status(broker: BrokerState, request: Request) -> Reply | None:
 
 
 class _StatusRound:
-    """One 223: answered when every member answered, or did not."""
+    """One request 223: it is answered once every member answered or timed out."""
 
     def __init__(
         self, broker: BrokerState, request: Request, members: list[Member]
@@ -123,7 +125,7 @@ class _StatusRound:
 
     def ask(self, header: GetConsumerStatusRequestHeader) -> None:
         for member in self._members:
-            self._broker.relays.call(
+            self._broker.client_calls.call(
                 member.peer,
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
                 self._request.now,
@@ -132,14 +134,14 @@ class _StatusRound:
                 timeout_ms=STATUS_TIMEOUT_MS,
             )
 
-    def _take(self, member: Member, answer: RemotingCommand | Lost) -> None:
+    def _take(self, member: Member, answer: RemotingCommand | NoAnswer) -> None:
         self._missing -= 1
-        if not isinstance(answer, Lost) and answer.code == ResponseCode.SUCCESS:
+        if not isinstance(answer, NoAnswer) and answer.code == ResponseCode.SUCCESS:
             try:
                 data = load_object(bytes(answer.body), "consumer status")
                 offsets = get_queue_numbers(data, "messageQueueTable")
             except RmqError:
-                pass  # as RocketMQ: who does not answer properly is left out
+                pass  # as in RocketMQ, a member with an unreadable answer is left out
             else:
                 self._table[member.client_id] = offsets
         if not self._missing:

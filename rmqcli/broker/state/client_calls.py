@@ -1,8 +1,8 @@
-"""Requests of the broker's own to its clients, and who waits for their answers.
+"""Requests of the broker's own to its clients, whose answers it waits for.
 
-An admin asks a broker, the broker asks the client, and the client's answer goes back as
-it is. A client that says nothing costs a time-out, never more. Everything here has an
-end: an answer, a time-out or a closed connection.
+A call ends with the client's answer, a time-out or a closed connection, and the broker
+goes on with other work meanwhile. `forward` is what mqadmin's questions to consumers
+need: the client's answer goes back as it is.
 
 Source: `Broker2Client.callClient` and `AdminBrokerProcessor.callConsumer`.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import Header
 
-    Done: TypeAlias = "Callable[[RemotingCommand | Lost], None]"
+    Done: TypeAlias = "Callable[[RemotingCommand | NoAnswer], None]"
 
-#: Asked and not answered, of all clients.
+#: Calls to all clients that wait for an answer.
 WAITING_MAX: Final = 10_000
 CALL_TIMEOUT_MS: Final = 10_000
 
 
-class Lost(enum.Enum):
-    """Why a client's answer did not come."""
+class NoAnswer(enum.Enum):
+    """Why a call was not answered."""
 
     TIMEOUT = "timeout"
     CLOSED = "connection closed"
@@ -45,8 +45,8 @@ class _Waiting(NamedTuple):
     done: Done
 
 
-class Relays:
-    """Asks clients. Answers that nobody waits for are ignored."""
+class ClientCalls:
+    """The calls that wait for an answer. Answers to no call are ignored."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -64,9 +64,9 @@ class Relays:
         body: bytes = b"",
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
-        """Ask one client; `done` is called once, with its answer or why there is none.
+        """Send one client a request; `done` gets its answer, or why there is none.
 
-        Raises Refusal(2) when too many are asked already.
+        `done` is called once. Raises Refusal(2) when too many calls are waiting.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise Refusal(
@@ -76,64 +76,53 @@ class Relays:
             peer, code, header, ext_fields=ext_fields, body=body, oneway=False
         )
         self._waiting[opaque] = _Waiting(peer, done)
-        self._context.agenda.at(
-            now.monotonic_ms + timeout_ms, lambda _: self._ended(opaque, Lost.TIMEOUT)
+        self._context.timers.at(
+            now.monotonic_ms + timeout_ms,
+            lambda _: self._ended(opaque, NoAnswer.TIMEOUT),
         )
 
-    def ask(
+    def forward(
         self,
         request: Request,
         peer: Peer,
         code: int,
-        header: Header | None = None,
         *,
-        ext_fields: dict[str, str] | None = None,
+        ext_fields: dict[str, str],
         body: bytes = b"",
-        timeout_ms: int = CALL_TIMEOUT_MS,
-        on_answer: Callable[[RemotingCommand], Reply] | None = None,
     ) -> None:
-        """Ask one client and answer `request` with what it said, word for word.
+        """Call one client and answer `request` with the client's answer, unchanged.
 
-        207 when it says nothing in time, 1 when its connection ends. `on_answer` makes
-        another reply of the answer.
+        The answer is 207 when the client does not answer in time, and 1 when its
+        connection ends.
         """
 
-        def done(answer: RemotingCommand | Lost) -> None:
-            if isinstance(answer, Lost):
-                reply = _lost(request, answer)
+        def done(answer: RemotingCommand | NoAnswer) -> None:
+            if isinstance(answer, NoAnswer):
+                reply = _no_answer(request, answer)
             else:
-                reply = (on_answer or _verbatim)(answer)
+                reply = _unchanged(answer)
             self._context.answer(request, reply)
 
-        self.call(
-            peer,
-            code,
-            request.now,
-            done=done,
-            header=header,
-            ext_fields=ext_fields,
-            body=body,
-            timeout_ms=timeout_ms,
-        )
+        self.call(peer, code, request.now, done=done, ext_fields=ext_fields, body=body)
 
     def answered(self, peer: Peer, command: RemotingCommand, now: Now) -> None:
-        """A client answers; only the one that was asked can."""
+        """Take a client's answer; that of a client that was not called is ignored."""
         waiting = self._waiting.get(command.opaque)
         if waiting is not None and waiting.peer == peer:
             self._ended(command.opaque, command)
 
     def closed(self, peer: Peer, now: Now) -> None:
-        """A connection is gone: what it was asked will not be answered."""
+        """End the calls to a client whose connection is gone."""
         for opaque in [o for o, w in self._waiting.items() if w.peer == peer]:
-            self._ended(opaque, Lost.CLOSED)
+            self._ended(opaque, NoAnswer.CLOSED)
 
-    def _ended(self, opaque: int, answer: RemotingCommand | Lost) -> None:
+    def _ended(self, opaque: int, answer: RemotingCommand | NoAnswer) -> None:
         waiting = self._waiting.pop(opaque, None)
         if waiting is not None:
             waiting.done(answer)
 
 
-def _verbatim(answer: RemotingCommand) -> Reply:
+def _unchanged(answer: RemotingCommand) -> Reply:
     return Reply(
         answer.code,
         answer.remark,
@@ -142,9 +131,9 @@ def _verbatim(answer: RemotingCommand) -> Reply:
     )
 
 
-def _lost(request: Request, lost: Lost) -> Reply:
+def _no_answer(request: Request, why: NoAnswer) -> Reply:
     fields = request.command.ext_fields
     who = f"consumer <{fields.get('consumerGroup')}> <{fields.get('clientId')}>"
-    if lost is Lost.TIMEOUT:
+    if why is NoAnswer.TIMEOUT:
         return Reply(ResponseCode.CONSUME_MSG_TIMEOUT, f"{who} Timeout: no answer")
-    return Reply(ResponseCode.SYSTEM_ERROR, f"invoke {who} Exception: {lost.value}")
+    return Reply(ResponseCode.SYSTEM_ERROR, f"invoke {who} Exception: {why.value}")
