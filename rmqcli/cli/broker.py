@@ -15,7 +15,7 @@ from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.faults import Rule
 
 COLUMNS = (
@@ -116,7 +116,7 @@ def broker(
     Ends with exit code 0 on Ctrl-C or SIGTERM. It has no access control, one copy of
     each message, and one thread: it is not for production.
     """
-    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
 
     host, port = parse_listen(listen, allow_remote=allow_remote)
     options = ClusterOptions(

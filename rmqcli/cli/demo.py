@@ -40,7 +40,7 @@ def demo(
 
     Example: rmq demo --keep
     """
-    from rmqcli.broker.cluster.cluster import EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import EmbeddedCluster
     from rmqcli.config import ClientConfig
     from rmqcli.demo.orders import TOPIC
     from rmqcli.demo.tour import READING, Tour

@@ -12,14 +12,14 @@ from rmqcli.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from rmqcli.broker import faults
-    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.cluster.seeding import Seed
 
 __all__ = ["ClusterOptions", "EmbeddedCluster", "ManualClock", "Seed", "faults"]
 
 _HOMES = {
-    "ClusterOptions": "rmqcli.broker.cluster.cluster",
-    "EmbeddedCluster": "rmqcli.broker.cluster.cluster",
+    "ClusterOptions": "rmqcli.broker.cluster.embedded",
+    "EmbeddedCluster": "rmqcli.broker.cluster.embedded",
     "Seed": "rmqcli.broker.cluster.seeding",
 }
 

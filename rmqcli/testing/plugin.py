@@ -26,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rmqcli.broker.cluster.cluster import ClusterOptions, EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.testing.clock import ManualClock
 
 #: In which brokers of the fixtures differ from RocketMQ's defaults.
@@ -50,7 +50,7 @@ def rmq_cluster_factory() -> Iterator[Callable[..., EmbeddedCluster]]:
     """
     from contextlib import ExitStack
 
-    from rmqcli.broker.cluster.cluster import EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import EmbeddedCluster
 
     with ExitStack() as stack:
 

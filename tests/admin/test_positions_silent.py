@@ -6,7 +6,7 @@ import pytest
 
 from rmqcli.admin.positions import ResolvedRange, resolve_ranges_each
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from rmqcli.errors import TransportError
 from rmqcli.model import MessageQueue, OffsetRange

@@ -200,7 +200,7 @@ def report_rate(name, broker, client, requests, *, messages):
 
 
 def bench_start(_args, options):
-    from rmqcli.broker.cluster.cluster import EmbeddedCluster
+    from rmqcli.broker.cluster.embedded import EmbeddedCluster
 
     ready = []
     for _ in range(5):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from rmqcli import Consumer
 from rmqcli.api.calls.send import send_message
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.broker.behaviour import TABLE
 from tests.broker.behaviour_check import check
 from tests.broker.behaviour_holds import ACTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.broker.cluster.broker import EmbeddedBroker
-from rmqcli.broker.cluster.store import storage_in
+from rmqcli.broker.cluster.storage import storage_in
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from tests import golden_vectors
 from tests.store import folders

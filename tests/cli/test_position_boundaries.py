@@ -13,7 +13,7 @@ import pytest
 from rmqcli.api.calls.config import update_and_create_subscription_group
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig

@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.config import ClientConfig
 

@@ -25,7 +25,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.errors import DisconnectedError
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.codes import RequestCode

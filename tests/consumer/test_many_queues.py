@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.testing import ManualClock
 from tests.consumer.collecting import Seen, consumer
 from tests.kit.waiting import wait_until

@@ -11,7 +11,7 @@ import re
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.settings import BrokerSettings
 from tests.kit import configuration, raw
 from tests.kit.artefacts import class_path

@@ -18,7 +18,7 @@ from rmqcli.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.broker.cluster.store import Storage
+    from rmqcli.broker.cluster.storage import Storage
     from rmqcli.broker.server.connection import Port
     from rmqcli.broker.server.server import Server
     from rmqcli.broker.settings import BrokerSettings

@@ -39,7 +39,7 @@ from rmqcli.broker.cluster.persistence import (
     TOPICS,
     Persistence,
 )
-from rmqcli.broker.cluster.store import broker_folders
+from rmqcli.broker.cluster.storage import broker_folders
 from rmqcli.broker.core import Broker
 from rmqcli.broker.handlers import BROKER_REQUESTS
 from rmqcli.broker.message.get import properties_of_record

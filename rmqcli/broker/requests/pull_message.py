@@ -11,6 +11,7 @@ Source: `PullMessageProcessor`, `DefaultPullMessageResultHandler` in apache/rock
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
@@ -27,12 +28,15 @@ from rmqcli.broker.message.get import (
     GetMessageResult,
     get_message,
 )
-from rmqcli.broker.message.offset_moved_event import store_offset_moved_event
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.topics import PERM_READ
+from rmqcli.broker.state.topics import OFFSET_MOVED_EVENT, PERM_READ
 from rmqcli.errors import UsageError
+from rmqcli.store.message_store import StoreFullError
+from rmqcli.wire import fastjson
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pull import PullMessageRequestHeader
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.properties import KEYS, TAGS
 from rmqcli.wire.subscription import SQL92, SUB_ALL, parse_subscription
 
 if TYPE_CHECKING:
@@ -96,9 +100,9 @@ def _pull(
     *,
     may_suspend: bool,
 ) -> Reply | None:
-    group = check_group(broker, header.consumer_group)
-    topic = check_topic(broker, request, header)
-    message_filter = find_filter(broker, header, group)
+    group = _check_group(broker, header.consumer_group)
+    topic = _check_topic(broker, request, header)
+    message_filter = _find_filter(broker, header, group)
     result = _result(broker, header, message_filter)
     code, broker_id = _code(broker, header, group, result)
     _commit(broker, header, result, may_commit=may_suspend)
@@ -120,7 +124,7 @@ def _pull(
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
     if code == _OFFSET_MOVED and broker.profile.writes_offset_moved_events:
-        store_offset_moved_event(broker, header, result.next_begin_offset, now)
+        _store_offset_moved_event(broker, header, result.next_begin_offset, now)
     body = result.body if code == _SUCCESS else b""
     broker.stats.got(header.topic, header.consumer_group, body, now)
     return Reply(code, result.status, None, fields, body)
@@ -210,7 +214,40 @@ def _commit(
         offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
 
 
-def check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
+def _store_offset_moved_event(
+    broker: BrokerState, header: PullMessageRequestHeader, offset_new: int, now: Now
+) -> None:
+    """Store in OFFSET_MOVED_EVENT which group was sent to which offset (4.x).
+
+    When the store is full nothing is stored; Java writes to its log.
+    Source: PullMessageProcessor.generateOffsetMovedEvent.
+    """
+    group = header.consumer_group
+    event = {
+        "consumerGroup": group,
+        "messageQueue": {
+            "brokerName": broker.settings.broker_name,
+            "queueId": header.queue_id,
+            "topic": header.topic,
+        },
+        "offsetNew": offset_new,
+        "offsetRequest": header.queue_offset,
+    }
+    fields = MessageFields(
+        topic=OFFSET_MOVED_EVENT,
+        body=fastjson.dumps(event).encode(),
+        queue_id=0,
+        born_timestamp_ms=now.epoch_ms,
+        born_host=broker.settings.address,
+        store_timestamp_ms=now.epoch_ms,
+        store_host=broker.settings.address,
+        properties={KEYS: group, TAGS: group},
+    )
+    with suppress(StoreFullError):
+        broker.writer.put([fields], now)
+
+
+def _check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
     """The group's settings, created where that is allowed. Raises Refusal(26, 16)."""
     config = broker.groups.get(group) or broker.groups.find_or_create(group)
     if config is None:
@@ -225,7 +262,7 @@ def check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
     return config
 
 
-def check_topic(
+def _check_topic(
     broker: BrokerState, request: Request, header: PullMessageRequestHeader
 ) -> TopicConfig:
     """The topic's settings. Raises Refusal: 17, 16, and 29 (1 in 4.x)."""
@@ -250,7 +287,7 @@ def check_topic(
     return config
 
 
-def find_filter(
+def _find_filter(
     broker: BrokerState,
     header: PullMessageRequestHeader,
     group: SubscriptionGroupConfig,

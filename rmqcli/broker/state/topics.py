@@ -31,6 +31,7 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -51,7 +52,7 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OP_TOPIC,
         CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        OFFSET_MOVED_EVENT,
     }
 )
 
@@ -242,7 +243,7 @@ def _built_in(context: BrokerContext) -> list[TopicConfig]:
         _own("BenchmarkTest", queue_nums=1024),
         _own(cluster, queue_nums=16, perm=7),
         _own(name, perm=7),
-        _own("OFFSET_MOVED_EVENT"),
+        _own(OFFSET_MOVED_EVENT),
         _own(f"{cluster}_REPLY_TOPIC"),
         _own(HALF_TOPIC),
     ]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
+from rmqcli.broker.state.groups import TRANSACTION_GROUP
 from rmqcli.broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode
@@ -83,7 +84,6 @@ def _push_check(
     context.push(peer, RequestCode.CHECK_TRANSACTION_STATE, header, body=body)
 
 
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"

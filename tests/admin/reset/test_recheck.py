@@ -12,7 +12,7 @@ from rmqcli.admin.reset.method import Mechanism
 from rmqcli.admin.reset.target import ResetWish, Restore, Shift, ToOffsets, ToPosition
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from rmqcli.errors import RefusedError, TransportError
 from rmqcli.model import MessageQueue

@@ -13,7 +13,7 @@ from rmqcli.admin.tail.filter import make_filter
 from rmqcli.admin.tail.follow import Follower, FollowOptions
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from rmqcli.errors import DeniedError, RmqError
 from rmqcli.model import MessageQueue

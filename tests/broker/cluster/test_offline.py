@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.offline import StoreServer
 from rmqcli.store.message_store import StoreError
 from rmqcli.testing import ManualClock

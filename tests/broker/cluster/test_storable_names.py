@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
-from rmqcli.broker.cluster.store import broker_folder
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.cluster.storage import broker_folder
 from rmqcli.errors import ConfigError
 from rmqcli.store.config_files import ConfigFolder
 from tests.broker.driving import Driver

@@ -13,7 +13,7 @@ import pytest
 
 from rmqcli.api.calls.offset import query_consumer_offset, update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from tests.kit.waiting import PATIENCE_S
 

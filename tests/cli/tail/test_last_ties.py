@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.testing import ManualClock
 

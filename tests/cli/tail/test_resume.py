@@ -19,7 +19,7 @@ from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.config import ClientConfig
 from rmqcli.model import MessageQueue, OffsetRange
 

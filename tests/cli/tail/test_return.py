@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.kit.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]

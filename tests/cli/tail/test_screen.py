@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 
 ROOT = Path(__file__).parents[3]
 SIZE = 3_000_000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.main import run
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.admin.lag.scripted_broker import ScriptedBroker

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rmqcli.broker.cluster.cluster import EmbeddedCluster
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.faults import answer
 from rmqcli.errors import BrokerError, ConnectError, UsageError

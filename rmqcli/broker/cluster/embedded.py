@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from rmqcli.broker.cluster.broker import EmbeddedBroker
 from rmqcli.broker.cluster.seeding import Seed, Seeded, Seeder
-from rmqcli.broker.cluster.store import broker_folder, storage_in
+from rmqcli.broker.cluster.storage import broker_folder, storage_in
 from rmqcli.broker.faults import Faults
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
