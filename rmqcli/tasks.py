@@ -21,10 +21,11 @@ that waits reads from top to bottom although nothing blocks. What a task may yie
 - `Race`: alternatives, one started after the other; resumed with the first success.
 - `Within`: one of these with a limit of time.
 
-A task calls another one with `yield from`. A `Runner` carries requests and timers out:
-over a `Client` until a deadline (admin commands), inside the consumer's event loop, or
-under a virtual clock (simulation). `start` runs a task and returns its `Pending`. A
-broker that does not answer holds up only the tasks that ask it.
+A task calls another one with `yield from`. Errors are raised, never returned: a result
+that is an RmqError would be raised where it arrives. A `Runner` carries requests and
+timers out: over a `Client` until a deadline (admin commands), inside the consumer's
+event loop, or under a virtual clock (simulation). `start` runs a task and returns its
+`Pending`. A broker that does not answer holds up only the tasks that ask it.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.offset_store import OffsetStore
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
     Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
@@ -244,13 +245,13 @@ class Consumer:
         ended = Latch()
         outcome: list[RmqError | None] = []
 
-        def done(error: RmqError | None) -> None:
-            outcome.append(error)
+        def done(pending: Pending[None]) -> None:
+            outcome.append(pending.outcome())
             ended.set()
 
         def begin() -> None:
             if not engine.is_closing:
-                engine.start(done, wait_for_cluster=wait_for_cluster)
+                engine.start(wait_for_cluster=wait_for_cluster).on_done(done)
 
         self._post(begin)
         deadline = Deadline(self._clock, timeout_ms)
@@ -401,8 +402,8 @@ class Consumer:
         if engine.is_closing:
             engine.close_sooner(wait_ms)
             return
-        engine.member.later(wait_ms + _GOODBYE_MS, driver.end)
-        engine.close(wait_ms, lambda _: driver.end())
+        engine.member.call_later(wait_ms + _GOODBYE_MS, driver.end)
+        engine.close(wait_ms).on_done(lambda _: driver.end())
 
     def _release(self) -> None:
         """Give threads and sockets back; last thing of the engine's thread. Once."""

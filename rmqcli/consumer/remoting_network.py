@@ -1,13 +1,15 @@
-"""The engine's `Network` over remoting: one request each, and the answer as it comes.
+"""The engine's `Network` over the remoting protocol.
 
-Runs in the thread that drives the client; nothing waits.
+Each method chooses the broker and its address, and builds the request; the tasks run in
+the thread that runs the engine. Pulls and queries go to a slave while there is no
+master; commits with an answer go where the offset is read. Locks, messages sent back
+and expressions need the master.
 
 Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
 """
 
 from __future__ import annotations
 
-import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,18 +35,21 @@ from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.api.calls.send import send_message
 from rmqcli.consumer.routes import Routes, no_broker, reading_address
 from rmqcli.errors import RmqError, TransportError
-from rmqcli.model import MASTER_ID
+from rmqcli.model import MASTER_ID, MessageQueue
+from rmqcli.tasks import All, Pending, Request
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.message.properties import encode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.engine.interfaces import Done, PullAsk, RetryMessage, SendBack
-    from rmqcli.model import BrokerData, MessageQueue, TopicRoute
+    from rmqcli.api.pending import Pending as ClientPending
+    from rmqcli.engine.interfaces import PullAsk, RetryMessage, SendBack
+    from rmqcli.model import BrokerData
+    from rmqcli.tasks import Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
@@ -63,7 +68,7 @@ _DEFAULT_TOPIC_QUEUE_NUMS = 4
 
 
 class RemotingNetwork:
-    """Satisfies `engine.ports.Network`."""
+    """Satisfies `engine.interfaces.Network`."""
 
     def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
         self.routes = Routes(client)
@@ -72,13 +77,29 @@ class RemotingNetwork:
         #: broker ids that answers suggested to pull from next
         self._suggested: dict[MessageQueue, int] = {}
 
-    def fetch_queues(self, topic: str, done: Done[list[MessageQueue]]) -> None:
+    def submit(self, request: Request[T]) -> Pending[T]:
         """See Network."""
+        pending: Pending[T] = Pending()
 
-        def fetched(route: TopicRoute | RmqError) -> None:
-            done(route if isinstance(route, RmqError) else route.read_queues())
+        def ended(call: ClientPending[T]) -> None:
+            outcome = call.outcome()
+            if isinstance(outcome, RmqError):
+                pending.fail(outcome)
+            else:
+                pending.succeed(outcome)
 
-        self.routes.fetch(topic, fetched)
+        self._client.submit(
+            request.address,
+            request.call,
+            timeout_ms=request.timeout_ms,
+            on_done=ended,
+        )
+        return pending
+
+    def fetch_queues(self, topic: str) -> Task[list[MessageQueue]]:
+        """See Network."""
+        route = yield from self.routes.fetch(topic)
+        return route.read_queues()
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """See Network."""
@@ -98,143 +119,103 @@ class RemotingNetwork:
         """See Network."""
         return address in self.routes.addresses()
 
-    def consumer_ids(self, group: str, broker_name: str, done: Done[list[str]]) -> None:
+    def consumer_ids(self, group: str, broker_name: str) -> Task[list[str]]:
         """See Network."""
         broker = self.routes.broker(broker_name)
         if broker is None:
-            done(no_broker_of("(any)", broker_name))
-            return
+            raise no_broker_of("(any)", broker_name)
         address = reading_address(broker, MASTER_ID)[1]
-        call = get_consumer_list_by_group(group)
-        self._submit(address, call, _API_TIMEOUT_MS, done)
+        ids: list[str] = yield Request(
+            address, get_consumer_list_by_group(group), _API_TIMEOUT_MS
+        )
+        return ids
 
     def consumer_connection(
-        self, group: str, topic: str, done: Done[ConsumerConnection | None]
-    ) -> None:
+        self, group: str, topic: str
+    ) -> Task[ConsumerConnection | None]:
         """See Network."""
         brokers = [each for each in self.routes.brokers(topic) if each.addresses]
         if not brokers:
-            done(no_broker_of(topic))
-            return
+            raise no_broker_of(topic)
         address = reading_address(self._rng.choice(brokers), MASTER_ID)[1]
-        call = get_consumer_connection_list(group)
-        self._submit(address, call, _API_TIMEOUT_MS, done)
-
-    def query_offset(
-        self, group: str, queue: MessageQueue, done: Done[int | None]
-    ) -> None:
-        """See Network."""
-        call = query_consumer_offset(
-            group, queue.topic, queue.queue_id, set_zero_if_not_found=None
+        connection: ConsumerConnection | None = yield Request(
+            address, get_consumer_connection_list(group), _API_TIMEOUT_MS
         )
-        self._at_any(queue, call, done)
+        return connection
 
-    def update_offset(
-        self,
-        group: str,
-        queue: MessageQueue,
-        offset: int,
-        done: Done[None] | None = None,
-    ) -> None:
+    def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
         """See Network."""
-        call = update_consumer_offset(
-            group, queue.topic, queue.queue_id, commit_offset=offset
+        return self._at_any(
+            queue,
+            query_consumer_offset(
+                group, queue.topic, queue.queue_id, set_zero_if_not_found=None
+            ),
         )
-        if done is None:
-            self._oneway(queue, call)
-        else:
-            self._at_any(queue, call, lambda end: done(_no_more(end)))
 
-    def max_offset(self, queue: MessageQueue, done: Done[int]) -> None:
+    def update_offset(self, group: str, queue: MessageQueue, offset: int) -> Task[None]:
         """See Network."""
-        self._at_any(queue, get_max_offset(queue.topic, queue.queue_id), done)
+        yield from self._at_any(queue, _update_offset(group, queue, offset))
 
-    def search_offset(
-        self, queue: MessageQueue, timestamp_ms: int, done: Done[int]
+    def update_offset_oneway(
+        self, group: str, queue: MessageQueue, offset: int
     ) -> None:
+        """See Network."""
+        self._oneway(queue, _update_offset(group, queue, offset))
+
+    def max_offset(self, queue: MessageQueue) -> Task[int]:
+        """See Network."""
+        return self._at_any(queue, get_max_offset(queue.topic, queue.queue_id))
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Task[int]:
         """See Network."""
         call = search_offset_by_timestamp(queue.topic, queue.queue_id, timestamp_ms)
-        self._at_any(queue, call, done)
+        return self._at_any(queue, call)
 
     def lock(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        done: Done[set[MessageQueue]],
-    ) -> None:
-        """See Network: at the master only."""
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> Task[set[MessageQueue]]:
+        """See Network. Only masters keep locks."""
         call = lock_batch_mq(group, client_id, queues)
-        self._at_master(queues[0], call, _LOCK_TIMEOUT_MS, done)
+        return self._at_master(queues[0], call, _LOCK_TIMEOUT_MS)
 
     def unlock(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        done: Done[None] | None = None,
-    ) -> None:
-        """See Network: at the master only."""
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> Task[None]:
+        """See Network. Only masters keep locks."""
         call = unlock_batch_mq(group, client_id, queues)
-        if done is None:
-            self._oneway(queues[0], call)
-        else:
-            self._at_master(queues[0], call, _LOCK_TIMEOUT_MS, done)
+        return self._at_master(queues[0], call, _LOCK_TIMEOUT_MS)
 
-    def heartbeat(
-        self,
-        heartbeat: HeartbeatData,
-        done: Done[int],
-        each: Callable[[str, RmqError | None], None] | None = None,
+    def unlock_oneway(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
     ) -> None:
         """See Network."""
+        self._oneway(queues[0], unlock_batch_mq(group, client_id, queues))
+
+    def heartbeat(self, heartbeat: HeartbeatData, broker_name: str) -> Task[None]:
+        """See Network."""
         call = send_heartbeat(heartbeat)
-        brokers = self.routes.addresses_by_broker()
-        outcomes: dict[str, RmqError | None] = {}
-        left = dict(brokers)
+        addresses = self.routes.addresses_by_broker().get(broker_name)
+        if addresses is None:
+            raise no_broker_of("(any)", broker_name)
+        # All of them are sent at once; the master's answer is waited for first.
+        master, *slaves = [self._sent(each, call) for each in addresses]
+        try:
+            yield master
+        except RmqError:
+            outcomes = yield All(slaves)
+            if all(isinstance(each, RmqError) for each in outcomes):
+                raise
 
-        def answered(address: str, outcome: RmqError | None) -> None:
-            outcomes[address] = outcome
-            for name, addresses in list(left.items()):
-                if address not in addresses:
-                    continue
-                known = [outcomes[at] for at in addresses if at in outcomes]
-                is_over = len(known) == len(addresses)
-                took = None in known if is_over else _took(outcomes, addresses[0])
-                if is_over or took:
-                    del left[name]
-                    if each is not None:
-                        each(name, None if took else outcome)
-            if len(outcomes) == len(asked):
-                errors = [each for each in outcomes.values() if each is not None]
-                is_refused = len(errors) == len(outcomes)
-                done(errors[-1] if is_refused else len(outcomes) - len(errors))
-
-        asked = sorted({at for addresses in brokers.values() for at in addresses})
-        if not asked:
-            done(0)
-        for address in asked:
-            take = functools.partial(answered, address)
-            self._submit(address, call, _API_TIMEOUT_MS, take)
-
-    def unregister(
-        self, client_id: str, group: str, broker_name: str, done: Done[None]
-    ) -> None:
+    def unregister(self, client_id: str, group: str, broker_name: str) -> Task[None]:
         """See Network."""
         call = unregister_client(client_id, group)
         addresses = self.routes.addresses_by_broker().get(broker_name, [])
-        outcomes: list[RmqError | None] = []
-
-        def answered(outcome: RmqError | None) -> None:
-            outcomes.append(outcome)
-            if len(outcomes) == len(addresses):
-                errors = [each for each in outcomes if each is not None]
-                done(errors[0] if errors else None)
-
-        if not addresses:
-            done(None)
-        for address in addresses:
-            self._submit(address, call, _API_TIMEOUT_MS, answered)
+        outcomes = yield All(
+            [Request(each, call, _API_TIMEOUT_MS) for each in addresses]
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, RmqError):
+                raise outcome
 
     def check_subscription(
         self,
@@ -242,19 +223,15 @@ class RemotingNetwork:
         group: str,
         subscription: SubscriptionData,
         broker_name: str,
-        done: Done[None],
-    ) -> None:
-        """See Network: a master only."""
+    ) -> Task[None]:
+        """See Network. Only masters compile expressions."""
+        address = self._master(subscription.topic, broker_name)
         call = check_client_config(subscription, client_id=client_id, group=group)
-        broker = self.routes.broker(broker_name)
-        address = None if broker is None else broker.master_address
-        if address is None:
-            done(no_broker_of(subscription.topic, broker_name))
-        else:
-            self._submit(address, call, _API_TIMEOUT_MS, done)
+        yield Request(address, call, _API_TIMEOUT_MS)
 
-    def send_back(self, message: SendBack, done: Done[None]) -> None:
+    def send_back(self, message: SendBack) -> Task[None]:
         """See Network."""
+        address = self._master(message.origin_topic, message.broker_name)
         call = consumer_send_msg_back(
             ConsumerSendMsgBackRequestHeader(
                 offset=message.commit_log_offset,
@@ -265,67 +242,33 @@ class RemotingNetwork:
                 max_reconsume_times=message.max_reconsume_times,
             )
         )
-        broker = self.routes.broker(message.broker_name)
-        address = None if broker is None else broker.master_address
-        if address is None:
-            done(no_broker_of(message.origin_topic, message.broker_name))
-        else:
-            self._submit(address, call, _SEND_BACK_TIMEOUT_MS, done)
+        yield Request(address, call, _SEND_BACK_TIMEOUT_MS)
 
-    def send_retry(self, message: RetryMessage, done: Done[None]) -> None:
-        """See Network. The route is asked for anew; then one broker after the other."""
-
-        def send(route: TopicRoute | RmqError) -> None:
-            if isinstance(route, RmqError):
-                done(route)
-                return
-            queues = route.write_queues()
-            self._rng.shuffle(queues)
-            # One queue of each broker: another one of the same would fail likewise.
-            places = list({queue.broker_name: queue for queue in queues}.values())
-            error = no_broker_of(message.topic)
-            self._send_retry(places[:_SEND_TRIES_MAX], message, error, done)
-
-        self.routes.fetch(message.topic, send)
-
-    def _send_retry(
-        self,
-        queues: Sequence[MessageQueue],
-        message: RetryMessage,
-        error: RmqError,
-        done: Done[None],
-    ) -> None:
-        """Send it to the first queue that takes it; else the last error."""
-        if not queues:
-            done(error)
-            return
-        first, *others = queues
-
-        def sent(outcome: object) -> None:
-            if isinstance(outcome, RmqError):
-                self._send_retry(others, message, outcome, done)
+    def send_retry(self, message: RetryMessage) -> Task[None]:
+        """See Network. The route is fetched anew, then brokers are tried in turn."""
+        route = yield from self.routes.fetch(message.topic)
+        queues = route.write_queues()
+        self._rng.shuffle(queues)
+        # One queue of each broker: another one of the same would fail likewise.
+        by_broker = list({queue.broker_name: queue for queue in queues}.values())
+        failure: RmqError = no_broker_of(message.topic)
+        for queue in by_broker[:_SEND_TRIES_MAX]:
+            born_ms = self._client.clock.epoch_ms()
+            call = send_message(_retry_header(message, queue, born_ms), message.body)
+            try:
+                yield from self._at_master(queue, call, _SEND_BACK_TIMEOUT_MS)
+            except RmqError as error:
+                failure = error
             else:
-                done(None)
+                return
+        raise failure
 
-        born_ms = self._client.clock.epoch_ms()
-        call = send_message(_retry_header(message, first, born_ms), message.body)
-        self._at_master(first, call, _SEND_BACK_TIMEOUT_MS, sent)
-
-    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
+    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
         """See Network."""
-        broker = self.routes.broker(ask.queue.broker_name)
-        if broker is None:
-            self._with_broker(ask.queue, lambda found: self._pull(found, ask, done))
-        else:
-            self._pull(broker, ask, done)
-
-    def _pull(
-        self, broker: BrokerData | RmqError, ask: PullAsk, done: Done[PullAnswer]
-    ) -> None:
-        if isinstance(broker, RmqError):
-            done(broker)
-            return
         queue = ask.queue
+        broker = self.routes.broker(queue.broker_name)
+        if broker is None:
+            broker = yield from self._fetch_broker(queue)
         suggested = self._suggested.get(queue, MASTER_ID)
         broker_id, address = reading_address(broker, suggested)
         call = pull_for_group(
@@ -339,65 +282,57 @@ class RemotingNetwork:
             expression=ask.expression,
             expression_type=ask.expression_type,
         )
+        try:
+            answer: PullAnswer = yield Request(address, call, ask.timeout_ms)
+        except TransportError:
+            # A slave that died must not be asked until its route is gone.
+            self._suggested.pop(queue, None)
+            raise
+        self._suggested[queue] = answer.suggest_which_broker_id
+        return answer
 
-        def pulled(answer: PullAnswer | RmqError) -> None:
-            if not isinstance(answer, RmqError):
-                self._suggested[queue] = answer.suggest_which_broker_id
-            elif isinstance(answer, TransportError):
-                # A slave that died must not be asked until its route is gone.
-                self._suggested.pop(queue, None)
-            done(answer)
-
-        self._submit(address, call, ask.timeout_ms, pulled)
-
-    def _at_any(self, queue: MessageQueue, call: Call[T], done: Done[T]) -> None:
-        """Ask the queue's master, without one a slave (V10)."""
-
-        def ask(broker: BrokerData | RmqError) -> None:
-            if isinstance(broker, RmqError):
-                done(broker)
-            else:
-                address = reading_address(broker, MASTER_ID)[1]
-                self._submit(address, call, _OFFSET_TIMEOUT_MS, done)
-
-        self._with_broker(queue, ask)
+    def _at_any(self, queue: MessageQueue, call: Call[T]) -> Task[T]:
+        """Ask the queue's master or, while it has none, a slave."""
+        broker = self.routes.broker(queue.broker_name)
+        if broker is None:
+            broker = yield from self._fetch_broker(queue)
+        address = reading_address(broker, MASTER_ID)[1]
+        answer: T = yield Request(address, call, _OFFSET_TIMEOUT_MS)
+        return answer
 
     def _at_master(
-        self, queue: MessageQueue, call: Call[T], timeout_ms: int, done: Done[T]
-    ) -> None:
-        broker = self.routes.broker(queue.broker_name)
+        self, queue: MessageQueue, call: Call[T], timeout_ms: int
+    ) -> Task[T]:
+        address = self._master(queue.topic, queue.broker_name)
+        answer: T = yield Request(address, call, timeout_ms)
+        return answer
+
+    def _master(self, topic: str, broker_name: str) -> str:
+        """The master's address. Raises NotFoundError when there is none."""
+        broker = self.routes.broker(broker_name)
         if broker is None or broker.master_address is None:
-            done(no_broker(queue))
-        else:
-            self._submit(broker.master_address, call, timeout_ms, done)
+            raise no_broker_of(topic, broker_name)
+        return broker.master_address
 
-    def _with_broker(
-        self, queue: MessageQueue, then: Callable[[BrokerData | RmqError], None]
-    ) -> None:
-        """Find the queue's broker; where it is unknown the route is asked for once."""
-        known = self.routes.broker(queue.broker_name)
-        if known is not None:
-            then(known)
-            return
-
-        def fetched(route: TopicRoute | RmqError) -> None:
-            found = self.routes.broker(queue.broker_name)
-            then(no_broker(queue) if found is None else found)
-
-        self.routes.fetch(queue.topic, fetched)
-
-    def _submit(
-        self, address: str, call: Call[T], timeout_ms: int, done: Done[T]
-    ) -> None:
+    def _fetch_broker(self, queue: MessageQueue) -> Task[BrokerData]:
+        """Fetch the topic's route for a broker that is in no route so far."""
         try:
-            self._client.submit(
-                address,
-                call,
-                timeout_ms=timeout_ms,
-                on_done=lambda pending: done(pending.outcome()),
-            )
+            yield from self.routes.fetch(queue.topic)
         except RmqError as error:
-            done(error)
+            raise no_broker(queue) from error
+        found = self.routes.broker(queue.broker_name)
+        if found is None:
+            raise no_broker(queue)
+        return found
+
+    def _sent(self, address: str, call: Call[T]) -> Pending[T]:
+        """A request on its way; one that cannot be sent has failed."""
+        try:
+            return self.submit(Request(address, call, _API_TIMEOUT_MS))
+        except RmqError as error:
+            failed: Pending[T] = Pending()
+            failed.fail(error)
+            return failed
 
     def _oneway(self, queue: MessageQueue, call: Call[Any]) -> None:
         broker = self.routes.broker(queue.broker_name)
@@ -410,20 +345,14 @@ class RemotingNetwork:
 
 
 def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:
-    """Why nobody can be asked about a topic."""
-    from rmqcli.model import MessageQueue
-
+    """The error for a topic of which no broker is known, or not this one."""
     return no_broker(MessageQueue(topic, broker_name or "(any)", 0))
 
 
-def _took(outcomes: Mapping[str, RmqError | None], address: str) -> bool:
-    """Whether there is an outcome of the address, and no error."""
-    return address in outcomes and outcomes[address] is None
-
-
-def _no_more(outcome: object) -> RmqError | None:
-    """An outcome of which only matters whether it is an error."""
-    return outcome if isinstance(outcome, RmqError) else None
+def _update_offset(group: str, queue: MessageQueue, offset: int) -> Call[str]:
+    return update_consumer_offset(
+        group, queue.topic, queue.queue_id, commit_offset=offset
+    )
 
 
 def _retry_header(

@@ -1,7 +1,7 @@
-"""Where topics' queues and brokers are, asked for without waiting.
+"""The routes of a consumer's topics: where their queues and brokers are.
 
-A name server that knows less than it did is not believed at once: while it cannot
-tell, or tells of a topic without queues, the last good route stands.
+The last good route of a topic stands while no name server answers, and while the new
+route has no queues, so that a name server that restarts takes no queue away.
 
 Source: MQClientInstance#updateTopicRouteInfoFromNameServer,
 #findBrokerAddressInSubscribe.
@@ -15,76 +15,63 @@ from typing import TYPE_CHECKING
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MASTER_ID
+from rmqcli.tasks import Request
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from rmqcli.api.client import Client
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
+    from rmqcli.tasks import Task
 
 ROUTE_TIMEOUT_MS = 3_000  # ClientConfig.mqClientApiTimeout
 
 
 class Routes:
-    """The routes of a consumer's topics. All in the thread that drives the client."""
+    """The routes of a consumer's topics. All in the thread that runs the client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._namesrvs = list(client.config.namesrv)
         self._routes: dict[str, TopicRoute] = {}
 
-    def fetch(self, topic: str, done: Callable[[TopicRoute | RmqError], None]) -> None:
+    def fetch(self, topic: str) -> Task[TopicRoute]:
         """Ask the name servers, one after the other until one has the route.
 
-        That a topic does not exist is only believed when none of them knows it.
+        That a topic does not exist is only believed when no name server has it. Raises
+        RmqError when there is neither an answer nor a route from before.
         """
-        self._ask(topic, list(self._namesrvs), [], done)
-
-    def _ask(
-        self,
-        topic: str,
-        namesrvs: list[str],
-        errors: list[RmqError],
-        done: Callable[[TopicRoute | RmqError], None],
-    ) -> None:
-        address, *others = namesrvs
-
-        def answered(outcome: TopicRoute | RmqError) -> None:
-            if isinstance(outcome, NotFoundError | TransportError):
-                errors.append(outcome)
-                if others:
-                    self._ask(topic, others, errors, done)
-                    return
-                outcome = _worst(errors)
-            elif not isinstance(outcome, RmqError):
+        errors: list[RmqError] = []
+        for address in list(self._namesrvs):
+            call = get_route_info_by_topic(topic)
+            try:
+                route: TopicRoute = yield Request(address, call, ROUTE_TIMEOUT_MS)
+            except (NotFoundError, TransportError) as error:
+                errors.append(error)
+            except RmqError as error:
+                return self._known_or(topic, error)
+            else:
                 self._namesrvs.remove(address)
                 self._namesrvs.insert(0, address)
-            done(self._keep(topic, outcome))
+                return self._keep(topic, route)
+        return self._known_or(topic, _worst(errors))
 
-        try:
-            self._client.submit(
-                address,
-                get_route_info_by_topic(topic),
-                timeout_ms=ROUTE_TIMEOUT_MS,
-                on_done=lambda pending: answered(pending.outcome()),
-            )
-        except RmqError as error:
-            answered(error)
-
-    def _keep(
-        self, topic: str, outcome: TopicRoute | RmqError
-    ) -> TopicRoute | RmqError:
+    def _known_or(self, topic: str, error: RmqError) -> TopicRoute:
         known = self._routes.get(topic)
-        if isinstance(outcome, RmqError):
-            return outcome if known is None else known
-        if not outcome.read_queues() and known is not None:
+        if known is None:
+            raise error
+        return known
+
+    def _keep(self, topic: str, route: TopicRoute) -> TopicRoute:
+        known = self._routes.get(topic)
+        if not route.read_queues() and known is not None:
             return known
         # Back to the end: where routes differ on a broker, the newest is believed.
         self._routes.pop(topic, None)
-        self._routes[topic] = outcome
-        self._client.remember(topic, outcome)
-        return outcome
+        self._routes[topic] = route
+        self._client.remember(topic, route)
+        return route
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """Forget all others."""
@@ -127,7 +114,7 @@ class Routes:
 
 
 def _worst(errors: list[RmqError]) -> RmqError:
-    """Why no name server has a route: one that answered counts, else all are named."""
+    """The error of a name server that answered; else one that names all of them."""
     unreached = [each for each in errors if isinstance(each, TransportError)]
     if len(unreached) < len(errors):
         return next(each for each in errors if not isinstance(each, TransportError))
@@ -141,7 +128,11 @@ def _worst(errors: list[RmqError]) -> RmqError:
 
 
 def reading_address(broker: BrokerData, broker_id: int) -> tuple[int, str]:
-    """Id and address to read from: that id, else the next (V5), else any."""
+    """Id and address to read from: that id, else the next one, else the lowest.
+
+    As MQClientInstance#findBrokerAddressInSubscribe, which looks for the next id only
+    when a slave was asked for.
+    """
     addresses = broker.addresses
     for each in (broker_id, broker_id + 1):
         if each in addresses and (each == broker_id or broker_id != MASTER_ID):
@@ -151,7 +142,7 @@ def reading_address(broker: BrokerData, broker_id: int) -> tuple[int, str]:
 
 
 def no_broker(queue: MessageQueue) -> NotFoundError:
-    """Why nothing can be asked of a queue."""
+    """The error for a queue whose broker has no known address."""
     return NotFoundError(
         f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
         code=int(ResponseCode.BROKER_NOT_EXIST),

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.errors import ConfigError, DeniedError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+from rmqcli.tasks import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.engine.config import ConsumerConfig
     from rmqcli.engine.member import Member
+    from rmqcli.tasks import Pending
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -150,9 +152,11 @@ class SubscriptionCheck:
         if self._turns_to_skip:
             self._turns_to_skip -= 1
         elif topics and not self._is_denied:
-            member.network.consumer_connection(member.group, topics[0], self._answered)
+            task = member.network.consumer_connection(member.group, topics[0])
+            start(task, member).on_done(self._answered)
 
-    def _answered(self, seen: ConsumerConnection | RmqError | None) -> None:
+    def _answered(self, pending: Pending[ConsumerConnection | None]) -> None:
+        seen = pending.outcome()
         if isinstance(seen, RmqError):
             self._is_denied = isinstance(seen, DeniedError)
             logger.debug("members' subscriptions are not compared: %s", seen)

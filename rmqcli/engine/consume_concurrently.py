@@ -17,9 +17,9 @@ from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
 from rmqcli.engine.send_back import retries_max_of, send_message_back
-from rmqcli.engine.tasks import spawn, unexpected
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
+from rmqcli.tasks import start, unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue
-    from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Task
 
 logger = get_logger(__name__)
 
@@ -84,7 +84,7 @@ class ConsumeMessageConcurrentlyService:
             raise
         if not self._is_looking and not request.is_shared:
             self._is_looking = True
-            member.later(_LOOK_INTERVAL_MS, self._look)
+            member.call_later(_LOOK_INTERVAL_MS, self._look)
 
     def _look(self) -> None:
         """Let others help where a listener has not returned since the last look."""
@@ -103,7 +103,7 @@ class ConsumeMessageConcurrentlyService:
                 is_any = True
         self._is_looking = is_any
         if is_any:
-            self._member.later(_LOOK_INTERVAL_MS, self._look)
+            self._member.call_later(_LOOK_INTERVAL_MS, self._look)
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
         """Settle what one thread did."""
@@ -166,7 +166,8 @@ class ConsumeMessageConcurrentlyService:
         message: Message | MessageItem,
         delay_level: int,
     ) -> None:
-        def sent(error: RmqError | None) -> None:
+        def sent(pending: Pending[None]) -> None:
+            error = pending.outcome()
             self._sending.subtract((process_queue,))
             if not self._sending[process_queue]:
                 del self._sending[process_queue]
@@ -192,7 +193,8 @@ class ConsumeMessageConcurrentlyService:
                 self._acknowledge(queue, process_queue, [message])
 
         self._sending[process_queue] += 1
-        spawn(send_message_back(self._member, message, delay_level), sent)
+        task = send_message_back(self._member, message, delay_level)
+        start(task, self._member).on_done(sent)
 
     def _tell_all(self, failed: Sequence[Failed], fate: Fate) -> None:
         for message, _ in failed:
@@ -226,7 +228,7 @@ class ConsumeMessageConcurrentlyService:
                     unexpected(error)
                     self._again_later(queue, process_queue, messages)
 
-        self._member.later(RESUBMIT_DELAY_MS, again)
+        self._member.call_later(RESUBMIT_DELAY_MS, again)
 
     def _acknowledge(
         self,
@@ -269,7 +271,8 @@ class ConsumeMessageConcurrentlyService:
         """Send back what a listener has had for too long (cleanExpiredMsg)."""
         for queue, process_queue in list(self._member.process_queues.items()):
             if not process_queue.dropped and process_queue.msg_count:
-                spawn(self._sweep(queue, process_queue), _swept)
+                task = self._sweep(queue, process_queue)
+                start(task, self._member).on_done(_swept)
 
     def _sweep(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
@@ -298,6 +301,7 @@ class ConsumeMessageConcurrentlyService:
                 process_queue.remove_message([head], self._member.now_ms())
 
 
-def _swept(outcome: object) -> None:
+def _swept(pending: Pending[None]) -> None:
+    outcome = pending.outcome()
     if isinstance(outcome, RmqError):
         logger.warning("sweep of expired messages: %s", outcome)

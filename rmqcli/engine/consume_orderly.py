@@ -17,6 +17,7 @@ Source: ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import OrderlyRequest
@@ -24,9 +25,9 @@ from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
 from rmqcli.engine.send_back import send_orderly_back
-from rmqcli.engine.tasks import spawn
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
+from rmqcli.tasks import start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.engine.queue_locks import QueueLocks
-    from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Task
 
 logger = get_logger(__name__)
 
@@ -119,14 +120,15 @@ class ConsumeMessageOrderlyService:
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
     ) -> None:
         delay_ms = min(max(delay_ms, _SUSPEND_MS_MIN), _SUSPEND_MS_MAX)
-        self._member.later(delay_ms, lambda: self._drain(queue, process_queue))
+        self._member.call_later(delay_ms, lambda: self._drain(queue, process_queue))
 
     def _lock_later(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
     ) -> None:
         """tryLockLaterAndReconsume."""
 
-        def locked(granted: set[MessageQueue] | RmqError) -> None:
+        def locked(pending: Pending[set[MessageQueue]]) -> None:
+            granted = pending.outcome()
             is_granted = not isinstance(granted, RmqError) and queue in granted
             self._drain_later(
                 queue,
@@ -136,9 +138,9 @@ class ConsumeMessageOrderlyService:
 
         def lock() -> None:
             if not process_queue.dropped and self._member.is_running:
-                spawn(self._locks.lock([queue]), locked)
+                start(self._locks.lock([queue]), self._member).on_done(locked)
 
-        self._member.later(delay_ms, lock)
+        self._member.call_later(delay_ms, lock)
 
     def consumed(self, outcome: OrderlyOutcome) -> None:
         """Settle what the thread did, and go on."""
@@ -158,7 +160,8 @@ class ConsumeMessageOrderlyService:
         elif outcome.status is None:
             self._go_on(queue, process_queue, is_stopped=bool(rest))
         else:
-            spawn(self._settle(outcome), lambda end: self._settled(outcome, end))
+            settled = start(self._settle(outcome), self._member)
+            settled.on_done(functools.partial(self._settled, outcome))
 
     def _count(self, outcome: OrderlyOutcome) -> None:
         stats = self._member.stats.of(outcome.request.message_queue.topic)
@@ -261,15 +264,14 @@ class ConsumeMessageOrderlyService:
         )
         tell_failed(self._member, told)
 
-    def _settled(self, outcome: OrderlyOutcome, end: int | RmqError | None) -> None:
+    def _settled(self, outcome: OrderlyOutcome, pending: Pending[int | None]) -> None:
         queue, process_queue = (
             outcome.request.message_queue,
             outcome.request.process_queue,
         )
-        if isinstance(end, RmqError):
-            raise end
-        if end is not None:
-            self._drain_later(queue, process_queue, end)
+        suspend_ms = pending.result()
+        if suspend_ms is not None:
+            self._drain_later(queue, process_queue, suspend_ms)
             self._let_go(queue, process_queue)
         else:
             self._go_on(queue, process_queue, is_stopped=False)

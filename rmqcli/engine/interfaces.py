@@ -1,9 +1,8 @@
-"""What the engine needs of the world: a network, and somebody who runs listeners.
+"""What the engine needs from outside: a network, and threads that run listeners.
 
-Nothing here blocks. A call that has an answer takes `done`, which is called once, in
-the thread that drives the engine, with the answer or with the error as a value: later,
-or at once when it is known that nothing can be asked. `consumer.remoting_network`
-satisfies `Network` over remoting; a simulation does with a virtual clock.
+Nothing here blocks. What has an answer is a task (see `rmqcli.tasks`), run in the
+thread that runs the engine. `consumer.remoting_network` satisfies `Network` over
+remoting; the simulation runs the same class under a virtual clock.
 
 Source: MQClientAPIImpl, PullAPIWrapper and OffsetStore in apache/rocketmq.
 """
@@ -14,18 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
-    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Request, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
-    T = TypeVar("T")
-    Done = Callable[[T | RmqError], None]
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +31,7 @@ class PullAsk:
     """One pull. Treat as immutable (one is made per 32 messages).
 
     `commit_offset` None: nothing is committed with it. `expression` None: the broker
-    goes by what the heartbeat said.
+    uses the subscription of the heartbeat.
     """
 
     group: str
@@ -52,7 +50,7 @@ class PullAsk:
 class SendBack:
     """CONSUMER_SEND_MSG_BACK of one message.
 
-    `delay_level` 0: the broker chooses; -1: to the dead letters at once.
+    `delay_level` 0: the broker chooses; -1: to the dead-letter queue at once.
     """
 
     group: str
@@ -84,13 +82,22 @@ class RetryMessage:
 class Network(Protocol):
     """The brokers and name servers, asked without waiting.
 
-    Every answer has a deadline, so `done` is always called.
+    A method that asks returns a task: nothing is sent until a task yields from it or
+    `tasks.start` runs it. It returns the answer or raises RmqError. It always ends,
+    because every request has a deadline.
     """
 
-    def fetch_queues(self, topic: str, done: Done[list[MessageQueue]]) -> None:
+    def submit(self, request: Request[T]) -> Pending[T]:
+        """Send one request; see `tasks.Runner`, of which this is the half that sends.
+
+        Raises RmqError when it cannot be sent.
+        """
+
+    def fetch_queues(self, topic: str) -> Task[list[MessageQueue]]:
         """The topic's readable queues, sorted, asked of the name servers anew.
 
-        While they cannot tell, or tell of none, the last good answer stands.
+        While no name server has the route, or its route has no queues, the last good
+        answer stands.
         """
 
     def brokers(self, topic: str | None = None) -> list[str]:
@@ -100,71 +107,55 @@ class Network(Protocol):
     def is_broker(self, address: str) -> bool:
         """Whether a broker of one of the routes has this address."""
 
-    def consumer_ids(self, group: str, broker_name: str, done: Done[list[str]]) -> None:
-        """The client ids of the group, as this broker knows them."""
+    def consumer_ids(self, group: str, broker_name: str) -> Task[list[str]]:
+        """The client ids of the group's members that are registered at this broker."""
 
     def consumer_connection(
-        self, group: str, topic: str, done: Done[ConsumerConnection | None]
-    ) -> None:
-        """Who is online, and the group's one table of subscriptions, as a broker of the
-        topic knows them; None: nobody."""
+        self, group: str, topic: str
+    ) -> Task[ConsumerConnection | None]:
+        """The group's members and its one table of subscriptions, as a broker of the
+        topic has them; None when no member is online."""
 
-    def query_offset(
-        self, group: str, queue: MessageQueue, done: Done[int | None]
-    ) -> None:
+    def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
         """The committed offset; None only when the broker says that there is none."""
 
-    def update_offset(
-        self,
-        group: str,
-        queue: MessageQueue,
-        offset: int,
-        done: Done[None] | None = None,
-    ) -> None:
-        """Commit an offset; without `done` one-way: lost without a word."""
+    def update_offset(self, group: str, queue: MessageQueue, offset: int) -> Task[None]:
+        """Commit an offset and wait for the broker's answer."""
 
-    def max_offset(self, queue: MessageQueue, done: Done[int]) -> None:
+    def update_offset_oneway(
+        self, group: str, queue: MessageQueue, offset: int
+    ) -> None:
+        """Commit an offset without an answer: the request may be lost unnoticed."""
+
+    def max_offset(self, queue: MessageQueue) -> Task[int]:
         """The next offset that will be written."""
 
-    def search_offset(
-        self, queue: MessageQueue, timestamp_ms: int, done: Done[int]
-    ) -> None:
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Task[int]:
         """The offset for a store time (epoch ms), by the broker's rule."""
 
     def lock(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        done: Done[set[MessageQueue]],
-    ) -> None:
-        """Lock queues of one broker for orderly use; answers with those granted."""
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> Task[set[MessageQueue]]:
+        """Lock queues of one broker for orderly consumption; returns those granted."""
 
     def unlock(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        done: Done[None] | None = None,
-    ) -> None:
-        """Give queues of one broker back; without `done` one-way."""
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
+    ) -> Task[None]:
+        """Unlock queues of one broker and wait for its answer."""
 
-    def heartbeat(
-        self,
-        heartbeat: HeartbeatData,
-        done: Done[int],
-        each: Callable[[str, RmqError | None], None] | None = None,
+    def unlock_oneway(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue]
     ) -> None:
-        """Tell every known broker; answers with how many addresses took it.
+        """Unlock queues of one broker without an answer."""
 
-        An error when there are brokers and none took it; 0 when none is known yet.
-        `each` is called before that, once for each broker name: with None once its
-        master took it (or, where the master did not, a slave), else with an error.
+    def heartbeat(self, heartbeat: HeartbeatData, broker_name: str) -> Task[None]:
+        """Send a heartbeat to all addresses of one broker.
+
+        Ends when the master has accepted it. When the master did not, it ends with the
+        answers of the slaves, and raises RmqError only when none of them accepted it.
         """
 
-    def unregister(
-        self, client_id: str, group: str, broker_name: str, done: Done[None]
-    ) -> None:
+    def unregister(self, client_id: str, group: str, broker_name: str) -> Task[None]:
         """Tell all addresses of one broker that this member leaves."""
 
     def check_subscription(
@@ -173,20 +164,18 @@ class Network(Protocol):
         group: str,
         subscription: SubscriptionData,
         broker_name: str,
-        done: Done[None],
-    ) -> None:
-        """Let one broker read an expression that is not of tags."""
+    ) -> Task[None]:
+        """Let one broker compile an expression that is not a tag expression."""
 
-    def send_back(self, message: SendBack, done: Done[None]) -> None:
+    def send_back(self, message: SendBack) -> Task[None]:
         """Let the broker put a message into the group's retry topic."""
 
-    def send_retry(self, message: RetryMessage, done: Done[None]) -> None:
+    def send_retry(self, message: RetryMessage) -> Task[None]:
         """Send a message into a retry topic, to any broker that has it."""
 
-    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
-        """Pull from the broker that it suggested last, else the master, else a slave.
-
-        A slave is never asked to commit.
+    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
+        """Pull from the broker id that the last answer suggested, else from the
+        master, else from a slave. A slave is never asked to commit.
         """
 
     def keep_topics(self, topics: Collection[str]) -> None:
@@ -194,16 +183,16 @@ class Network(Protocol):
 
 
 class Workers(Protocol):
-    """Those who call the listener: threads, or a simulation.
+    """What calls the listener: consume threads, or the simulation's.
 
-    What became of a request comes back to the engine, in the engine's thread.
+    The outcome of a request is given to the engine in the engine's thread.
     """
 
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """Take a request; never blocks."""
 
     def share(self, request: ConcurrentRequest) -> None:
-        """Let others take part in a request that takes long; mark it as shared."""
+        """Let other threads help with a request that takes long; mark it as shared."""
 
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """Take a request; never blocks."""

@@ -8,7 +8,7 @@ Source: the fields of DefaultMQPushConsumerImpl, RebalanceImpl and MQClientInsta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.clock import Now
 from rmqcli.engine.config import MessageModel
@@ -27,13 +27,19 @@ if TYPE_CHECKING:
     from rmqcli.engine.offset_store import OffsetStore
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Request
     from rmqcli.wire.subscription import SubscriptionData
+
+T = TypeVar("T")
 
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class Member:
-    """One member of one group. All of it belongs to the engine's thread."""
+    """One member of one group, and the `tasks.Runner` of what it waits for.
+
+    All of it belongs to the engine's thread.
+    """
 
     def __init__(
         self,
@@ -105,8 +111,12 @@ class Member:
         """The monotonic one."""
         return self.clock.monotonic_ms()
 
-    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do it once that time has passed."""
+    def submit(self, request: Request[T]) -> Pending[T]:
+        """Send a request; see `tasks.Runner`."""
+        return self.network.submit(request)
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` once that time has passed; see `tasks.Runner`."""
         due_ms = self.clock.monotonic_ms() + delay_ms
         self.timers.at(due_ms, lambda _: action())
 

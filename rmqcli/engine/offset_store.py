@@ -1,8 +1,9 @@
 """How far each queue was consumed: the next offset to consume. Pure.
 
-A frozen cell keeps what a broker corrected until the queue is given up, so that work
-which ends late cannot undo it (5.2). Clustering members commit to brokers, broadcasting
-ones to a file of their own, in Java's format.
+The offset of a queue that a broker corrected, or that was reset, is frozen until the
+queue is given up, so that consumption which ends late cannot undo it (as
+ControllableOffset does since 5.2). Members of a clustering group commit to brokers,
+those of a broadcasting group to a file of their own, in Java's format.
 
 Source: RemoteBrokerOffsetStore, LocalFileOffsetStore, ControllableOffset.
 """
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
+from rmqcli.tasks import All
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from rmqcli.engine.interfaces import Done, Network
+    from rmqcli.engine.interfaces import Network
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Task
 
 
 logger = get_logger(__name__)
@@ -66,16 +69,14 @@ class OffsetStore(Protocol):
 
     table: OffsetTable
 
-    def read(self, queue: MessageQueue, done: Done[int | None]) -> None:
-        """What is stored; None when nothing is. Does not touch the table."""
+    def read(self, queue: MessageQueue) -> Task[int | None]:
+        """What is stored; None when nothing is. Does not change the table."""
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Store what the table knows of them; failures are logged, not raised."""
 
-    def persist_last(
-        self, queues: Iterable[MessageQueue], done: Done[None] | None
-    ) -> None:
-        """As `persist`, at the end: `done` once it is known to be stored."""
+    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
+        """As `persist`; returns once every broker has answered or failed."""
 
 
 class RemoteBrokerOffsetStore:
@@ -90,56 +91,42 @@ class RemoteBrokerOffsetStore:
         self._group = group
         self._network = network
 
-    def read(self, queue: MessageQueue, done: Done[int | None]) -> None:
+    def read(self, queue: MessageQueue) -> Task[int | None]:
         """Ask the queue's broker."""
-        self._network.query_offset(self._group, queue, done)
+        return self._network.query_offset(self._group, queue)
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """One-way, as Java does: the next round says the same again."""
+        """One-way, as Java does: the next round commits the same offsets again."""
         for queue in queues:
             offset = self.table.get(queue)
             if offset is not None:
-                self._network.update_offset(self._group, queue, offset)
+                self._network.update_offset_oneway(self._group, queue, offset)
 
-    def persist_last(
-        self, queues: Iterable[MessageQueue], done: Done[None] | None
-    ) -> None:
+    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
         """With an answer for each; one goes first for each broker and topic.
 
-        A broker that hears of a group and topic for the first time makes their map in
-        whichever thread comes: of several commits at once all but one may be forgotten
-        (ConsumerOffsetManager#commitOffset, seen with 4.6.0). Java risks that.
+        A broker that receives the first commit of a group and topic creates their map
+        in the thread that handles the request: of several first commits at once all but
+        one may be lost (ConsumerOffsetManager#commitOffset, seen with 4.6.0). Java
+        risks that.
         """
-        waves: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
-        left = 0
+        by_map: dict[tuple[str, str], list[tuple[MessageQueue, int]]] = {}
         for queue in queues:
             offset = self.table.get(queue)
             if offset is not None:
-                left += 1
                 key = (queue.broker_name, queue.topic)
-                waves.setdefault(key, []).append((queue, offset))
-        if not left and done is not None:
-            done(None)
+                by_map.setdefault(key, []).append((queue, offset))
+        yield All([self._commit_first_alone(each) for each in by_map.values()])
 
-        def send(wave: list[tuple[MessageQueue, int]], end: Done[None]) -> None:
-            for queue, offset in wave:
-                self._network.update_offset(self._group, queue, offset, end)
-
-        def finish(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if not left and done is not None:
-                done(None)
-
-        def then(rest: list[tuple[MessageQueue, int]]) -> Done[None]:
-            def first_ended(outcome: object) -> None:
-                send(rest, finish)
-                finish(outcome)
-
-            return first_ended
-
-        for first, *rest in waves.values():
-            send([first], then(rest))
+    def _commit_first_alone(
+        self, commits: Sequence[tuple[MessageQueue, int]]
+    ) -> Task[None]:
+        group, network = self._group, self._network
+        first, *others = [
+            network.update_offset(group, queue, offset) for queue, offset in commits
+        ]
+        yield All([first])
+        yield All(others)
 
 
 class OffsetFile(Protocol):
@@ -164,14 +151,10 @@ class LocalFileOffsetStore:
         for queue, offset in self._file.read().items():
             self.table.put(queue, offset)
 
-    def read(self, queue: MessageQueue, done: Done[int | None]) -> None:
-        """Look into the file again; what it does not say is unknown."""
-        try:
-            found = self._file.read().get(queue)
-        except RmqError as error:
-            done(error)
-        else:
-            done(found)
+    def read(self, queue: MessageQueue) -> Task[int | None]:
+        """Read the file again; None for a queue that is not in it."""
+        yield from ()  # a task like any other, although it never waits
+        return self._file.read().get(queue)
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Merge them into the file."""
@@ -184,10 +167,7 @@ class LocalFileOffsetStore:
         except (OSError, RmqError) as error:
             logger.warning("offsets are not stored: %s", error)
 
-    def persist_last(
-        self, queues: Iterable[MessageQueue], done: Done[None] | None
-    ) -> None:
+    def persist_last(self, queues: Iterable[MessageQueue]) -> Task[None]:
         """As `persist`: a file is stored when it is written."""
+        yield from ()  # a task like any other, although it never waits
         self.persist(queues)
-        if done is not None:
-            done(None)

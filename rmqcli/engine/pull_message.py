@@ -46,6 +46,7 @@ Sizes are those of bodies as they were sent. Java has no such limit.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -53,10 +54,10 @@ from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.reports import Start, tell_start
-from rmqcli.engine.tasks import spawn, unexpected
 from rmqcli.errors import BrokerError, DecodeError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
+from rmqcli.tasks import start, unexpected
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import TAG
@@ -67,8 +68,8 @@ if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
-    from rmqcli.engine.tasks import Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Task
     from rmqcli.wire.pull_answer import PullAnswer
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -86,7 +87,7 @@ def compute_pull_from_where(
     `before` is what this said the last time: it counts while nothing is stored. Raises
     RmqError when it cannot be known now.
     """
-    stored: int | None = yield lambda done: member.offsets.read(queue, done)
+    stored = yield from member.offsets.read(queue)
     if stored is not None:
         if stored < 0:
             raise DecodeError(f"broker says that {queue} is committed at {stored}")
@@ -112,11 +113,9 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         start = Start.TIME
         time_ms = member.consume_timestamp_ms
-        found: int = yield lambda done: member.network.search_offset(
-            queue, time_ms, done
-        )
+        found = yield from member.network.search_offset(queue, time_ms)
     else:
-        found = yield lambda done: member.network.max_offset(queue, done)
+        found = yield from member.network.max_offset(queue)
     offset = max(found, 0)
     member.offsets.table.put(queue, offset)
     tell_start(member, queue, offset, start)
@@ -158,7 +157,7 @@ class PullRoom:
     def _admits_at_the_limit(self, request: PullRequest) -> bool:
         if (self._line and not self._is_serving) or not self._has_room(request):
             if not self._line:
-                self._member.later(self._retry_ms, self._serve)
+                self._member.call_later(self._retry_ms, self._serve)
             self._line[request] = None
             return False
         return True
@@ -212,7 +211,7 @@ class PullRoom:
             for request in self._line:
                 request.process_queue.last_pull_ms = now_ms  # not forgotten: it waits
             if self._line:
-                self._member.later(self._retry_ms, self._serve)
+                self._member.call_later(self._retry_ms, self._serve)
 
 
 logger = get_logger(__name__)
@@ -348,7 +347,7 @@ class PullMessageService:
 
     def pull_later(self, request: PullRequest, delay_ms: int) -> None:
         """Try again once that time has passed."""
-        self._member.later(delay_ms, lambda: self.pull(request))
+        self._member.call_later(delay_ms, lambda: self.pull(request))
 
     def pull(self, request: PullRequest) -> None:
         """Check everything in Java's order, then ask the broker."""
@@ -401,17 +400,21 @@ class PullMessageService:
         """Orderly: where to begin, asked again now that the queue is ours alone."""
         member = self._member
 
-        def found(offset: int | RmqError) -> None:
+        def found(pending: Pending[int]) -> None:
             if request.process_queue.dropped:
                 return
+            offset = pending.outcome()
             if isinstance(offset, RmqError):
-                logger.info("no offset for %s: %s", request.message_queue, offset)
+                logger.info(
+                    "offset unknown queue=%s: %s", request.message_queue, offset
+                )
                 delay_ms = member.config.pull_time_delay_when_exception_ms
                 self.pull_later(request, delay_ms)
                 return
             if offset < request.next_offset:
                 logger.info(
-                    "%s begins at %d, not at %d: its last owner was not done",
+                    "queue begins lower than its assignment said, because its last"
+                    " owner committed late queue=%s offset=%d assigned=%d",
                     request.message_queue,
                     offset,
                     request.next_offset,
@@ -421,7 +424,8 @@ class PullMessageService:
             self.pull(request)
 
         queue, before = request.message_queue, request.next_offset
-        spawn(compute_pull_from_where(member, queue, before=before), found)
+        task = compute_pull_from_where(member, queue, before=before)
+        start(task, member).on_done(found)
 
     def _ask(self, request: PullRequest, subscription: SubscriptionData) -> None:
         member, config = self._member, self._member.config
@@ -444,19 +448,16 @@ class PullMessageService:
             expression=subscription.sub_string if posted else None,
             expression_type=subscription.expression_type or TAG,
         )
-        try:
-            member.network.pull(ask, lambda answer: self._surely(request, answer))
-        except Exception as error:  # noqa: BLE001  # the queue must not stand still
-            known = error if isinstance(error, RmqError) else unexpected(error)
-            self._surely(request, known)
+        pending = start(member.network.pull(ask), member)
+        pending.on_done(functools.partial(self._ended, request))
 
-    def _surely(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
-        """Do what follows from an answer; should that fail, begin the queue anew.
+    def _ended(self, request: PullRequest, pull: Pending[PullAnswer]) -> None:
+        """Do what follows from an answer; when that fails, begin the queue anew.
 
-        From its offset, that is: whatever was handed out by then comes again.
+        It begins at its committed offset, so what was handed out by then comes again.
         """
         try:
-            self._answered(request, answer)
+            self._answered(request, pull.outcome())
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
             unexpected(error)
             request.process_queue.dropped = True
@@ -573,7 +574,7 @@ class PullMessageService:
         process_queue.dropped = True
         if self._member.config.like_4_6_offset_illegal:
             self._member.resting.add(process_queue)
-            self._member.later(
+            self._member.call_later(
                 OFFSET_ILLEGAL_DELAY_MS,
                 lambda: self._correct(queue, process_queue, offset),
             )

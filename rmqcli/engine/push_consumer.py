@@ -23,6 +23,7 @@ Source: DefaultMQPushConsumerImpl, MQClientInstance.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -47,9 +48,15 @@ from rmqcli.engine.rebalance import (
     no_broker_of,
 )
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
-from rmqcli.engine.tasks import asking, first_good, spawn, together, within
-from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import (
+    BrokerError,
+    NotFoundError,
+    RmqError,
+    TimeLimitError,
+    TransportError,
+)
 from rmqcli.log import get_logger
+from rmqcli.tasks import All, Race, Sleep, Within, start
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
@@ -58,12 +65,11 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Now
     from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
-    from rmqcli.engine.interfaces import Done
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
-    from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Task
     from rmqcli.wire.subscription import SubscriptionData
 
 logger = get_logger(__name__)
@@ -122,14 +128,14 @@ class PushConsumer:
         """Do what is due."""
         self.member.timers.run_due(now)
 
-    def start(self, done: Done[None], *, wait_for_cluster: bool = True) -> None:
-        """Begin to consume; `done` when the brokers know us, or why that cannot be.
+    def start(self, *, wait_for_cluster: bool = True) -> Pending[None]:
+        """Begin to consume; done once a broker has accepted the heartbeat.
 
         While no broker can be reached it is tried again; what a broker refuses, an
         expression that it cannot read, is an error. So is, without `wait_for_cluster`,
         that not one topic has a route.
         """
-        spawn(self._start(wait_for_cluster=wait_for_cluster), done)
+        return start(self._start(wait_for_cluster=wait_for_cluster), self.member)
 
     def _start(self, *, wait_for_cluster: bool) -> Task[None]:
         member = self.member
@@ -137,7 +143,7 @@ class PushConsumer:
         yield from self._fetch_routes(member.subscriptions)
         if not (wait_for_cluster or member.topic_queues):
             raise self._why_no_route()
-        checked = yield from together(
+        checked = yield All(
             [
                 self._check_surely(subscription, wait_for_cluster=wait_for_cluster)
                 for subscription in member.subscriptions.values()
@@ -153,7 +159,7 @@ class PushConsumer:
         self._plan_timers()
         self.rebalances.start()
         if not member.is_broadcasting:
-            spawn(self._find_retry_route(), _ignored)
+            start(self._find_retry_route(), member).on_done(_log_failure)
 
     def _why_no_route(self) -> RmqError:
         """The worst that a name server said of our topics."""
@@ -179,81 +185,68 @@ class PushConsumer:
                     return
             elif not wait_for_cluster:
                 return  # others have a route, and of this one we have warned
-            yield self._pause(_HEARTBEAT_AGAIN_MS)
+            yield Sleep(_HEARTBEAT_AGAIN_MS)
             yield from self._fetch_routes([topic])
 
     def _check(self, subscription: SubscriptionData) -> Task[None]:
-        """Let any broker read an expression; raises RmqError when that refuses it."""
-        member = self.member
-
-        def ask_of(broker_name: str) -> Ask:
-            def ask(done: Callable[[object], None]) -> None:
-                def answered(outcome: object) -> None:
-                    # What a broker refuses, the others need not be asked about.
-                    is_refused = isinstance(outcome, BrokerError)
-                    done((outcome,) if is_refused else outcome)
-
-                member.network.check_subscription(
-                    member.client_id, member.group, subscription, broker_name, answered
-                )
-
-            return ask
-
-        asks = [ask_of(name) for name in member.network.brokers(subscription.topic)]
-        if not asks:
+        """Let any broker compile the expression; raises what that broker objects to."""
+        names = self.member.network.brokers(subscription.topic)
+        if not names:
             raise no_broker_of(subscription.topic)
-        refused = yield first_good(asks, member.later, NEXT_BROKER_MS)
-        if refused:
-            raise refused[0]
+        checks = [self._check_at(name, subscription) for name in names]
+        for refusal in (yield Race(checks, NEXT_BROKER_MS)):
+            raise refusal
+
+    def _check_at(
+        self, broker_name: str, subscription: SubscriptionData
+    ) -> Task[list[BrokerError]]:
+        """Why this broker refuses the expression; empty when it does not.
+
+        A refusal is a result: the other brokers need not be asked.
+        """
+        member = self.member
+        try:
+            yield from member.network.check_subscription(
+                member.client_id, member.group, subscription, broker_name
+            )
+        except BrokerError as error:
+            return [error]
+        return []
 
     def _first_heartbeat(self) -> Task[None]:
-        """Until one broker knows us."""
+        """Send heartbeats until one broker has accepted one."""
         while not self.is_closing:
-            try:
-                if (yield self._any_heartbeat):
+            answers = list(self._heartbeat().values())
+            if answers:
+                try:
+                    yield Race(answers, next_after_ms=0)
+                except RmqError as error:
+                    self.start_error = error
+                    logger.warning(
+                        "no broker accepted the heartbeat brokers=%d; retrying: %s",
+                        len(answers),
+                        error,
+                    )
+                else:
                     return
-            except RmqError as error:
-                self.start_error = error
-                logger.warning("no broker took the heartbeat, trying again: %s", error)
-            yield self._pause(_HEARTBEAT_AGAIN_MS)
+            yield Sleep(_HEARTBEAT_AGAIN_MS)
             yield from self._fetch_routes(self.member.subscriptions)
 
     def _find_retry_route(self) -> Task[None]:
         member = self.member
         for delay_ms in _RETRY_ROUTE_DELAYS_MS:
-            yield self._pause(delay_ms)
+            yield Sleep(delay_ms)
             if self.is_closing or member.retry_topic in member.topic_queues:
                 return
             yield from self._fetch_routes([member.retry_topic])
 
-    def _pause(self, delay_ms: int) -> Ask:
-        return lambda done: self.member.later(delay_ms, lambda: done(None))
-
-    def _any_heartbeat(self, done: Callable[[object], None]) -> None:
-        """Tell all brokers; the first that takes it is the answer."""
-        is_over = False
-
-        def end(outcome: object) -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                done(outcome)
-
-        def answered(_: str, error: RmqError | None) -> None:
-            if error is None:
-                end(1)
-
-        self._heartbeat(end, answered)
-
     def heartbeat(self) -> None:
-        """Tell all brokers who we are and what we want."""
-        self._heartbeat(_ignored, lambda _, error: _ignored(error))
+        """Send a heartbeat to all brokers; failures are logged."""
+        for broker_name, answer in self._heartbeat().items():
+            answer.on_done(functools.partial(_log_heartbeat, broker_name))
 
-    def _heartbeat(
-        self,
-        done: Callable[[object], None],
-        each: Callable[[str, RmqError | None], None],
-    ) -> None:
+    def _heartbeat(self) -> dict[str, Pending[None]]:
+        """Send a heartbeat to all brokers; broker name -> its answer."""
         member = self.member
         config = member.config
         consumer = ConsumerData(
@@ -264,18 +257,18 @@ class PushConsumer:
             subscriptions=tuple(member.subscriptions.values()),
             unit_mode=config.unit_mode,
         )
-        member.network.heartbeat(
-            HeartbeatData(client_id=member.client_id, consumers=(consumer,)),
-            done,
-            each,
-        )
+        heartbeat = HeartbeatData(client_id=member.client_id, consumers=(consumer,))
+        return {
+            name: start(member.network.heartbeat(heartbeat, name), member)
+            for name in member.network.brokers()
+        }
 
     def _fetch_routes(self, topics: Iterable[str]) -> Task[None]:
         """Look where the topics' queues are; what cannot be told stays as it was."""
         member = self.member
         member.network.keep_topics({*member.subscriptions, member.retry_topic})
         wanted = list(topics)
-        outcomes = yield from together([asking(self._fetch(topic)) for topic in wanted])
+        outcomes = yield All([member.network.fetch_queues(topic) for topic in wanted])
         is_changed = False
         for topic, queues in zip(wanted, outcomes, strict=True):
             if isinstance(queues, RmqError):
@@ -293,16 +286,13 @@ class PushConsumer:
         if is_changed:
             self.rebalances.soon()
 
-    def _fetch(self, topic: str) -> Ask:
-        return lambda done: self.member.network.fetch_queues(topic, done)
-
     def _plan_timers(self) -> None:
         member, config = self.member, self.member.config
         plans: list[tuple[int, int, Callable[[], None]]] = [
             (
                 config.poll_namesrv_interval_ms,
                 config.poll_namesrv_interval_ms,
-                lambda: spawn(self._fetch_routes(member.subscriptions), _ignored),
+                lambda: self._run(self._fetch_routes(member.subscriptions)),
             ),
             (
                 config.heartbeat_broker_interval_ms,
@@ -324,8 +314,13 @@ class PushConsumer:
         lead_ms = min(LEAD_MS, beat_ms // 10)
         plans.append((beat_ms - lead_ms, beat_ms, self.subscription_check.run))
         if member.needs_lock:
-            lock_all = lambda: spawn(self.locks.lock_all(), _ignored)  # noqa: E731
-            plans.append((FIRST_RENEWAL_MS, RENEW_INTERVAL_MS, lock_all))
+            plans.append(
+                (
+                    FIRST_RENEWAL_MS,
+                    RENEW_INTERVAL_MS,
+                    lambda: self._run(self.locks.lock_all()),
+                )
+            )
         if not member.is_orderly:
             timeout_ms = config.consume_timeout_ms
             plans.append((timeout_ms, timeout_ms, self._sweep))
@@ -335,18 +330,22 @@ class PushConsumer:
     def _repeat(
         self, delay_ms: int, interval_ms: int, action: Callable[[], None]
     ) -> None:
-        """Do it again and again, until the end; a failure is logged."""
+        """Do it every `interval_ms` until the consumer closes; failures are logged."""
 
         def run() -> None:
             if self.is_closing:
                 return
-            self.member.later(interval_ms, run)
+            self.member.call_later(interval_ms, run)
             try:
                 action()
             except Exception:
-                logger.exception("a periodic task failed, it goes on")
+                logger.exception("a periodic task failed; it continues")
 
-        self.member.later(delay_ms, run)
+        self.member.call_later(delay_ms, run)
+
+    def _run(self, task: Task[None]) -> None:
+        """Run a task in the background; its failure is logged."""
+        start(task, self.member).on_done(_log_failure)
 
     def persist_all(self) -> None:
         """Store the offsets of our queues; forget those of others."""
@@ -373,10 +372,10 @@ class PushConsumer:
         """
         ours = {q: at for q, at in offsets.items() if q in self.member.process_queues}
         for queues in queues_by_broker(ours).values():
-            spawn(self._reset({queue: ours[queue] for queue in queues}), _ignored)
+            self._run(self._reset({queue: ours[queue] for queue in queues}))
 
     def _reset(self, offsets: dict[MessageQueue, int]) -> Task[None]:
-        ends = yield from together([asking(self._end_of(queue)) for queue in offsets])
+        ends = yield All([self.member.network.max_offset(queue) for queue in offsets])
         wanted = {}
         for (queue, offset), end in zip(offsets.items(), ends, strict=True):
             if isinstance(end, RmqError):
@@ -389,9 +388,6 @@ class PushConsumer:
                 wanted[queue] = offset
         if not self.is_closing:
             self.move(wanted)
-
-    def _end_of(self, queue: MessageQueue) -> Ask:
-        return lambda done: self.member.network.max_offset(queue, done)
 
     def move(self, offsets: dict[MessageQueue, int]) -> None:
         """Consume these queues from other offsets (reset, seek); others' are ignored.
@@ -412,21 +408,22 @@ class PushConsumer:
             moved[queue] = process_queue
         for queues in queues_by_broker(moved).values():
             self._moving += 1
-            spawn(self._move({queue: moved[queue] for queue in queues}), self._moved)
+            task = self._move({queue: moved[queue] for queue in queues})
+            start(task, member).on_done(self._moved)
 
     def _move(self, queues: dict[MessageQueue, ProcessQueue[Pulled]]) -> Task[None]:
         yield from self._commit_surely(queues)
         for queue, process_queue in queues.items():
             self.rebalance.begin_again(queue, process_queue)
 
-    def _moved(self, outcome: object) -> None:
+    def _moved(self, pending: Pending[None]) -> None:
         self._moving -= 1
-        _ignored(outcome)
+        _log_failure(pending)
 
-    def close(self, timeout_ms: int, done: Done[None]) -> None:
-        """Stop; `done` when nothing is left to do. Once; see `close_sooner`."""
+    def close(self, timeout_ms: int) -> Pending[None]:
+        """Stop; done when nothing is left to do. Once; see `close_sooner`."""
         self._close_by_ms = self.member.now_ms() + timeout_ms
-        spawn(self._close(timeout_ms), done)
+        return start(self._close(timeout_ms), self.member)
 
     def close_sooner(self, timeout_ms: int) -> None:
         """Let a close under way wait for listeners no longer than this from now."""
@@ -441,7 +438,7 @@ class PushConsumer:
         self.rebalance.stop()
         self.service.cancel()
         while self._has_work() and member.now_ms() < self._close_by_ms:
-            yield self._pause(_DRAIN_CHECK_MS)
+            yield Sleep(_DRAIN_CHECK_MS)
         if not self.service.is_idle:
             logger.warning(
                 "closing after %d ms with a listener still at work: what it has will"
@@ -451,10 +448,14 @@ class PushConsumer:
         leaving_ms = max(self._close_by_ms - member.now_ms(), _LEAVE_MS_MIN)
         brokers = {q.broker_name for q in member.process_queues}
         brokers.update(member.network.brokers())
-        leave = together([self._leave(name) for name in sorted(brokers)])
-        if not (yield from within(leave, member.later, min(leaving_ms, _LEAVE_MS_MAX))):
+        leave = All([self._leave(name) for name in sorted(brokers)])
+        try:
+            yield Within(leave, min(leaving_ms, _LEAVE_MS_MAX))
+        except TimeLimitError:
             logger.warning(
-                "closing without an answer of each broker: some may hear late"
+                "closing although not all brokers answered; a broker that did not may"
+                " notice later that this member left brokers=%d",
+                len(brokers),
             )
         for process_queue in member.process_queues.values():
             process_queue.dropped = True
@@ -473,12 +474,15 @@ class PushConsumer:
         if member.needs_lock:
             yield from self.locks.unlock_all(broker_name)
         try:
-            yield lambda done: member.network.unregister(
-                member.client_id, member.group, broker_name, done
+            yield from member.network.unregister(
+                member.client_id, member.group, broker_name
             )
         except RmqError as error:
             logger.warning(
-                "%s will notice later that we are gone: %s", broker_name, error
+                "unregister failed, the broker will notice later that this member left"
+                " broker=%s: %s",
+                broker_name,
+                error,
             )
 
     def _has_work(self) -> bool:
@@ -491,17 +495,19 @@ class PushConsumer:
         member = self.member
         raced = [q for q, each in queues.items() if has_carried_less(member, q, each)]
         while any(may_undo(member, *each) for each in queues.items()):
-            yield self._pause(_DRAIN_CHECK_MS)
-        yield lambda done: member.offsets.persist_last(queues, done)
-        stored = yield from together([asking(self._read(queue)) for queue in raced])
+            yield Sleep(_DRAIN_CHECK_MS)
+        yield from member.offsets.persist_last(queues)
+        stored = yield All([member.offsets.read(queue) for queue in raced])
         undone = [
             queue
             for queue, offset in zip(raced, stored, strict=True)
             if isinstance(offset, int) and self._is_undone(offset, queue, queues[queue])
         ]
         if undone:
-            logger.info("commits of %s were undone by older ones, again", undone)
-            yield lambda done: member.offsets.persist_last(undone, done)
+            logger.info(
+                "older commits overwrote newer ones, committing again %s", undone
+            )
+            yield from member.offsets.persist_last(undone)
 
     def _is_undone(
         self, stored: int, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
@@ -511,11 +517,15 @@ class PushConsumer:
             return False
         return stored < wanted or stored == process_queue.carried
 
-    def _read(self, queue: MessageQueue) -> Ask:
-        return lambda done: self.member.offsets.read(queue, done)
 
-
-def _ignored(outcome: object) -> None:
-    """What ended in the background; an error is tried again by the next turn."""
+def _log_heartbeat(broker_name: str, pending: Pending[None]) -> None:
+    outcome = pending.outcome()
     if isinstance(outcome, RmqError):
-        logger.warning("%s", outcome)
+        logger.warning("heartbeat failed broker=%s: %s", broker_name, outcome)
+
+
+def _log_failure(pending: Pending[None]) -> None:
+    """The end of a task in the background; the next turn tries again."""
+    outcome = pending.outcome()
+    if isinstance(outcome, RmqError):
+        logger.warning("background task failed: %s", outcome)

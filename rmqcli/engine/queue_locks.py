@@ -1,7 +1,8 @@
 """Locks of queues at their brokers, for orderly consumption. Pure.
 
-A broker lends a queue for 60 s, we trust that for 30 s and renew it each 20 s. A queue
-that was dropped is not renewed, so that its next owner waits no longer than that.
+A broker keeps a lock for 60 s. The member relies on it for 30 s and renews it every
+20 s. The lock of a dropped queue is not renewed, so that the queue's next owner waits
+60 s at most.
 
 Source: RebalanceImpl#lock, #lockAll, #unlock, #unlockAll.
 """
@@ -11,16 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.tasks import asking, together
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
+from rmqcli.tasks import All
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.engine.member import Member
-    from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Task
 
 logger = get_logger(__name__)
 
@@ -35,51 +36,49 @@ class QueueLocks:
         self._member = member
 
     def lock(self, queues: Iterable[MessageQueue]) -> Task[set[MessageQueue]]:
-        """Ask for queues, one request a broker; those granted.
+        """Ask for queues, one request a broker; returns those granted.
 
         A broker that does not answer grants nothing.
         """
         granted: set[MessageQueue] = set()
         asked_ms = self._member.now_ms()
         by_broker = queues_by_broker(queues)
-        outcomes = yield from together(
-            [asking(self._ask(each)) for each in by_broker.values()]
-        )
+        outcomes = yield All([self._lock(each) for each in by_broker.values()])
         for broker_name, outcome in zip(by_broker, outcomes, strict=True):
             if isinstance(outcome, RmqError):
-                logger.info("no locks from %s: %s", broker_name, outcome)
+                logger.info("no locks granted broker=%s: %s", broker_name, outcome)
             else:
                 granted |= outcome.intersection(by_broker[broker_name])
         self._mark(granted, asked_ms)
         return granted
 
     def lock_all(self) -> Task[None]:
-        """Renew the locks of all queues; what is not granted any more is not ours.
+        """Renew the locks of all queues; one that is not granted again is lost.
 
-        Without an answer the locks age, until they are not trusted.
+        Without an answer the locks age until they are not trusted.
         """
         by_broker = queues_by_broker(self._live())
-        yield from together([self._renew(queues) for queues in by_broker.values()])
+        yield All([self._renew(queues) for queues in by_broker.values()])
 
     def _renew(self, queues: list[MessageQueue]) -> Task[None]:
         """Renew the locks of one broker, as soon as that answers."""
         asked_ms = self._member.now_ms()
         try:
-            granted = yield self._ask(queues)
+            granted = yield from self._lock(queues)
         except RmqError as error:
-            logger.info("locks are not renewed: %s", error)
+            logger.info("locks not renewed queues=%d: %s", len(queues), error)
             return
         self._mark(granted.intersection(queues), asked_ms)
         for queue in set(queues) - granted:
             process_queue = self._member.process_queues.get(queue)
             if process_queue is not None:
-                logger.warning("the lock of %s is lost", queue)
+                logger.warning("lock lost queue=%s", queue)
                 process_queue.locked = False
 
     def unlock(self, queue: MessageQueue) -> None:
         """Give one back, without waiting for an answer."""
         member = self._member
-        member.network.unlock(member.group, member.client_id, [queue])
+        member.network.unlock_oneway(member.group, member.client_id, [queue])
 
     def unlock_all(self, broker_name: str) -> Task[None]:
         """Give all locks of one broker back, and wait for its answer."""
@@ -88,24 +87,18 @@ class QueueLocks:
         if not queues:
             return
         try:
-            yield self._give_back(queues)
+            yield from member.network.unlock(member.group, member.client_id, queues)
         except RmqError as error:
-            logger.info("no broker took back %d locks: %s", len(queues), error)
+            logger.info(
+                "unlock failed broker=%s queues=%d: %s", broker_name, len(queues), error
+            )
         for queue in queues:
             if queue in member.process_queues:
                 member.process_queues[queue].locked = False
 
-    def _ask(self, queues: list[MessageQueue]) -> Ask:
+    def _lock(self, queues: list[MessageQueue]) -> Task[set[MessageQueue]]:
         member = self._member
-        return lambda done: member.network.lock(
-            member.group, member.client_id, queues, done
-        )
-
-    def _give_back(self, queues: list[MessageQueue]) -> Ask:
-        member = self._member
-        return lambda done: member.network.unlock(
-            member.group, member.client_id, queues, done
-        )
+        return member.network.lock(member.group, member.client_id, queues)
 
     def _live(self) -> list[MessageQueue]:
         queues = self._member.process_queues

@@ -45,9 +45,9 @@ from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
 from rmqcli.engine.queue_locks import queues_by_broker
-from rmqcli.engine.tasks import first_good, spawn, together
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
+from rmqcli.tasks import All, Race, Sleep, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -55,12 +55,10 @@ if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.queue_locks import QueueLocks
-    from rmqcli.engine.tasks import Ask, Task
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending, Task
 
-    Heartbeat = Callable[
-        [Callable[[object], None], Callable[[str, RmqError | None], None]], None
-    ]
+    Heartbeat = Callable[[], dict[str, Pending[None]]]
 
 
 logger = get_logger(__name__)
@@ -83,65 +81,42 @@ LOCK_FAILED_DELAY_MS: Final = 500
 HANDOVER_MS: Final = 200
 HANDOVER_LOCKED_MS: Final = 1_000  # Java waits as long for the work before it unlocks
 TAKE_OVER_MS: Final = 300
-_LOOK_MS: Final = 5
+_POLL_MS: Final = 5
 UNLOCK_FORCE_MS: Final = 20_000  # UNLOCK_DELAY_TIME_MILLS
 #: After this long without an answer another broker is asked as well.
 NEXT_BROKER_MS: Final = 100
 
 
 class _Change:
-    """A change of the subscription on its way to the brokers.
+    """A changed subscription on its way to the brokers, with one heartbeat.
 
-    `heartbeat(done, each)` is sent once: by `send`, or for the first who waits.
+    `heartbeat()` sends it, and returns each broker's answer by its name. It is called
+    once: by `send`, or for the first queue that waits for its broker.
     """
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
-        self._is_sent = False
-        self._answered: set[str] = set()
-        self._is_over = False
-        self._waiting: list[tuple[str, Callable[[None], None]]] = []
+        self._answers: dict[str, Pending[None]] | None = None
 
-    def send(self) -> None:
-        """Tell all brokers."""
-        if self._is_sent:
+    def send(self) -> dict[str, Pending[None]]:
+        """Send the heartbeat, unless that was done; the brokers' answers."""
+        if self._answers is None:
+            self._answers = {}
+            try:
+                self._answers = self._heartbeat()
+            except Exception:
+                logger.exception("heartbeat failed")
+        return self._answers
+
+    def registered_at(self, broker_name: str) -> Task[None]:
+        """Wait until this broker has accepted the heartbeat or has failed to."""
+        answer = self.send().get(broker_name)
+        if answer is None:
             return
-        self._is_sent = True
         try:
-            self._heartbeat(self.over, self.answered)
-        except Exception:
-            logger.exception("no heartbeat could be sent")
-            self.over(None)
-
-    def answered(self, broker_name: str, error: RmqError | None) -> None:
-        """This broker took the heartbeat, or did not."""
-        if error is not None:
-            logger.info("%s took no heartbeat: %s", broker_name, error)
-        self._answered.add(broker_name)
-        self._tell()
-
-    def over(self, _: object) -> None:
-        """No more answers come."""
-        self._is_over = True
-        self._tell()
-
-    def known_by(self, broker_name: str) -> Ask:
-        """Wait until this broker has answered, well or not."""
-
-        def ask(done: Callable[[None], None]) -> None:
-            self._waiting.append((broker_name, done))
-            self.send()
-            self._tell()
-
-        return ask
-
-    def _tell(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for broker_name, done in waiting:
-            if self._is_over or broker_name in self._answered:
-                done(None)
-            else:
-                self._waiting.append((broker_name, done))
+            yield answer
+        except RmqError as error:
+            logger.info("heartbeat failed broker=%s: %s", broker_name, error)
 
 
 class _Gain:
@@ -156,7 +131,7 @@ class _Gain:
 class Rebalance:
     """The queues of one member. `service` is who hands out their messages.
 
-    `heartbeat(done, each)` is `Network.heartbeat` with what this member has to say.
+    `heartbeat()` sends the member's heartbeat to every broker; see `_Change`.
     """
 
     def __init__(
@@ -247,7 +222,7 @@ class Rebalance:
         started_ms = member.now_ms()
         queues = member.topic_queues.get(topic)
         if queues is None:
-            queues = yield lambda done: member.network.fetch_queues(topic, done)
+            queues = yield from member.network.fetch_queues(topic)
             member.topic_queues[topic] = queues
         others = 0
         if member.is_broadcasting:
@@ -279,16 +254,13 @@ class Rebalance:
     def _consumer_ids(self, topic: str) -> Task[list[str]]:
         """The members of the group, as any broker of the topic knows them."""
         member = self._member
-
-        def ask_of(broker_name: str) -> Ask:
-            return lambda done: member.network.consumer_ids(
-                member.group, broker_name, done
-            )
-
-        asks = [ask_of(name) for name in member.network.brokers(topic)]
-        if not asks:
+        queries = [
+            member.network.consumer_ids(member.group, broker_name)
+            for broker_name in member.network.brokers(topic)
+        ]
+        if not queries:
             raise no_broker_of(topic)
-        cids: list[str] = yield first_good(asks, member.later, NEXT_BROKER_MS)
+        cids: list[str] = yield Race(queries, NEXT_BROKER_MS)
         return cids
 
     def _update(
@@ -321,7 +293,8 @@ class Rebalance:
             self._gains |= gains
             self._tried.update(gains)
             task = self._acquire(gains, change, free_ms=free_ms)
-            spawn(task, functools.partial(self._acquired, gains))
+            acquired = start(task, member)
+            acquired.on_done(functools.partial(self._acquired, gains))
 
     def _acquire(
         self, gains: dict[MessageQueue, _Gain], change: _Change, *, free_ms: int
@@ -334,16 +307,16 @@ class Rebalance:
             locked_ms = member.now_ms()
             granted = yield from self._locks.lock(queues)
             if len(granted) < len(queues):
-                member.later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
+                member.call_later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
             for queue in gains.keys() - granted:
                 del self._gains[queue]  # its turn comes with the next rebalance
             queues = [queue for queue in queues if queue in granted]
         elif free_ms > member.now_ms():
-            yield self._pause(free_ms - member.now_ms())
-        failures = yield from together(
+            yield Sleep(free_ms - member.now_ms())
+        outcomes = yield All(
             [self._begin(queue, gains[queue], change, locked_ms) for queue in queues]
         )
-        errors = [each for each in failures if each is not None]
+        errors = [each for each in outcomes if isinstance(each, RmqError)]
         if errors:
             broker_name, topic = queues[0].broker_name, queues[0].topic
             logger.warning(
@@ -355,14 +328,16 @@ class Rebalance:
                 errors[-1],
             )
 
-    def _acquired(self, gains: dict[MessageQueue, _Gain], outcome: object) -> None:
-        """Whatever became of it: none of them is being acquired any more."""
+    def _acquired(
+        self, gains: dict[MessageQueue, _Gain], pending: Pending[None]
+    ) -> None:
+        """With success or without: none of them is being acquired any more."""
         left = [
             queue for queue, gain in gains.items() if self._gains.get(queue) is gain
         ]
         for queue in left:
             del self._gains[queue]
-        if left or isinstance(outcome, RmqError):
+        if left or isinstance(pending.outcome(), RmqError):
             self._member.rebalance_soon()
 
     def _begin(
@@ -371,9 +346,10 @@ class Rebalance:
         gain: _Gain,
         change: _Change,
         locked_ms: int | None,
-    ) -> Task[RmqError | None]:
-        """Make the ProcessQueue of a queue once its first offset is known; else why
-        that is not known.
+    ) -> Task[None]:
+        """Make the ProcessQueue of a queue once its first offset is known.
+
+        Raises RmqError when the offset cannot be known now.
         """
         member = self._member
         offset: int | None = None
@@ -390,19 +366,20 @@ class Rebalance:
             member.offsets.table.remove(queue)
             self._unlock(queue)
             member.rebalance_soon()
-            return None
+            return
         if offset is None:
             member.rebalance_soon()
-            return failure
+            if failure is not None:
+                raise failure
+            return
         process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
         if locked_ms is not None:
             process_queue.last_lock_ms = locked_ms
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
         share_limits(member)
-        yield change.known_by(queue.broker_name)
+        yield from change.registered_at(queue.broker_name)
         self._pull(PullRequest(queue, process_queue, offset))
-        return None
 
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
         """Let the work on queues that are lost end, so that it can be committed."""
@@ -423,10 +400,7 @@ class Rebalance:
             self._service.is_working(each) or may_undo(member, queue, each)
             for queue, each in lost.items()
         ):
-            yield self._pause(_LOOK_MS)
-
-    def _pause(self, delay_ms: int) -> Ask:
-        return lambda done: self._member.later(delay_ms, lambda: done(None))
+            yield Sleep(_POLL_MS)
 
     def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
         """Give up what is not ours, or was forgotten by its pull."""
@@ -594,7 +568,7 @@ class _Schedule:
             if plan == self._plan and not self.is_stopped and not self._is_running:
                 self._run()
 
-        self._member.later(delay_ms, run)
+        self._member.call_later(delay_ms, run)
 
     def _run(self) -> None:
         self._plan += 1
@@ -602,9 +576,10 @@ class _Schedule:
         self._wanted_after_ms = None
         self._started_ms = self._member.now_ms()
         self.runs += 1
-        spawn(self._rebalance.run(self._topic), self._ran)
+        start(self._rebalance.run(self._topic), self._member).on_done(self._ran)
 
-    def _ran(self, is_balanced: bool | RmqError) -> None:
+    def _ran(self, pending: Pending[bool]) -> None:
+        is_balanced = pending.outcome()
         self._is_running = False
         self._ended(self._topic)
         if self.is_stopped:

@@ -23,7 +23,7 @@ from rmqcli.log import get_logger
 if TYPE_CHECKING:
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem
-    from rmqcli.engine.tasks import Task
+    from rmqcli.tasks import Task
 
 logger = get_logger(__name__)
 
@@ -56,14 +56,14 @@ def send_message_back(
         max_reconsume_times=max_times,
     )
     try:
-        yield lambda done: member.network.send_back(back, done)
+        yield from member.network.send_back(back)
     except RmqError as error:
         logger.warning("sent back as a producer does, for the broker said: %s", error)
         times = max_times + 1 if delay_level < 0 else message.reconsume_times + 1
         retry = retry_message(
             member, message, times=times, max_reconsume_times=max_times
         )
-        yield lambda done: member.network.send_retry(retry, done)
+        yield from member.network.send_retry(retry)
 
 
 def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[None]:
@@ -77,7 +77,7 @@ def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[No
         times=message.reconsume_times + 1,  # 5.1.1: over the limit, as brokers ask
         max_reconsume_times=_UNLIMITED if limit is None else limit,
     )
-    yield lambda done: member.network.send_retry(retry, done)
+    yield from member.network.send_retry(retry)
 
 
 def retry_message(

@@ -10,6 +10,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.remoting_network import RemotingNetwork
 from rmqcli.engine.interfaces import PullAsk
+from rmqcli.tasks import All, start
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import SubscriptionData
 from tests.kit.waiting import PATIENCE_S
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    from rmqcli.tasks import Part, Pending, Request
+
 
 class Asking:
-    """`asking.pull(ask)` is `network.pull(ask, done)`, driven until `done` is called.
+    """`asking.pull(ask)` runs the task `network.pull(ask)` until it ends.
 
-    Errors come back as values, as the engine gets them.
+    Errors are returned, not raised. It is the `tasks.Runner` of what it runs.
     """
 
     def __init__(self, *namesrvs: str) -> None:
@@ -39,16 +42,33 @@ class Asking:
         method = getattr(self.network, name)
 
         def ask(*args: object) -> Any:
-            outcomes: list[object] = []
-            method(*args, outcomes.append)
-            end = time.monotonic() + PATIENCE_S
-            while not outcomes:
-                assert time.monotonic() < end, f"{name} was never answered"
-                self.client.poll(50)
-            (outcome,) = outcomes
-            return outcome
+            return self.outcome(method(*args))
 
         return ask
+
+    def heartbeat_all(self, heartbeat: HeartbeatData) -> dict[str, Any]:
+        """Send a heartbeat to every broker; broker name -> its outcome."""
+        names = self.network.brokers()
+        tasks = [self.network.heartbeat(heartbeat, name) for name in names]
+        return dict(zip(names, self.outcome(All(tasks)), strict=True))
+
+    def outcome(self, part: Part) -> Any:
+        """Run a part of a task to its end; its result or its error."""
+        pending = self.start(part)
+        self.poll_until(lambda: pending.is_done)
+        return pending.outcome()
+
+    def start(self, part: Part) -> Pending[Any]:
+        """Run a part of a task until it waits."""
+        return start(part, self)
+
+    def submit(self, request: Request[Any]) -> Pending[Any]:
+        """See tasks.Runner."""
+        return self.network.submit(request)
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See tasks.Runner."""
+        raise AssertionError(f"no task of the network waits {delay_ms} ms: {action}")
 
     def poll_until(self, claim: Callable[[], object]) -> None:
         """Drive the sockets until `claim()`."""

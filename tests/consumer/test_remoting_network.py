@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rmqcli.consumer.routes import reading_address
@@ -153,31 +151,40 @@ def test_heartbeats_reach_every_broker_and_slave(pair):
     cluster, network = pair
     cluster.add_slave()
     network.fetch_queues("T")
-    assert network.heartbeat(heartbeat_of("T")) == 3
+    heartbeats = cluster.faults.observe(code=RequestCode.HEART_BEAT)
+    outcomes = network.heartbeat_all(heartbeat_of("T"))
+    assert outcomes == {"broker-a": None, "broker-b": None}
+    network.poll_until(lambda: len(heartbeats.requests) == 3)
 
 
-def test_heartbeats_count_who_took_them(pair):
+def test_a_heartbeat_that_one_broker_refuses_is_accepted_by_the_other(pair):
     cluster, network = pair
-    code = RequestCode.HEART_BEAT
-    cluster.faults.add(BUSY, code=code, broker="broker-a")
-    assert network.heartbeat(heartbeat_of("T")) == 1
-    cluster.faults.add(BUSY, code=code, broker="broker-b")
-    assert isinstance(network.heartbeat(heartbeat_of("T")), BrokerError)
+    cluster.faults.add(BUSY, code=RequestCode.HEART_BEAT, broker="broker-a")
+    outcomes = network.heartbeat_all(heartbeat_of("T"))
+    assert isinstance(outcomes["broker-a"], BrokerError)
+    assert outcomes["broker-b"] is None
 
 
-def test_before_any_route_nobody_is_told(asking):
-    assert asking.heartbeat(heartbeat_of("T")) == 0
+def test_a_slave_accepts_the_heartbeat_that_its_master_does_not_answer(with_slave):
+    cluster, network = with_slave
+    cluster.fail_over()
+    assert network.heartbeat_all(heartbeat_of("T")) == {"broker-a": None}
 
 
-def test_brokers_of_forgotten_topics_hear_no_more(pair):
+def test_a_heartbeat_to_a_broker_in_no_route_is_an_error(asking):
+    assert asking.heartbeat_all(heartbeat_of("T")) == {}
+    assert isinstance(asking.heartbeat(heartbeat_of("T"), "broker-a"), NotFoundError)
+
+
+def test_a_broker_of_forgotten_topics_gets_no_more_heartbeats(pair):
     cluster, network = pair
     cluster.send("only_a", ["x"], broker="broker-a")
     network.fetch_queues("only_a")
-    assert network.heartbeat(heartbeat_of("T")) == 2
+    assert network.network.brokers() == ["broker-a", "broker-b"]
     network.network.keep_topics(["only_a"])
-    assert network.heartbeat(heartbeat_of("T")) == 1
+    assert network.network.brokers() == ["broker-a"]
     network.network.keep_topics([])
-    assert network.heartbeat(heartbeat_of("T")) == 0
+    assert network.network.brokers() == []
 
 
 def test_members_are_known_by_any_broker(pair):
@@ -185,10 +192,10 @@ def test_members_are_known_by_any_broker(pair):
     for name in ("c1", "c2"):
         with Asking(cluster.namesrv) as other:
             other.fetch_queues("T")
-            other.heartbeat(heartbeat_of("T", client_id=name))
+            other.heartbeat_all(heartbeat_of("T", client_id=name))
             assert name in other.consumer_ids("g", "broker-a")
             assert name in other.consumer_ids("g", "broker-b")
-    network.heartbeat(heartbeat_of("T", client_id="c3"))
+    network.heartbeat_all(heartbeat_of("T", client_id="c3"))
     assert network.consumer_ids("g", "broker-b") == ["c3"]
     assert network.unregister("c3", "g", "broker-b") is None
     assert isinstance(network.consumer_ids("g", "broker-b"), BrokerError)
@@ -214,18 +221,20 @@ def test_brokers_are_those_of_the_routes(pair):
     assert not network.network.is_broker(f"{namesrv}:{port}")
 
 
-def test_a_heartbeat_tells_which_broker_took_it_and_does_not_wait_for_the_others(pair):
+def test_a_heartbeat_to_one_broker_does_not_wait_for_another_one(pair):
     cluster, network = pair
     cluster.broker("broker-b").hang()
-    told: list[Any] = []
-    network.network.heartbeat(
-        heartbeat_of("T"), told.append, lambda name, error: told.append((name, error))
+    heartbeat = heartbeat_of("T")
+    first, second = (
+        network.start(network.network.heartbeat(heartbeat, name))
+        for name in ("broker-a", "broker-b")
     )
-    network.poll_until(lambda: told)
-    assert told == [("broker-a", None)]
+    network.poll_until(lambda: first.is_done)
+    assert first.result() is None
+    assert not second.is_done
     cluster.broker("broker-b").resume()
-    network.poll_until(lambda: len(told) == 3)
-    assert told[1:] == [("broker-b", None), 2]
+    network.poll_until(lambda: second.is_done)
+    assert second.result() is None
 
 
 @pytest.mark.parametrize(("text", "is_good"), [("a > 1", True), ("a >", False)])
@@ -248,7 +257,7 @@ def test_offsets_come_and_go(asking, rmq_cluster, rmq_topic):
     queue = asking.fetch_queues(rmq_topic)[0]
     assert asking.update_offset("g", queue, 2) is None
     assert asking.query_offset("g", queue) == 2
-    asking.network.update_offset("g", queue, 3)
+    asking.network.update_offset_oneway("g", queue, 3)
     assert asking.query_offset("g", queue) == 3
     assert asking.max_offset(queue) == 3
     assert asking.search_offset(queue, 0) == 0
@@ -298,7 +307,7 @@ def test_locks_are_held_by_one_member(asking, rmq_topic):
     assert asking.lock("g", "c2", queues) == set()
     assert asking.unlock("g", "c1", queues[:1]) is None
     assert asking.lock("g", "c2", queues) == set(queues[:1])
-    asking.network.unlock("g", "c1", queues[1:])
+    asking.network.unlock_oneway("g", "c1", queues[1:])
     asking.poll_until(lambda: asking.lock("g", "c2", queues) == set(queues))
 
 

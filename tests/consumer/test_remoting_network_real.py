@@ -22,7 +22,8 @@ def member(real_cluster, new_topic):
     topic, group = new_topic(queues=1), f"G-{uuid.uuid4().hex[:12]}"
     with Asking(real_cluster.namesrv) as network:
         queues = network.fetch_queues(topic)
-        assert network.heartbeat(heartbeat_of(topic, group=group)) == 1
+        outcomes = network.heartbeat_all(heartbeat_of(topic, group=group))
+        assert outcomes == {real_cluster.broker_name(): None}
         assert queues == [MessageQueue(topic, real_cluster.broker_name(), 0)]
         yield network, group, queues[0]
 
@@ -59,7 +60,7 @@ def test_locks_are_one_members(member):
     assert network.lock(group, "c2", [queue]) == set()
     assert network.unlock(group, "c1", [queue]) is None
     assert network.lock(group, "c2", [queue]) == {queue}
-    network.network.unlock(group, "c2", [queue])
+    network.network.unlock_oneway(group, "c2", [queue])
     network.poll_until(lambda: network.lock(group, "c1", [queue]) == {queue})
 
 
@@ -74,7 +75,7 @@ def test_messages_are_pulled_and_offsets_committed(member):
     assert network.query_offset(group, queue) == 1
     assert network.update_offset(group, queue, 2) is None
     assert network.query_offset(group, queue) == 2
-    network.network.update_offset(group, queue, 1)
+    network.network.update_offset_oneway(group, queue, 1)
     network.poll_until(lambda: network.query_offset(group, queue) == 1)
     assert network.search_offset(queue, 0) == 0
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rmqcli.engine.offset_store import LocalFileOffsetStore, OffsetTable
+from rmqcli.tasks import start
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
     BROADCASTING,
@@ -141,15 +140,14 @@ def test_who_loses_a_queue_commits_once_its_pull_cannot_undo_that():
 
 
 def test_a_file_is_read_and_written():
-    """testReadOffset_FromStore: not there before, 1024 after."""
-    found: list[Any] = []
+    """Source: testReadOffset_FromStore; not there before, 1024 after."""
+    world = World()
     file = MemoryFile()
     store = LocalFileOffsetStore(file)
     store.table.put(queue_of(), 1_024)
-    store.read(queue_of(), found.append)
+    assert start(store.read(queue_of()), world.member).result() is None
     store.persist([queue_of()])
-    store.read(queue_of(), found.append)
-    assert found == [None, 1_024]
+    assert start(store.read(queue_of()), world.member).result() == 1_024
 
 
 def test_a_file_is_merged_into():

@@ -321,7 +321,7 @@ def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes(
         world.network.hold.add("lock")
         world.run(500)
         for call in world.network.of("lock"):
-            if call.done is not None:
+            if call.is_open:
                 call.answer(set(call.args["queues"]))
         world.network.hold.clear()
         world.run(500)
@@ -509,7 +509,7 @@ def test_a_broker_grants_only_what_it_was_asked_for():
     world.network.hold.add("lock")
     stranger.dropped = True
     world.run(1_000)
-    (renewal,) = [call for call in world.network.of("lock") if call.done is not None]
+    (renewal,) = [call for call in world.network.of("lock") if call.is_open]
     stranger.dropped = stranger.locked = asked.locked = False
     renewal.answer({queue_of(0), queue_of(1)})
     assert (stranger.locked, asked.locked) == (False, True)

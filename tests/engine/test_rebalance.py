@@ -487,7 +487,7 @@ def test_who_loses_a_locked_queue_commits_that_before_it_unlocks():
 def test_who_gains_a_queue_waits_for_its_last_owner_to_commit():
     world = World(queues=2)
     world.network.members = [ME, OTHER]
-    world.engine.start(world.started.append)
+    world.begin()
     world.run(TAKE_OVER_MS - 1)
     assert not world.network.of("query_offset")
     world.run(1)
@@ -556,7 +556,7 @@ def test_a_member_that_closes_acquires_nothing_more(orderly, held):
     world.network.queues[TOPIC] = [queue_of(0), queue_of(1)]
     world.network.hold.add(held)
     world.run(60_000)
-    late = [call for call in world.network.of(held) if call.done is not None]
+    late = [call for call in world.network.of(held) if call.is_open]
     assert late
     world.close()
     world.network.calls.clear()

@@ -179,7 +179,7 @@ class AnyOrder:
             back = {
                 (queue, call.args["message"].commit_log_offset // 1_000)
                 for call in self.world.network.of("send_back")
-                if call.done is None
+                if not call.is_open
             }
             for each in range(offset):
                 assert (queue, each) in self.done | back, f"{queue} at {offset}: {each}"
@@ -207,20 +207,10 @@ class AnyOrder:
                 live = [
                     call
                     for call in self.world.pulls(queue)
-                    if self.request_of(call).process_queue
+                    if call.args["process_queue"]
                     is self.world.member.process_queues[queue]
                 ]
                 assert len(live) <= 1
-
-    @staticmethod
-    def request_of(call):
-        """The PullRequest that waits for the answer."""
-        (request,) = [
-            cell.cell_contents
-            for cell in call.done.__closure__
-            if hasattr(cell.cell_contents, "process_queue")
-        ]
-        return request
 
 
 class InOrder(AnyOrder):

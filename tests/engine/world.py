@@ -18,8 +18,9 @@ from rmqcli.engine.member import Member
 from rmqcli.engine.offset_store import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqcli.engine.push_consumer import PushConsumer
 from rmqcli.engine.rebalance import TAKE_OVER_MS
-from rmqcli.errors import BrokerError, DeadlineError
+from rmqcli.errors import BrokerError, DeadlineError, RmqError
 from rmqcli.model import MessageQueue
+from rmqcli.tasks import Pending
 from rmqcli.testing import ManualClock
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
@@ -68,10 +69,6 @@ def stored(queue, offset, *, tags=None, size=10, times=0, body=None, **propertie
     return encode_message(fields)
 
 
-#: what may be sent without waiting for an answer
-_ONE_WAY = ("update_offset", "unlock")
-
-
 def _check_member(group, client_id=ME):
     """Fail for a request that does not name the member that sends it."""
     assert (group, client_id) == (GROUP, ME), f"request of {client_id} in {group}"
@@ -79,17 +76,26 @@ def _check_member(group, client_id=ME):
 
 @dataclass(eq=False)
 class Call:
-    """One request of the engine. `done` is None for one-way and answered ones."""
+    """One request of the engine. `pending` is None for a one-way request."""
 
     name: str
     at_ms: int
     args: dict[str, Any]
-    done: Callable[[Any], None] | None
+    pending: Pending[Any] | None = field(default_factory=Pending)
+
+    @property
+    def is_open(self):
+        """Whether it waits for an answer."""
+        return self.pending is not None and not self.pending.is_done
 
     def answer(self, value):
-        done, self.done = self.done, None
-        assert done is not None, "answered already"
-        done(value)
+        """Answer with a value, or fail with an RmqError."""
+        assert self.is_open, "answered already"
+        assert self.pending is not None
+        if isinstance(value, RmqError):
+            self.pending.fail(value)
+        else:
+            self.pending.succeed(value)
 
 
 @dataclass
@@ -117,6 +123,8 @@ class ScriptedNetwork:
     fail: dict[str, Exception] = field(default_factory=dict)
     #: names of calls that wait for the test
     hold: set[str] = field(default_factory=set)
+    #: whose network it is
+    member: Member | None = None
     #: names of calls that raise when they are made, with the exception
     broken: dict[str, Exception] = field(default_factory=dict)
 
@@ -126,31 +134,33 @@ class ScriptedNetwork:
     def names(self):
         return [call.name for call in self.calls]
 
-    def _ask(self, name, done, answer, **args):
-        wanted = [value for key, value in args.items() if key != "each"]
-        assert None not in wanted, f"{name} of nothing: {args}"
-        assert done is not None or name in _ONE_WAY, f"{name} without an answer"
-        call = Call(name, self.clock.now_ms, args, done)
+    def _record(self, name, args, pending=None):
+        assert None not in args.values(), f"{name} of nothing: {args}"
+        call = Call(name, self.clock.now_ms, args, pending)
         self.calls.append(call)
         if name in self.broken:
             raise self.broken[name]
-        is_held = name in self.hold or self._is_hung(args)
-        if done is not None and not is_held:
-            call.answer(self.fail[name] if name in self.fail else answer())
         return call
+
+    def _ask(self, name, answer, **args):
+        call = self._record(name, args, Pending())
+        if name not in self.hold and not self._is_hung(args):
+            call.answer(self.fail[name] if name in self.fail else answer())
+        return (yield call.pending)
 
     def _is_hung(self, args):
         queues = [*args.get("queues", ()), args.get("queue")]
         names = {queue.broker_name for queue in queues if queue is not None}
-        if "heartbeat" in args:
-            names.update(self.brokers())
         return not self.hung.isdisjoint(names | {args.get("broker")})
 
-    def fetch_queues(self, topic, done):
+    def submit(self, request):
+        raise AssertionError("the tasks of this network yield no requests")
+
+    def fetch_queues(self, topic):
         def answer():
             return sorted(self.queues[topic]) if topic in self.queues else refusal(17)
 
-        self._ask("fetch_queues", done, answer, topic=topic)
+        return self._ask("fetch_queues", answer, topic=topic)
 
     def brokers(self, topic=None):
         names = {
@@ -164,92 +174,92 @@ class ScriptedNetwork:
     def is_broker(self, address):
         return address in self.addresses
 
-    def consumer_ids(self, group, broker_name, done):
+    def consumer_ids(self, group, broker_name):
         _check_member(group)
+        return self._ask("consumer_ids", lambda: list(self.members), broker=broker_name)
 
-        def answer():
-            return list(self.members)
-
-        self._ask("consumer_ids", done, answer, broker=broker_name)
-
-    def consumer_connection(self, group, topic, done):
+    def consumer_connection(self, group, topic):
         _check_member(group)
-        self._ask("consumer_connection", done, lambda: self.connection, topic=topic)
+        return self._ask("consumer_connection", lambda: self.connection, topic=topic)
 
-    def query_offset(self, group, queue, done):
+    def query_offset(self, group, queue):
         _check_member(group)
-        self._ask("query_offset", done, lambda: self.committed.get(queue), queue=queue)
+        return self._ask("query_offset", lambda: self.committed.get(queue), queue=queue)
 
-    def update_offset(self, group, queue, offset, done=None):
+    def update_offset(self, group, queue, offset):
         _check_member(group)
+        self._commit(queue, offset)
+        return self._ask("update_offset", lambda: None, queue=queue, offset=offset)
+
+    def update_offset_oneway(self, group, queue, offset):
+        _check_member(group)
+        self._commit(queue, offset)
+        self._record("update_offset", {"queue": queue, "offset": offset})
+
+    def _commit(self, queue, offset):
         if "update_offset" not in self.fail:
             self.committed[queue] = offset
-        self._ask("update_offset", done, lambda: None, queue=queue, offset=offset)
 
-    def max_offset(self, queue, done):
-        self._ask("max_offset", done, lambda: self.ends[queue], queue=queue)
+    def max_offset(self, queue):
+        return self._ask("max_offset", lambda: self.ends[queue], queue=queue)
 
-    def search_offset(self, queue, timestamp_ms, done):
-        self._ask(
+    def search_offset(self, queue, timestamp_ms):
+        return self._ask(
             "search_offset",
-            done,
             lambda: self.at_times.get(queue, 0),
             queue=queue,
             timestamp_ms=timestamp_ms,
         )
 
-    def lock(self, group, client_id, queues, done):
+    def lock(self, group, client_id, queues):
         _check_member(group, client_id)
-        self._ask(
+        return self._ask(
             "lock",
-            done,
             lambda: set(queues) - self.locked_by_others,
             queues=list(queues),
         )
 
-    def unlock(self, group, client_id, queues, done=None):
+    def unlock(self, group, client_id, queues):
         _check_member(group, client_id)
-        self._ask("unlock", done, lambda: None, queues=list(queues))
+        return self._ask("unlock", lambda: None, queues=list(queues))
 
-    def heartbeat(self, heartbeat, done, each=None):
-        """A test that holds it calls `args["each"]` itself, if at all."""
-
-        def answer():
-            if each is not None:
-                for name in self.brokers():
-                    if name not in self.hung:
-                        each(name, None)
-            return len(self.brokers())
-
-        call = self._ask("heartbeat", done, answer, heartbeat=heartbeat, each=each)
-        if self.hung and call.done is not None:
-            answer()  # of the others; what comes last is held
-
-    def unregister(self, client_id, group, broker_name, done):
+    def unlock_oneway(self, group, client_id, queues):
         _check_member(group, client_id)
-        self._ask("unregister", done, lambda: None, broker=broker_name)
+        self._record("unlock", {"queues": list(queues)})
 
-    def check_subscription(self, client_id, group, subscription, broker_name, done):
+    def heartbeat(self, heartbeat, broker_name):
+        return self._ask(
+            "heartbeat", lambda: None, heartbeat=heartbeat, broker=broker_name
+        )
+
+    def unregister(self, client_id, group, broker_name):
+        _check_member(group, client_id)
+        return self._ask("unregister", lambda: None, broker=broker_name)
+
+    def check_subscription(self, client_id, group, subscription, broker_name):
         _check_member(group, client_id)
         text = subscription.sub_string
-        self._ask("check_subscription", done, lambda: None, text=text)
+        return self._ask("check_subscription", lambda: None, text=text)
 
-    def send_back(self, message, done):
-        self._ask("send_back", done, lambda: None, message=message)
+    def send_back(self, message):
+        return self._ask("send_back", lambda: None, message=message)
 
-    def send_retry(self, message, done):
-        self._ask("send_retry", done, lambda: None, message=message)
+    def send_retry(self, message):
+        return self._ask("send_retry", lambda: None, message=message)
 
-    def pull(self, ask, done):
+    def pull(self, ask):
         """Waits. What it commits is committed."""
         _check_member(ask.group)
         if "pull" in self.broken:
             raise self.broken["pull"]
         if ask.commit_offset is not None:
             self.committed[ask.queue] = ask.commit_offset
-        call = Call("pull", self.clock.now_ms, {"ask": ask}, done)
-        self.calls.append(call)
+        assert self.member is not None
+        process_queue = self.member.process_queues.get(ask.queue)
+        args = {"ask": ask, "process_queue": process_queue}
+        call = self._record("pull", args, Pending())
         self.pulls.append(call)
+        return (yield call.pending)
 
     def keep_topics(self, topics):
         self.kept = set(topics)
@@ -361,6 +371,7 @@ class World:
             if is_broadcasting
             else RemoteBrokerOffsetStore(GROUP, self.network),
         )
+        self.network.member = self.member
         self.engine = PushConsumer(self.member)
         self.started: list[Any] = []
         self.closed: list[Any] = []
@@ -377,13 +388,19 @@ class World:
     # what a driver does
 
     def start(self) -> World:
-        self.engine.start(self.started.append)
+        self.begin()
         # Who has company waits before it asks where to begin.
         self.run(0 if len(self.network.members) < 2 else TAKE_OVER_MS)
         return self
 
+    def begin(self, **options):
+        """Start, and let no time pass."""
+        pending = self.engine.start(**options)
+        pending.on_done(lambda _: self.started.append(pending.outcome()))
+
     def close(self, timeout_ms=10_000):
-        self.engine.close(timeout_ms, self.closed.append)
+        pending = self.engine.close(timeout_ms)
+        pending.on_done(lambda _: self.closed.append(pending.outcome()))
 
     def run(self, ms=0):
         """Let that time pass; whatever becomes due happens when it is."""
@@ -451,7 +468,7 @@ class World:
 
     def pulls(self, queue: MessageQueue | None = None) -> list[Call]:
         """Pulls that wait for an answer."""
-        waiting = [call for call in self.network.pulls if call.done is not None]
+        waiting = [call for call in self.network.pulls if call.is_open]
         self.network.pulls = waiting
         return [
             call for call in waiting if queue is None or call.args["ask"].queue == queue

@@ -18,8 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli import tasks
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.engine import tasks
 from tests.simulation.cluster import Plan, SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.world import World

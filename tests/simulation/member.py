@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Pending
     from rmqcli.transport.remoting import RemotingClient
     from tests.simulation.cluster import SimCluster
 
@@ -125,9 +126,10 @@ class SimMember:
     def start(self) -> None:
         """Join the group."""
         self._world.note(f"{self.name} start")
-        self.run(lambda: self.engine.start(self._started))
+        self.run(lambda: self.engine.start().on_done(self._started))
 
-    def _started(self, outcome: RmqError | None) -> None:
+    def _started(self, pending: Pending[None]) -> None:
+        outcome = pending.outcome()
         if isinstance(outcome, RmqError):
             self._checker.violation(f"{self.name} did not start: {outcome}")
 
@@ -200,9 +202,10 @@ class SimMember:
             return
         self._world.note(f"{self.name} close")
         self.is_closing = True
-        self.run(lambda: self.engine.close(_AWAIT_MS, self._closed))
+        self.run(lambda: self.engine.close(_AWAIT_MS).on_done(self._closed))
 
-    def _closed(self, outcome: object) -> None:
+    def _closed(self, pending: Pending[None]) -> None:
+        outcome = pending.outcome()
         if isinstance(outcome, RmqError):
             self._checker.violation(f"{self.name} did not close well: {outcome}")
         self._world.note(f"{self.name} closed")

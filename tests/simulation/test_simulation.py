@@ -179,10 +179,12 @@ def test_an_order_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch):
     assert re.search("comes after|was left out", _violations(is_orderly=True))
 
 
-def test_locks_that_nobody_asked_for_are_seen(monkeypatch: pytest.MonkeyPatch):
+def test_consuming_without_a_broker_s_lock_is_a_violation(
+    monkeypatch: pytest.MonkeyPatch,
+):
     def lock(locks: QueueLocks, queues: Sequence[MessageQueue]):
         del locks
-        yield lambda done: done(None)
+        yield from ()
         return set(queues)
 
     monkeypatch.setattr(QueueLocks, "lock", lock)

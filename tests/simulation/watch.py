@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.consumer.remoting_network import RemotingNetwork
 from rmqcli.engine.rebalance import UNLOCK_FORCE_MS
+from rmqcli.errors import RmqError
 
 if TYPE_CHECKING:
     import random
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.engine.consume_request import Failed
-    from rmqcli.engine.interfaces import Done, PullAsk
+    from rmqcli.engine.interfaces import PullAsk
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
-    from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Task
     from rmqcli.wire.pull_answer import PullAnswer
     from tests.simulation.checker import Checker
     from tests.simulation.world import World
@@ -187,34 +188,37 @@ class WatchedNetwork(RemotingNetwork):
         self._watch = watch
         self.member: Member
 
-    def pull(self, ask: PullAsk, done: Done[PullAnswer]) -> None:
+    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
         """As RemotingNetwork."""
         process_queue = self.member.process_queues.get(ask.queue)
         self._watch.pulls(ask.queue, process_queue, ask.queue_offset)
         if ask.commit_offset is not None:
             self._watch.commits(ask.queue, process_queue, ask.commit_offset)
-
-        def pulled(answer: PullAnswer | RmqError) -> None:
+        try:
+            answer = yield from super().pull(ask)
+        except RmqError:
             self._watch.pulled(ask.queue, process_queue)
-            done(answer)
+            raise
+        self._watch.pulled(ask.queue, process_queue)
+        return answer
 
-        super().pull(ask, pulled)
-
-    def query_offset(
-        self, group: str, queue: MessageQueue, done: Done[int | None]
-    ) -> None:
+    def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
         """As RemotingNetwork."""
         self._watch.asks(queue, self.member.process_queues.get(queue))
-        super().query_offset(group, queue, done)
+        return super().query_offset(group, queue)
 
-    def update_offset(
-        self,
-        group: str,
-        queue: MessageQueue,
-        offset: int,
-        done: Done[None] | None = None,
+    def update_offset(self, group: str, queue: MessageQueue, offset: int) -> Task[None]:
+        """As RemotingNetwork."""
+        self._commits(queue, offset)
+        return super().update_offset(group, queue, offset)
+
+    def update_offset_oneway(
+        self, group: str, queue: MessageQueue, offset: int
     ) -> None:
         """As RemotingNetwork."""
+        self._commits(queue, offset)
+        super().update_offset_oneway(group, queue, offset)
+
+    def _commits(self, queue: MessageQueue, offset: int) -> None:
         process_queue = self.member.process_queues.get(queue)
         self._watch.commits(queue, process_queue, offset)
-        super().update_offset(group, queue, offset, done)
