@@ -10,7 +10,7 @@ from tests.consumer.chaos import Plan
 
 @pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-def test_who_is_only_asked_to_end_consumes_nothing_twice(tmp_path, orderly):
+def test_a_consumer_that_is_closed_consumes_nothing_twice(tmp_path, orderly):
     plan = Plan(kills=3, signals=("term",), orderly=orderly, members=2, seed=3)
     summary = chaos.run(plan, tmp_path)
     assert summary["wrong"] == []
@@ -19,7 +19,7 @@ def test_who_is_only_asked_to_end_consumes_nothing_twice(tmp_path, orderly):
 
 
 @pytest.mark.slow
-def test_who_is_killed_or_stopped_loses_nothing(tmp_path):
+def test_a_consumer_that_is_killed_or_stopped_loses_nothing(tmp_path):
     """`python -m tests.consumer.chaos --kills 200` hurts longer."""
     summary = chaos.run(Plan(kills=8, seed=7), tmp_path)
     assert summary["wrong"] == []

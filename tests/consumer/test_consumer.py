@@ -32,7 +32,7 @@ def test_every_message_is_consumed_once_and_committed(rmq_cluster, rmq_topic):
 
 
 def test_nothing_is_left_behind_and_nothing_comes_twice(rmq_cluster, rmq_topic):
-    """A30: a stop commits all; the next start gets what came since."""
+    """A stop commits all; the next start gets what came since."""
     before = set(threading.enumerate())
     seen = Seen()
     for start in range(0, 300, 100):
@@ -52,7 +52,7 @@ def test_live_messages_come_at_once(rmq_cluster, rmq_topic):
             seen.wait_for(int(name[1:]) + 1, timeout_s=2)
 
 
-def test_a_message_tells_where_it_is_from(rmq_cluster, rmq_topic):
+def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, ["x"], tags="A", queue_id=2)
     seen = Seen()
     with consumer(rmq_cluster, "g", rmq_topic, seen):
@@ -130,7 +130,7 @@ def stored(cluster, topic):
 
 
 def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
-    """S3-20, S3-21: what is behind ack_index is consumed again."""
+    """What is behind ack_index is consumed again."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders", queues=1)
     cluster.send(topic, names(8))
@@ -155,7 +155,9 @@ def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
     assert sorted(each for batch in batches[1:] for each in batch) == names(8)[5:]
 
 
-def test_orderly_keeps_the_order_and_waits_for_who_fails(rmq_cluster):
+def test_orderly_consumption_keeps_the_order_and_waits_for_a_failed_message(
+    rmq_cluster,
+):
     topic = rmq_cluster.create_topic("orders", queues=2)
     for queue_id in range(2):
         rmq_cluster.send(topic, names(60, f"q{queue_id}-"), queue_id=queue_id)
@@ -227,7 +229,7 @@ def test_everybody_gets_everything_when_broadcasting(
 
 
 def test_tags_are_chosen_and_compared_as_text(rmq_cluster, rmq_topic):
-    """A40: "Aa" and "BB" have one hash; S3-10."""
+    """The broker compares hashes, and "Aa" and "BB" have the same one."""
     for tag in ("Aa", "BB", "C"):
         rmq_cluster.send(rmq_topic, [tag], tags=tag, queue_id=0)
     seen = Seen()
@@ -323,7 +325,7 @@ def test_seek_consumes_again_from_there(rmq_cluster):
 
 
 def test_a_listener_that_does_not_end_cannot_hold_close(rmq_cluster, rmq_topic):
-    """A31: it is not committed, and another member gets it."""
+    """It is not committed, and another member gets it."""
     rmq_cluster.send(rmq_topic, ["stuck"], queue_id=0)
     gate = threading.Event()
     seen = Seen(lambda *_: gate.wait(60))
@@ -375,7 +377,7 @@ def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
         (("g", {"t": "||"}, print), UsageError),
     ],
 )
-def test_wrong_settings_are_told_before_anything_is_sent(arguments, error):
+def test_wrong_settings_are_an_error_before_anything_is_sent(arguments, error):
     with pytest.raises(error):
         Consumer(*arguments)
 
@@ -413,7 +415,7 @@ def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
     assert committed(rmq_cluster, "g", topic) == {0: 60}
 
 
-def test_running_info_is_what_a_broker_is_told(rmq_cluster, rmq_topic):
+def test_running_info_is_what_brokers_get(rmq_cluster, rmq_topic):
     from rmqcli.api.calls.consumer import get_consumer_running_info
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig

@@ -173,7 +173,9 @@ def test_a_listener_may_close_its_consumer(rmq_cluster, rmq_topic):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
-def test_an_exception_in_the_engine_ends_nobody(rmq_cluster, rmq_topic, caplog, error):
+def test_an_exception_in_the_engine_ends_no_thread(
+    rmq_cluster, rmq_topic, caplog, error
+):
     seen = Gated()
 
     def fail():

@@ -232,7 +232,7 @@ with make(handle, consume_threads=1) as consumer:
 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_what_ends_programs_ends_no_consumer_and_is_told(
+def test_an_exception_that_ends_programs_is_logged_and_ends_no_consumer(
     rmq_cluster_factory, caplog, orderly, error
 ):
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})

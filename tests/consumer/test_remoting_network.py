@@ -88,7 +88,7 @@ def test_a_dead_name_server_is_passed_over(rmq_cluster, rmq_topic):
     [NO_ROUTE, BUSY, EMPTY_ROUTE, faults.disconnect(), faults.corrupt("body")],
     ids=["no topic", "error", "empty", "disconnect", "damaged"],
 )
-def test_queues_are_kept_while_the_name_server_cannot_tell(
+def test_queues_are_kept_while_the_name_server_has_no_good_answer(
     rmq_cluster, rmq_topic, asking, fault
 ):
     before = asking.fetch_queues(rmq_topic)
@@ -138,7 +138,7 @@ def test_the_newest_route_says_where_a_broker_is(rmq_cluster, asking):
     ],
 )
 def test_the_wanted_broker_or_the_next_or_any_is_read(ids, wanted, chosen):
-    """V5: a master that is away has no next one; any other stands in for it."""
+    """A master that is away has no next one; any other stands in for it."""
     addresses = {each: f"host:{each}" for each in ids}
     broker = BrokerData(cluster="C", broker_name="b", addresses=addresses)
     assert reading_address(broker, wanted) == (chosen, f"host:{chosen}")
@@ -273,7 +273,7 @@ def test_a_broker_says_whether_there_is_no_offset(asking, rmq_cluster, rmq_topic
 
 
 def test_only_no_offset_is_no_offset(asking, rmq_cluster, rmq_topic):
-    """T6: any other failure must never make a consumer start anew."""
+    """Any other failure must never make a consumer start anew."""
     queue = asking.fetch_queues(rmq_topic)[0]
     for fault in (BUSY, NO_ROUTE, faults.disconnect(), faults.corrupt("header")):
         rmq_cluster.faults.next(fault, code=RequestCode.QUERY_CONSUMER_OFFSET)
@@ -281,7 +281,6 @@ def test_only_no_offset_is_no_offset(asking, rmq_cluster, rmq_topic):
 
 
 def test_offsets_are_asked_of_the_slave_when_the_master_died(with_slave):
-    """V10."""
     cluster, network = with_slave
     cluster.create_group("g")
     assert network.update_offset("g", A, 1) is None
@@ -292,7 +291,9 @@ def test_offsets_are_asked_of_the_slave_when_the_master_died(with_slave):
     assert not isinstance(network.query_offset("g", A), RmqError)
 
 
-def test_a_broker_in_no_route_is_looked_for_and_then_an_error(asking, rmq_cluster):
+def test_the_route_is_fetched_for_an_unknown_broker_before_it_is_an_error(
+    asking, rmq_cluster
+):
     rmq_cluster.create_topic("T", queues=1)
     assert asking.max_offset(A) == 0
     assert isinstance(asking.max_offset(B), NotFoundError)
@@ -378,7 +379,9 @@ def back_of(seeded, *, broker_name="broker-a", delay_level=0):
     )
 
 
-def test_a_message_sent_back_goes_to_the_dead_letters_when_told_so(asking, rmq_cluster):
+def test_a_message_sent_back_with_delay_level_minus_1_is_a_dead_letter(
+    asking, rmq_cluster
+):
     rmq_cluster.create_topic("T", queues=1)
     rmq_cluster.create_group("g")
     (seeded,) = rmq_cluster.send("T", ["x"])
@@ -388,7 +391,9 @@ def test_a_message_sent_back_goes_to_the_dead_letters_when_told_so(asking, rmq_c
     assert asking.max_offset(MessageQueue("%DLQ%g", "broker-a", 0)) == 1
 
 
-def test_nobody_takes_back_what_no_broker_had(asking, rmq_cluster, rmq_topic):
+def test_sending_back_a_message_of_an_unknown_broker_is_an_error(
+    asking, rmq_cluster, rmq_topic
+):
     (seeded,) = rmq_cluster.send(rmq_topic, ["x"])
     back = back_of(seeded, broker_name="broker-x")
     assert isinstance(asking.send_back(back), NotFoundError)
@@ -444,7 +449,7 @@ def test_a_retry_goes_to_the_next_broker_when_one_refuses(pair):
     assert sorted(each.broker for each in sends.requests) == ["broker-a", "broker-b"]
 
 
-def test_a_retry_that_nobody_takes_is_an_error(pair):
+def test_a_retry_that_no_broker_accepts_is_an_error(pair):
     cluster, network = pair
     cluster.create_topic("%RETRY%g", queues=2)
     rule = cluster.faults.add(BUSY, code=RequestCode.SEND_MESSAGE_V2)

@@ -45,7 +45,7 @@ def none_left():
     return not [t for t in threading.enumerate() if t.name.startswith("rmq-engine")]
 
 
-def test_an_unknown_topic_is_told_at_once(rmq_cluster):
+def test_an_unknown_topic_is_an_error_at_once(rmq_cluster):
     running = consumer(rmq_cluster, "g", "no-such-topic", Seen())
     with pytest.raises(NotFoundError, match="no-such-topic") as caught, at_once():
         running.start()
@@ -55,7 +55,7 @@ def test_an_unknown_topic_is_told_at_once(rmq_cluster):
     assert none_left()
 
 
-def test_several_topics_that_are_all_unknown_are_told_at_once(rmq_cluster):
+def test_several_topics_that_are_all_unknown_are_an_error_at_once(rmq_cluster):
     running = consumer(rmq_cluster, "g", ["one", "two"], Seen())
     with pytest.raises(NotFoundError, match="one"), at_once():
         running.start()
@@ -89,7 +89,7 @@ def test_sql_for_a_topic_that_is_unknown_among_others_is_no_error(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_name_servers_that_refuse_are_told_at_once(count):
+def test_name_servers_that_refuse_connections_are_an_error_at_once(count):
     namesrvs = [refused() for _ in range(count)]
     running = Consumer("g", "orders", Seen(), namesrv=";".join(namesrvs))
     with pytest.raises(ConnectError, match="refused") as caught, at_once():
@@ -99,7 +99,7 @@ def test_name_servers_that_refuse_are_told_at_once(count):
     assert none_left()
 
 
-def test_a_name_server_that_is_silent_is_told_after_its_deadline():
+def test_a_silent_name_server_is_an_error_after_its_deadline():
     with silence() as address:
         running = Consumer("g", "orders", Seen(), namesrv=address)
         with pytest.raises(DeadlineError, match=address), at_once():

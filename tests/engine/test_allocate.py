@@ -131,7 +131,7 @@ def test_fewer_virtual_nodes_than_none_are_refused():
 
 
 def test_machine_room_as_before_4_8():
-    """V3: the main share is taken from the list of all queues."""
+    """The main share is taken from the list of all queues."""
     queues = many(5, "room1@broker-a") + [
         MessageQueue("t", "room2@broker-b", n) for n in range(5, 10)
     ]
@@ -142,7 +142,7 @@ def test_machine_room_as_before_4_8():
     assert list(map(ids, shares(old, queues, cids).values())) == [[0, 1, 9], [2, 3]]
 
 
-def test_who_has_no_room_is_told():
+def test_a_member_without_a_machine_room_is_an_error():
     nearby = AllocateMachineRoomNearby(
         AllocateMessageQueueAveragely(),
         room_of_queue=lambda _: "r",
@@ -152,13 +152,13 @@ def test_who_has_no_room_is_told():
         allocate(nearby, "a", many(1), ["a"])
 
 
-def test_unknown_strategy_is_told():
+def test_an_unknown_strategy_is_an_error():
     with pytest.raises(UsageError, match="no allocation strategy 'best'"):
         strategy_named("best")
 
 
 def test_order_is_that_of_utf_16_units():
-    """T26: Java compares chars, and U+10000 is two that come before U+FFFD."""
+    """Java compares chars, and U+10000 is two that come before U+FFFD."""
     assert sort_client_ids(["\ufffd", "\U00010000", "a"]) == [
         "a",
         "\U00010000",
@@ -185,7 +185,9 @@ def test_every_queue_has_exactly_one_owner(strategy, queue_count, member_count):
 
 
 @given(st.integers(1, 40), st.integers(2, 10), st.data())
-def test_who_leaves_a_hash_ring_moves_only_its_own(queue_count, member_count, data):
+def test_a_member_that_leaves_a_hash_ring_moves_only_its_own_queues(
+    queue_count, member_count, data
+):
     strategy, queues = AllocateMessageQueueConsistentHash(3), many(queue_count)
     cids = [f"cid-{n:02}" for n in range(member_count)]
     gone = data.draw(st.sampled_from(cids))

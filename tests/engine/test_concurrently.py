@@ -39,14 +39,14 @@ MINUTE_MS = 60_000
     ],
 )
 def test_a_pull_is_shown_in_slices(size, calls):
-    """S0-21, S1-05, S4-18, S4-21, testPullMessage_Success: one message by default."""
+    """One message by default. Source: testPullMessage_Success."""
     world = started(consume_message_batch_max_size=size)
     world.found(range(5))
     assert [offsets for _, offsets in world.seen] == calls
 
 
 def test_whatever_waits_for_a_thread_waits_there():
-    """S0-31, T2, T3: nothing is refused or put back; thresholds hold pulls back."""
+    """Nothing is refused or put back; thresholds hold pulls back."""
     world = started(consume_threads=1)
     world.holds_work = True
     for start in range(0, 960, 32):
@@ -58,7 +58,6 @@ def test_whatever_waits_for_a_thread_waits_there():
 
 
 def test_a_request_of_a_dropped_queue_is_not_shown():
-    """S3-15, S4-20."""
     world = started()
     world.holds_work = True
     world.found([0, 1])
@@ -69,7 +68,7 @@ def test_a_request_of_a_dropped_queue_is_not_shown():
 
 
 def test_a_queue_dropped_while_a_listener_works_ends_it():
-    """S4-20: what was shown is void, the rest is not shown."""
+    """What was shown is void, the rest is not shown."""
     world = started()
 
     def act(messages, _):
@@ -82,14 +81,13 @@ def test_a_queue_dropped_while_a_listener_works_ends_it():
 
 
 def test_the_context_has_the_queue_that_was_pulled():
-    """S1-06, S3-16."""
     world = started(queues=2)
     world.found([4], call=world.pull(1))
     assert world.seen == [(queue_of(1), [4])]
 
 
 def test_what_a_listener_does_to_its_list_is_its_own():
-    """S0-24, S3-16: Java's list cannot be changed; here it is a copy."""
+    """Java's list cannot be changed; here it is a copy."""
 
     def act(messages, _):
         messages.clear()
@@ -101,7 +99,7 @@ def test_what_a_listener_does_to_its_list_is_its_own():
 
 
 def test_a_retry_has_the_topic_it_was_sent_to():
-    """S1-06: its own topic for the listener, the retry topic in the context."""
+    """Its own topic for the listener, the retry topic in the context."""
     topics = []
 
     def act(messages, context):
@@ -119,9 +117,9 @@ def test_a_retry_has_the_topic_it_was_sent_to():
 
 
 @pytest.mark.parametrize("result", [SUCCESS, True, None])
-def test_done_moves_the_offset_and_tells_the_broker_nothing_else(result):
-    """S0-26, S0-28, S0-29, S1-07, S1-08, S3-17, S3-22, S3-23: success shows in the
-    offset alone. None counts as done (Java takes null for a failure)."""
+def test_success_moves_the_offset_and_sends_nothing_else_to_the_broker(result):
+    """Success shows in the offset alone. None counts as done (Java takes null for a
+    failure)."""
     world = started(act=lambda *_: result)
     world.found([0, 1])
     assert world.offset() == 2
@@ -130,7 +128,7 @@ def test_done_moves_the_offset_and_tells_the_broker_nothing_else(result):
 
 
 def test_the_offset_is_that_of_the_lowest_that_is_left():
-    """S0-29, S3-22, property (b): 10, 11, 12 as in the example of Java's lag."""
+    """10, 11, 12 as in the example of Java's lag."""
     world = started(act=failing(10))
     world.network.hold.add("send_back")
     world.found([10, 11, 12])
@@ -160,7 +158,7 @@ def raises(error):
     ids=["later", "false", "nonsense", "error", "exit", "interrupt", "memory"],
 )
 def test_anything_else_is_a_failure_and_sent_back(act):
-    """S0-24, S0-26, S0-28, S1-25, S3-19, S3-21, A04: code 36, and only then gone."""
+    """Code 36, and only then gone."""
     world = started(act=act)
     world.found([3])
     (request,) = sent_back(world)
@@ -174,14 +172,14 @@ def test_anything_else_is_a_failure_and_sent_back(act):
 
 
 def test_none_is_a_failure_where_that_is_said():
-    """S0-24: as in Java."""
+    """As in Java."""
     world = started(none_is_failure=True)
     world.found([0])
     assert offsets_of(sent_back(world)) == [0]
 
 
 def test_a_listener_that_failed_does_not_cost_a_thread():
-    """S1-24, S1-25: only one that blocks does; what failed leaves the cache."""
+    """Only one that blocks does; what failed leaves the cache."""
     world = started(act=failing(*range(64)))
     world.found(range(64))
     assert len(sent_back(world)) == 64
@@ -191,7 +189,7 @@ def test_a_listener_that_failed_does_not_cost_a_thread():
 
 
 def test_a_listener_that_took_too_long_has_done_it_none_the_less():
-    """S0-25: TIME_OUT is a label in Java; the outcome is the listener's."""
+    """TIME_OUT is a label in Java; the outcome is the listener's."""
     world = started()
 
     def act(*_):
@@ -217,7 +215,7 @@ def test_a_listener_that_took_too_long_has_done_it_none_the_less():
     ],
 )
 def test_ack_index_says_how_much_of_a_batch_was_done(ack_index, failed):
-    """S3-20, S3-21, T29: what is out of range is clamped, both ways."""
+    """What is out of range is clamped, both ways."""
 
     def act(_, context):
         context.ack_index = ack_index
@@ -233,7 +231,7 @@ def test_ack_index_says_how_much_of_a_batch_was_done(ack_index, failed):
 
 @pytest.mark.parametrize("level", [-1, 0, 5])
 def test_the_delay_that_a_listener_wants_is_the_broker_s_to_give(level):
-    """S3-19: of the context; -1 is the dead letters."""
+    """Of the context; -1 is the dead letters."""
 
     def act(_, context):
         context.delay_level_when_next_consume = level
@@ -246,7 +244,6 @@ def test_the_delay_that_a_listener_wants_is_the_broker_s_to_give(level):
 
 
 def test_broadcasting_forgets_what_failed():
-    """S0-28, S3-18, S4-24."""
     world = started(act=failing(0, 1), message_model=BROADCASTING)
     world.found([0, 1])
     assert not sent_back(world)
@@ -254,7 +251,7 @@ def test_broadcasting_forgets_what_failed():
 
 
 def test_results_after_a_drop_are_void():
-    """S0-27, S3-17, S3-23, T17, property (e): neither offset nor send-back."""
+    """Neither offset nor send-back."""
     world = started(act=failing(1))
     world.holds_work = True
     world.found([0, 1])
@@ -269,7 +266,6 @@ def test_results_after_a_drop_are_void():
 
 
 def test_a_send_back_that_ends_after_a_drop_commits_nothing():
-    """Property (e)."""
     world = started(act=failing(0))
     world.network.hold.add("send_back")
     world.found([0])
@@ -285,7 +281,7 @@ def test_a_send_back_that_ends_after_a_drop_commits_nothing():
 
 
 def test_a_slow_request_is_shared():
-    """S0-23, S1-25: one that blocks costs its thread and not the messages behind it."""
+    """One that blocks costs its thread and not the messages behind it."""
     world = started()
     world.holds_work = True
     world.found(range(5))
@@ -317,7 +313,7 @@ def test_a_slow_request_is_not_shared_where_it_must_stay_in_order():
     assert request.is_shared
 
 
-def test_who_leaves_the_rest_has_done_what_it_says():
+def test_a_listener_that_leaves_the_rest_has_consumed_as_much_as_it_says():
     """Ours: neither acknowledged nor sent back."""
 
     def act(messages, _):

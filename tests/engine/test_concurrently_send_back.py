@@ -29,7 +29,7 @@ MINUTE_MS = 60_000
 
 
 def test_what_no_broker_takes_back_is_tried_here_again_after_5_s():
-    """S1-08, S4-24, A04: it keeps the offset, and counts one try more."""
+    """It keeps the offset, and counts one try more."""
     times = []
 
     def act(messages, _):
@@ -52,7 +52,7 @@ def test_what_no_broker_takes_back_is_tried_here_again_after_5_s():
 
 
 def test_only_what_could_not_be_sent_back_is_tried_again():
-    """S4-24: exactly those, in slices."""
+    """Exactly those, in slices."""
     world = started(act=failing(1, 2), consume_message_batch_max_size=1)
     world.network.hold.add("send_back")
     world.network.fail["send_retry"] = refusal()
@@ -69,7 +69,7 @@ def test_only_what_could_not_be_sent_back_is_tried_again():
 
 
 def test_a_retry_here_ends_with_its_queue():
-    """S4-20, T17: another member has it by then."""
+    """Another member has it by then."""
     world = started(act=failing(0))
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found([0])
@@ -83,8 +83,8 @@ def test_a_retry_here_ends_with_its_queue():
     ("level", "times", "expected"), [(0, 0, 1), (3, 2, 3), (-1, 0, 17)]
 )
 def test_the_way_round_a_broker_that_refuses(level, times, expected):
-    """S1-08, T20: as a producer, on a copy; -1 still means the dead letters, and the
-    first id is not lost."""
+    """As a producer, on a copy; -1 still means the dead letters, and the first id is
+    not lost."""
     kept = []
 
     def act(messages, context):
@@ -113,7 +113,6 @@ def test_the_way_round_a_broker_that_refuses(level, times, expected):
 
 
 def test_the_first_id_of_a_retry_stays():
-    """T20."""
     world = started(act=failing(0))
     world.network.fail["send_back"] = refusal()
     world.found([0], ORIGIN_MESSAGE_ID="FIRST")
@@ -122,7 +121,7 @@ def test_the_first_id_of_a_retry_stays():
 
 
 def test_sending_back_holds_up_no_thread_and_no_other_message():
-    """T21: Java's worker waits 5 s for it; here nobody does."""
+    """Java's worker waits 5 s for it; here nobody does."""
     world = started(act=failing(0))
     world.network.hold.add("send_back")
     world.found([0])
@@ -144,8 +143,8 @@ def with_a_stuck_listener(**options):
 
 
 def test_after_15_minutes_messages_are_sent_back_with_level_3():
-    """S4-27: over 15 minutes, looked at each 15; at most 16 of a queue a sweep, and the
-    offset is not touched (13.1: 20 expired, 16 sent, 4 left)."""
+    """Over 15 minutes, looked at each 15; at most 16 of a queue a sweep, and the offset
+    is not touched (13.1: 20 expired, 16 sent, 4 left)."""
     world = with_a_stuck_listener()
     world.run(15 * MINUTE_MS)
     assert not sent_back(world)
@@ -159,7 +158,7 @@ def test_after_15_minutes_messages_are_sent_back_with_level_3():
 
 
 def test_what_was_swept_is_not_sent_back_again():
-    """T10: its listener fails at last."""
+    """Its listener fails at last."""
     world = with_a_stuck_listener(act=lambda *_: LATER)
     world.run(30 * MINUTE_MS)
     assert len(sent_back(world)) == 16
@@ -169,7 +168,7 @@ def test_what_was_swept_is_not_sent_back_again():
 
 
 def test_a_sweep_that_cannot_send_back_keeps_what_it_has():
-    """S4-27: 16 tries, all of the first (13.1: 20 left)."""
+    """16 tries, all of the first (13.1: 20 left)."""
     world = with_a_stuck_listener()
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.run(30 * MINUTE_MS)
@@ -178,7 +177,7 @@ def test_a_sweep_that_cannot_send_back_keeps_what_it_has():
 
 
 def test_a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes():
-    """T9: in 4.6 that was the end of all sweeps."""
+    """In 4.6 that was the end of all sweeps."""
     world = started()
     world.holds_work, world.hold_ms = True, 15_000
     world.found([0, 1])
@@ -190,7 +189,7 @@ def test_a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes():
 
 
 def test_a_fresh_head_ends_a_sweep():
-    """S4-27, testPopRequest: what is behind it stays, however old (13.1)."""
+    """What is behind it stays, however old (13.1). Source: testPopRequest."""
     world = with_a_stuck_listener()
     world.process_queue().first().consume_start_ms += 20 * MINUTE_MS
     world.run(30 * MINUTE_MS)
@@ -199,7 +198,7 @@ def test_a_fresh_head_ends_a_sweep():
 
 
 def test_a_queue_whose_work_is_slow_stays_ours():
-    """A17: work in hand for 150 s, and no pull is lost meanwhile."""
+    """Work in hand for 150 s, and no pull is lost meanwhile."""
     world = started(pull_threshold_for_queue=10)
     before = world.process_queue()
     world.holds_work = True

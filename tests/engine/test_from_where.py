@@ -36,8 +36,8 @@ def first_pulls(world):
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("stored", [0, 400])
 def test_what_was_committed_counts_whatever_the_policy(where, stored):
-    """S2-09, S2-10, S2-45, T5, testComputePullFromWhereWithException_ne_minus1: 0 too,
-    which brokers say of young topics."""
+    """0 too, which brokers say of young topics. Source:
+    testComputePullFromWhereWithException_ne_minus1."""
     world = World(consume_from_where=where)
     world.network.committed[queue_of()] = stored
     world.network.ends[queue_of()] = 12_345
@@ -51,8 +51,8 @@ def test_what_was_committed_counts_whatever_the_policy(where, stored):
     [(FROM_LAST, 12_345), (FROM_FIRST, 0), (FROM_TIMESTAMP, 23_456)],
 )
 def test_without_an_offset_the_policy_decides(where, expected):
-    """S2-09, A05, testComputePullFromWhereWithException_eq_minus1_last, _first,
-    _timestamp: a first offset that is trimmed the broker corrects."""
+    """A first offset that is trimmed the broker corrects. Source:
+    testComputePullFromWhereWithException_eq_minus1_last, _first, _timestamp."""
     world = World(consume_from_where=where)
     world.network.ends[queue_of()] = 12_345
     world.network.at_times[queue_of()] = 23_456
@@ -62,7 +62,7 @@ def test_without_an_offset_the_policy_decides(where, expected):
 
 @pytest.mark.parametrize("where", POLICIES)
 def test_retries_begin_at_0_whatever_the_policy(where):
-    """A46: also from a time, where Java begins at the end and skips what waits."""
+    """Also from a time, where Java begins at the end and skips what waits."""
     world = World(consume_from_where=where, has_retry_route=True)
     world.network.ends[RETRY_QUEUE] = world.network.at_times[RETRY_QUEUE] = 9
     world.start()
@@ -71,7 +71,6 @@ def test_retries_begin_at_0_whatever_the_policy(where):
 
 @pytest.mark.parametrize("where", POLICIES)
 def test_a_queue_that_is_empty_begins_at_0(where):
-    """A05."""
     world = World(consume_from_where=where)
     world.start()
     assert first_pulls(world) == {queue_of(): 0}
@@ -90,7 +89,7 @@ def test_the_time_is_half_an_hour_before_the_start_unless_it_is_set(stamp_ms, ex
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("error", [refusal(1), refusal(17), no_answer()])
 def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, error):
-    """T6, A03, testReadOffset_WithException: the rule of 5.0."""
+    """The rule of 5.0. Source: testReadOffset_WithException."""
     world = World(consume_from_where=where)
     world.network.fail["query_offset"] = error
     world.start()
@@ -101,7 +100,7 @@ def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, e
     ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "search_offset")]
 )
 def test_a_policy_that_cannot_be_asked_about_decides_nothing(where, name):
-    """S3-06, S3-08: no offset, no queue, until it is known."""
+    """No offset, no queue, until it is known."""
     world = World(consume_from_where=where)
     world.network.fail[name] = no_answer()
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 7
@@ -112,8 +111,8 @@ def test_a_policy_that_cannot_be_asked_about_decides_nothing(where, name):
     assert first_pulls(world) == {queue_of(): 7}
 
 
-def test_a_broker_that_tells_of_a_negative_offset_is_not_believed():
-    """S3-08: nothing begins below 0."""
+def test_a_negative_committed_offset_is_an_error():
+    """Nothing begins below 0."""
     world = World()
     world.network.committed[queue_of()] = -3
     world.start()
@@ -121,7 +120,7 @@ def test_a_broker_that_tells_of_a_negative_offset_is_not_believed():
 
 
 def test_broadcasting_begins_at_its_file():
-    """S2-10: no broker is asked for it."""
+    """No broker is asked for it."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 50
     world.file.offsets[queue_of()] = 33
@@ -131,7 +130,7 @@ def test_broadcasting_begins_at_its_file():
 
 
 def test_an_orderly_queue_is_asked_about_again_under_its_lock():
-    """S2-09: its last owner may have committed since, or not have been done."""
+    """Its last owner may have committed since, or not have been done."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -147,7 +146,7 @@ def test_an_orderly_queue_is_asked_about_again_under_its_lock():
 
 
 def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
-    """S2-09: the exception delay."""
+    """The exception delay."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -162,7 +161,7 @@ def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
 @pytest.mark.parametrize("where", [FROM_LAST, FROM_TIMESTAMP])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_what_is_sent_between_two_starts_is_not_lost(where, orderly):
-    """A06: a member that is closed before anything came has said where it stood."""
+    """A member that is closed before anything came has said where it stood."""
     world = World(consume_from_where=where, orderly=orderly)
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 5
     world.start()
@@ -176,7 +175,7 @@ def test_what_is_sent_between_two_starts_is_not_lost(where, orderly):
 
 
 def test_what_is_sent_while_a_queue_is_being_locked_is_not_lost():
-    """A06: the end is asked for once; Java asks again under the lock."""
+    """The end is asked for once; Java asks again under the lock."""
     world = World(consume_from_where=FROM_LAST, orderly=True)
     world.network.hold.add("max_offset")
     world.start()
@@ -188,7 +187,7 @@ def test_what_is_sent_while_a_queue_is_being_locked_is_not_lost():
 
 
 def test_broadcasting_members_keep_where_they_began():
-    """A07: also in a file."""
+    """Also in a file."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 5
     world.start()

@@ -33,8 +33,8 @@ from tests.engine.world import (
 
 
 def test_a_start_asks_in_order():
-    """S0-05, S4-02, testStart_OffsetShouldNotNUllAfterStart: routes, a heartbeat with
-    its answer, then the first rebalance."""
+    """Routes, a heartbeat with its answer, then the first rebalance. Source:
+    testStart_OffsetShouldNotNUllAfterStart."""
     world = World()
     world.network.hold |= {"heartbeat", "fetch_queues"}
     world.start()
@@ -51,7 +51,7 @@ def test_a_start_asks_in_order():
 
 
 def test_what_a_heartbeat_says():
-    """S4-02: the retry topic is subscribed too."""
+    """The retry topic is subscribed too."""
     world = started(tags="A || B")
     heartbeat = world.network.of("heartbeat")[0].args["heartbeat"]
     assert heartbeat.client_id == ME
@@ -65,7 +65,6 @@ def test_what_a_heartbeat_says():
 
 
 def test_broadcasting_has_no_retry_topic():
-    """S3-18."""
     world = started(message_model=BROADCASTING)
     (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
     assert [each.topic for each in consumer.subscriptions] == [TOPIC]
@@ -95,7 +94,7 @@ def test_a_start_waits_for_a_broker_that_accepts_a_heartbeat(reason):
 
 @pytest.mark.parametrize("expression_type", ["SQL92", "TAG"])
 def test_a_broker_reads_what_is_not_of_tags_before_anything_else(expression_type):
-    """S2-13: code 46; what it refuses is the start's error, and nothing began."""
+    """Code 46; what it refuses is the start's error, and nothing began."""
     world = World(tags="a > 1", expression_type=expression_type)
     world.network.fail["check_subscription"] = refusal(23, "no such syntax")
     world.start()
@@ -109,7 +108,7 @@ def test_a_broker_reads_what_is_not_of_tags_before_anything_else(expression_type
 
 
 def test_what_is_done_again_and_again():
-    """T22: routes and heartbeats each 30 s, each by itself."""
+    """Routes and heartbeats each 30 s, each by itself."""
     world = started()
     world.network.calls.clear()
     world.run(60_000)
@@ -128,7 +127,7 @@ def test_what_is_done_again_and_again():
 
 @pytest.mark.parametrize("name", ["fetch_queues", "consumer_ids", "lock"])
 def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
-    """T22, A15: in Java one thread serves them all."""
+    """In Java one thread serves them all."""
     world = started(orderly=True)
     world.found([0])
     world.network.hold.add(name)
@@ -152,7 +151,7 @@ def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
 def test_each_periodic_task_survives_whatever_its_step_raises(
     name, interval_ms, options, caplog
 ):
-    """T9, A13: it is logged, and its next turn comes when it is due."""
+    """It is logged, and its next turn comes when it is due."""
     world = started(**options)
     if name == "send_back":
         world.holds_work = True
@@ -184,7 +183,7 @@ def test_each_periodic_task_survives_whatever_its_step_raises(
     ["fetch_queues", "heartbeat", "consumer_ids", "query_offset", "lock", "pull"],
 )
 def test_a_start_survives_whatever_a_step_raises(name):
-    """A13: each of them is tried again until it works."""
+    """Each of them is tried again until it works."""
     world = World(orderly=True)
     world.network.broken[name] = ZeroDivisionError("injected")
     world.start()
@@ -215,7 +214,7 @@ class Moody:
 )
 @pytest.mark.parametrize("is_before_start", [False, True])
 def test_a_strategy_that_fails_once_stops_no_rebalance(mood, is_before_start, caplog):
-    """A13: it is asked again after a second, and other topics are not affected."""
+    """It is asked again after a second, and other topics are not affected."""
     strategy = Moody()
     world = World(strategy=strategy, queues=2)
     if not is_before_start:
@@ -233,8 +232,7 @@ def test_a_strategy_that_fails_once_stops_no_rebalance(mood, is_before_start, ca
     assert len(world.pulls()) == (2 if is_before_start else 4)
 
 
-def test_samples_of_rates_and_looks_at_slow_listeners_survive_an_exception(caplog):
-    """A13."""
+def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(caplog):
     world = started(queues=1)
     world.holds_work = True
     sampled = []
@@ -261,7 +259,7 @@ def test_samples_of_rates_and_looks_at_slow_listeners_survive_an_exception(caplo
 
 
 def test_what_cannot_be_handed_out_again_is_tried_again(caplog):
-    """A13: a message that could not be sent back is not forgotten."""
+    """A message that could not be sent back is not forgotten."""
     calls = itertools.count()
     world = started(act=lambda *_: next(calls) > 0)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
@@ -276,7 +274,7 @@ def test_what_cannot_be_handed_out_again_is_tried_again(caplog):
 
 
 def test_pulls_survive_whatever_a_broker_says():
-    """A13, PullMessageServiceTest: any error is one of that pull."""
+    """Any error is one of that pull. Source: PullMessageServiceTest."""
     world = started()
     for code in (1, 2, 13, 16, 17, 19, 24, 25, 26, 206, 215, 999):
         world.fail_pull(refusal(code))
@@ -289,7 +287,7 @@ def test_pulls_survive_whatever_a_broker_says():
 
 
 def test_a_close_ends_in_order():
-    """S0-29, A19, A30, testShutdown: consume, commit, unlock, goodbye."""
+    """Consume, commit, unlock, goodbye. Source: testShutdown."""
     world = started(orderly=True, queues=2)
     world.found([0, 1], call=world.pull(0))
     world.network.calls.clear()
@@ -306,7 +304,7 @@ def test_a_close_ends_in_order():
 
 
 def test_a_close_waits_for_what_was_begun_and_commits_it():
-    """A30, A31, testGracefulShutdown."""
+    """Source: testGracefulShutdown."""
     world = started(await_termination_ms=2_000)
     world.holds_work = True
     world.found([0, 1, 2])
@@ -321,7 +319,7 @@ def test_a_close_waits_for_what_was_begun_and_commits_it():
 
 
 def test_a_close_does_not_wait_for_what_was_not_begun():
-    """A30: nobody saw it; the next owner gets it."""
+    """Nobody saw it; the next owner gets it."""
     world = started()
     world.holds_work = True
     world.found(range(32))
@@ -389,8 +387,8 @@ def test_a_close_reads_nothing_back_where_no_pull_carried_less():
 
 
 def test_a_close_waits_no_longer_than_it_may():
-    """T23, A31: Python cannot interrupt a listener; what it says later is void, and its
-    offset is not committed."""
+    """Python cannot interrupt a listener; what it says later is void, and its offset is
+    not committed."""
     world = started()
     world.holds_work = True
     world.found([0, 1])
@@ -409,7 +407,7 @@ def test_a_close_waits_no_longer_than_it_may():
 
 
 def test_a_close_waits_for_what_is_on_its_way_back():
-    """A04: a message that failed is in the retry topic before its offset moves."""
+    """A message that failed is in the retry topic before its offset moves."""
     world = started(act=lambda *_: False)
     world.network.hold.add("send_back")
     world.found([0])
@@ -423,7 +421,7 @@ def test_a_close_waits_for_what_is_on_its_way_back():
 
 
 def test_nothing_happens_after_a_close():
-    """A26: no ghost that pulls, commits or says that it is there."""
+    """No ghost that pulls, commits or says that it is there."""
     world = started(orderly=True)
     held = world.pull()
     world.close()
@@ -437,7 +435,6 @@ def test_nothing_happens_after_a_close():
 
 
 def test_a_close_before_the_start_is_done_ends_it():
-    """A26."""
     world = World()
     world.network.fail["heartbeat"] = no_answer()
     world.start()
@@ -469,7 +466,6 @@ def test_a_thousand_members_leave_no_thread():
 
 
 def test_a_day_without_messages_keeps_the_plans_few():
-    """A27."""
     world = started(orderly=True, queues=4)
     world.hold_ms = 15_000
     world.run(60 * 60 * 1_000)
@@ -542,7 +538,7 @@ def test_a_message_shown_directly_whose_listener_raises(orderly):
 
 
 def test_status_is_of_one_topic():
-    """ClientRemotingProcessorTest: 221; T25 is about its bytes."""
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221). Source: ClientRemotingProcessorTest."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     world.member.offsets.table.put(queue_of(topic="other"), 9)
@@ -562,7 +558,7 @@ def test_rates_are_of_the_last_minute():
 
 
 def test_two_members_share_and_one_that_leaves_gives_its_queues_back():
-    """S4-01, A14: what it has is free as soon as brokers tell the others."""
+    """What it has is free as soon as brokers tell the others."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()

@@ -74,7 +74,7 @@ def test_a_damaged_file_is_read_from_its_backup(file, text):
     assert file.read() == {A3: 1}
 
 
-def test_a_damaged_backup_is_told(file):
+def test_a_damaged_backup_is_an_error(file):
     file.path.parent.mkdir()
     file.path.write_text("{")
     file.path.with_name("offsets.json.bak").write_text("{")
@@ -107,7 +107,7 @@ def test_a_planted_link_is_not_written_through(file, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_what_is_no_file_is_told_and_not_waited_for(file, kind):
+def test_a_path_that_is_not_a_file_is_an_error_at_once(file, kind):
     file.path.parent.mkdir()
     os.mkfifo(file.path) if kind == "pipe" else file.path.mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):

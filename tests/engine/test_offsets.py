@@ -69,7 +69,7 @@ def test_all_offsets_are_a_copy():
 
 
 def test_offsets_are_stored_after_10_s_and_then_each_5_s():
-    """S1-07, testPersist: also what did not change; one-way."""
+    """Also what did not change; one-way. Source: testPersist."""
     world = started()
     world.found([0, 1])
     world.answer(NO_NEW, 2)
@@ -101,8 +101,7 @@ def test_offsets_of_others_are_forgotten_and_not_stored():
 
 
 def test_a_member_only_moves_forward_where_order_does_not_matter():
-    """T33, property (c): the broker takes a smaller offset as well, so nothing else
-    guards it."""
+    """The broker takes a smaller offset as well, so nothing else guards it."""
     world = started(consume_message_batch_max_size=1)
     world.holds_work = True
     world.found([0])
@@ -119,7 +118,7 @@ def test_a_member_only_moves_forward_where_order_does_not_matter():
     assert world.offset() == 2
 
 
-def test_who_loses_a_queue_commits_once_its_pull_cannot_undo_that():
+def test_a_member_that_loses_a_queue_commits_once_no_pull_can_undo_that():
     """The pull under way commits 2, and a broker may read it after a commit of 4."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
@@ -162,7 +161,6 @@ def test_a_file_is_merged_into():
 
 
 def test_broadcasting_stores_in_its_file():
-    """S2-10."""
     world = started(message_model=BROADCASTING)
     world.found([0, 1])
     world.run(10_000)
@@ -171,7 +169,7 @@ def test_broadcasting_stores_in_its_file():
 
 
 def test_a_route_that_comes_and_goes_costs_broadcasting_no_offset():
-    """A07: what the file knows is where it goes on."""
+    """What the file knows is where it goes on."""
     world = started(message_model=BROADCASTING, queues=2)
     world.found([0, 1], call=world.pull(1))
     world.network.queues[TOPIC] = [queue_of(0)]
@@ -183,7 +181,7 @@ def test_a_route_that_comes_and_goes_costs_broadcasting_no_offset():
 
 
 def test_broadcasting_stores_what_a_broker_corrects():
-    """A08: else it would be corrected for ever."""
+    """Else it would be corrected for ever."""
     world = World(message_model=BROADCASTING)
     world.file.offsets[queue_of()] = 3
     world.start()

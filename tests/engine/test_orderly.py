@@ -45,8 +45,7 @@ def script(*results, **context_settings):
 
 
 def test_messages_come_in_their_order_one_call_at_a_time():
-    """S0-01, S1-16, S1-17, S1-18, S1-20, S2-02, S4-13, S4-17, S4-21, S4-22,
-    testPullMessage_SuccessWithOrderlyService."""
+    """Source: testPullMessage_SuccessWithOrderlyService."""
     world = orderly()
     world.found(range(40))
     world.found(range(40, 80))
@@ -57,7 +56,7 @@ def test_messages_come_in_their_order_one_call_at_a_time():
 
 
 def test_a_queue_that_is_being_consumed_is_not_begun_again():
-    """S1-14, S1-15, S1-21, S4-19, S4-22: one request, which takes what came since."""
+    """One request, which takes what came since."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -69,14 +68,13 @@ def test_a_queue_that_is_being_consumed_is_not_begun_again():
 
 
 def test_batches_are_as_large_as_set():
-    """S4-21."""
     world = orderly(consume_message_batch_max_size=3)
     world.found(range(7))
     assert [offsets for _, offsets in world.seen] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 def test_two_queues_are_consumed_side_by_side():
-    """S1-15, S4-17: the order is one queue's."""
+    """The order is one queue's."""
     world = orderly(queues=2)
     world.holds_work = True
     world.found([0, 1], call=world.pull(0))
@@ -94,7 +92,7 @@ def test_two_queues_are_consumed_side_by_side():
     ids=["suspend", "false", "raises"],
 )
 def test_what_fails_waits_a_second_and_comes_again_before_what_follows(act):
-    """S1-19, S1-22, S1-24: 1000 ms, and its queue stands still."""
+    """1000 ms, and its queue stands still."""
     failures: list[int] = []
 
     def first_two(messages, context):
@@ -120,7 +118,7 @@ def test_what_fails_waits_a_second_and_comes_again_before_what_follows(act):
 
 
 def test_nothing_is_a_failure_where_that_is_said():
-    """S1-19: null is SUSPEND in Java."""
+    """Null is SUSPEND in Java."""
     world = orderly(act=lambda *_: None, none_is_failure=True)
     world.found([0, 1])
     assert world.offsets_seen() == [0]
@@ -131,7 +129,7 @@ def test_nothing_is_a_failure_where_that_is_said():
     [(None, 1_000), (0, 10), (10, 10), (5_000, 5_000), (99_000, 30_000)],
 )
 def test_how_long_a_queue_is_suspended(asked_ms, delay_ms):
-    """S1-19: what the context says, 10 to 30000 ms, else the setting."""
+    """What the context says, 10 to 30000 ms, else the setting."""
     act = script(SUSPEND, suspend_current_queue_time_ms=asked_ms)
     world = orderly(act)
     world.found([0])
@@ -143,7 +141,7 @@ def test_how_long_a_queue_is_suspended(asked_ms, delay_ms):
 
 @pytest.mark.parametrize("status", [COMMIT, ROLLBACK])
 def test_commit_and_rollback_mean_success_where_commits_are_automatic(status):
-    """S4-25: with a warning."""
+    """With a warning."""
     world = orderly(lambda *_: status)
     world.found([0, 1])
     assert world.offsets_seen() == [0, 1]
@@ -160,7 +158,7 @@ def test_what_is_not_committed_waits_for_a_commit():
 
 
 def test_a_rollback_brings_everything_back_that_was_not_committed():
-    """S4-25: autoCommit off."""
+    """AutoCommit off."""
     act = script(SUCCESS, COMMIT, SUCCESS, ROLLBACK, auto_commit=False)
     world = orderly(act)
     world.found(range(4))
@@ -185,7 +183,7 @@ def test_a_suspend_brings_back_its_batch_only():
 
 
 def test_a_listener_that_never_commits_stops_the_pulls():
-    """T19: as in Java, over a thousand uncommitted messages are too many."""
+    """As in Java, over a thousand uncommitted messages are too many."""
     world = orderly(script(*[SUCCESS] * 3_000, auto_commit=False))
     world.found(range(1_001))
     assert world.process_queue().msg_count == 1_001
@@ -201,7 +199,7 @@ def retries(world):
 
 
 def test_without_a_limit_a_message_is_tried_for_ever():
-    """S4-26: -1 is 2^31-1."""
+    """-1 is 2^31-1."""
     world = orderly(lambda *_: SUSPEND)
     world.found([0, 1])
     world.run(100_000)
@@ -210,8 +208,8 @@ def test_without_a_limit_a_message_is_tried_for_ever():
 
 
 def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
-    """S4-26, A21, A22: exactly 1 + N calls; then as a producer would, counted so that
-    brokers of all versions put it among the dead letters, and never code 36."""
+    """Exactly 1 + N calls; then as a producer would, counted so that brokers of all
+    versions put it among the dead letters, and never code 36."""
 
     def act(messages, _):
         return messages[0].queue_offset != 1
@@ -236,7 +234,7 @@ def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
 
 
 def test_what_cannot_be_given_up_stays():
-    """S4-26, A04: it holds its queue until somebody takes it."""
+    """It holds its queue until somebody takes it."""
     world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
     world.network.fail["send_retry"] = no_answer()
     world.found([0])
@@ -249,7 +247,7 @@ def test_what_cannot_be_given_up_stays():
 
 
 def test_a_batch_of_which_one_is_to_be_tried_again_comes_again_as_a_whole():
-    """T18: as in Java, what was given up of it is given up again."""
+    """As in Java, what was given up of it is given up again."""
     world = orderly(
         lambda *_: SUSPEND, max_reconsume_times=1, consume_message_batch_max_size=2
     )
@@ -266,7 +264,7 @@ def test_a_batch_of_which_one_is_to_be_tried_again_comes_again_as_a_whole():
 
 
 def test_locks_are_renewed_after_1_s_and_then_each_20_s():
-    """S4-28, A19: and each renewal counts from when it was granted."""
+    """And each renewal counts from when it was granted."""
     world = orderly()
     world.run(60_000)
     times = [call.at_ms - 1_000_000 for call in world.network.of("lock")]
@@ -275,7 +273,7 @@ def test_locks_are_renewed_after_1_s_and_then_each_20_s():
 
 
 def test_a_lock_that_is_30_s_old_is_not_trusted():
-    """S0-34: brokers that do not answer; each try for it is 3 s after the last."""
+    """Brokers that do not answer; each try for it is 3 s after the last."""
     world = orderly()
     world.network.fail["lock"] = no_answer()
     world.run(30_000)
@@ -291,8 +289,8 @@ def test_a_lock_that_is_30_s_old_is_not_trusted():
     assert world.offsets_seen() == [0, 1]
 
 
-def test_a_lock_that_somebody_else_has_ends_the_work_between_two_calls():
-    """S0-34, S4-20: what was not shown goes back."""
+def test_a_lock_lost_to_another_member_ends_consumption_between_two_calls():
+    """What was not shown goes back."""
     world = orderly()
 
     def act(*_):
@@ -314,7 +312,7 @@ def test_a_lock_that_somebody_else_has_ends_the_work_between_two_calls():
 
 
 def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes():
-    """A19: five minutes of consuming, with a message each second and renewals that are
+    """Five minutes of consuming, with a message each second and renewals that are
     answered after half a second; a lock is never older than 21 s."""
     world = started(orderly=True)
     for offset in range(300):  # one a second
@@ -338,7 +336,7 @@ def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes(
 
 
 def test_a_renewal_that_is_refused_takes_the_lock():
-    """S4-28: and one that is not answered does not."""
+    """And one that is not answered does not."""
     world = orderly()
     world.network.fail["lock"] = refusal()
     world.run(1_000)
@@ -350,7 +348,7 @@ def test_a_renewal_that_is_refused_takes_the_lock():
 
 
 def test_broadcasting_needs_no_lock():
-    """T8: 5.3.2; in 4.6 such a member never pulls."""
+    """5.3.2; in 4.6 such a member never pulls."""
     world = orderly(message_model=BROADCASTING)
     world.found([0, 1])
     world.run(60_000)
@@ -360,7 +358,7 @@ def test_broadcasting_needs_no_lock():
 
 
 def test_a_failure_repeats_when_broadcasting_too():
-    """T8: there is no retry topic that it could be sent to."""
+    """There is no retry topic that it could be sent to."""
     world = orderly(script(SUSPEND), message_model=BROADCASTING)
     world.found([0])
     world.run(1_000)
@@ -371,7 +369,6 @@ def test_a_failure_repeats_when_broadcasting_too():
 
 
 def test_a_result_after_a_drop_commits_nothing():
-    """S4-20, T17, property (e)."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -386,7 +383,6 @@ def test_a_result_after_a_drop_commits_nothing():
 
 
 def test_a_queue_dropped_between_two_calls_gets_no_further_one():
-    """S4-20."""
     world = orderly()
 
     def act(*_):
@@ -399,7 +395,7 @@ def test_a_queue_dropped_between_two_calls_gets_no_further_one():
 
 
 def test_two_owners_in_a_row_never_work_at_once():
-    """S4-23, property (f): the old ProcessQueue's work is out, the new one waits."""
+    """The old ProcessQueue's work is out, the new one waits."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -414,7 +410,6 @@ def test_two_owners_in_a_row_never_work_at_once():
 
 
 def test_work_of_a_moved_queue_goes_on_with_the_new_one():
-    """S4-23, A32."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -429,7 +424,7 @@ def test_work_of_a_moved_queue_goes_on_with_the_new_one():
     assert world.offset() == 2
 
 
-def test_who_leaves_the_rest_has_done_what_it_says():
+def test_a_listener_that_leaves_the_rest_has_consumed_as_much_as_it_says():
     """Ours: the rest goes back, in its place."""
 
     def act(messages, _):
@@ -445,7 +440,6 @@ def test_who_leaves_the_rest_has_done_what_it_says():
 
 
 def test_pulls_go_on_while_a_queue_is_suspended():
-    """S1-23."""
     world = orderly(script(SUSPEND))
     world.found([0])
     world.answer(PullStatus.NO_NEW_MSG, 1)

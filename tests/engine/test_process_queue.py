@@ -120,7 +120,7 @@ def filled(*offsets, body_bytes=1):
 
 
 def test_lowest_left_is_what_is_committed():
-    """S3-22 and 13.1: everything gone is the highest and one."""
+    """Everything gone is the highest and one."""
     queue = filled(10, 11, 12)
     assert queue.remove_message([Cached(12)], 5) == 10
     assert queue.remove_message([Cached(10)], 6) == 11
@@ -134,7 +134,7 @@ def test_nothing_removed_is_the_lowest():
 
 
 def test_only_the_first_put_begins():
-    """S4-19: `consuming` stays until a take finds nothing."""
+    """`consuming` stays until a take finds nothing."""
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.put_message([]) is False
     assert queue.put_message([Cached(1)]) is True
@@ -184,7 +184,7 @@ def test_limits_are_exceeded_and_not_reached():
     assert queue.is_lock_expired(31_001)
 
 
-def test_times_are_told_as_epoch():
+def test_times_of_the_running_info_are_epoch_ms():
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.last_pull_ms = 3_000
     info = queue.fill_info(commit_offset=7, now=Now(5_000, 1_700_000_005_000))

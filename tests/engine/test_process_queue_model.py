@@ -226,8 +226,8 @@ def test_any_use_is_as_with_tree_maps(data):
 
 @settings(max_examples=100)
 @given(st.data())
-def test_what_is_told_to_commit_never_passes_what_is_cached(data):
-    """Property (b) and (c): at most the lowest cached, and never lower than before."""
+def test_the_commit_offset_never_passes_a_cached_message(data):
+    """The commit offset is at most the lowest cached one, and never goes back."""
     both, committed = Both(data), 0
     for _ in range(data.draw(st.integers(1, 15))):
         data.draw(st.sampled_from((Both.pull, Both.remove_a_pull)))(both)
@@ -240,7 +240,7 @@ def test_what_is_told_to_commit_never_passes_what_is_cached(data):
 @settings(max_examples=100)
 @given(st.data())
 def test_counts_and_sizes_are_of_what_is_cached_or_taken(data):
-    """Property (d), where no offset was put twice."""
+    """Where no offset was put twice, counts and sizes are the cached messages'."""
     operations = (
         Both.pull,
         Both.remove_a_pull,

@@ -26,14 +26,14 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 
 def test_each_queue_has_one_pull():
-    """S0-03, S0-04, S0-05, S0-07, S2-03: one PullRequest a queue, pulled at once."""
+    """One PullRequest a queue, pulled at once."""
     world = started(queues=3)
     asked = [call.args["ask"].queue for call in world.pulls()]
     assert sorted(asked) == [queue_of(0), queue_of(1), queue_of(2)]
 
 
 def test_queues_do_not_wait_for_each_other():
-    """S0-06: one thread asks, answers come in any order."""
+    """One thread asks, answers come in any order."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     assert [ask.queue_offset for ask in world.asked(1)] == [0, 2]
@@ -41,8 +41,8 @@ def test_queues_do_not_wait_for_each_other():
 
 
 def test_what_a_pull_asks_for():
-    """S0-18, S0-19, S2-15, S2-33: 32 messages, held 15 s, waited for 30 s; the
-    expression stays out unless it is to be posted."""
+    """32 messages, held 15 s, waited for 30 s; the expression stays out unless it is to
+    be posted."""
     world = started()
     assert world.asked() == [
         PullAsk(
@@ -61,23 +61,21 @@ def test_what_a_pull_asks_for():
 
 
 def test_posted_subscription_travels_with_the_pull():
-    """S2-15: with postSubscriptionWhenPull."""
+    """With postSubscriptionWhenPull."""
     world = started(tags="A || B", post_subscription_when_pull=True)
     (ask,) = world.asked()
     assert (ask.expression, ask.expression_type) == ("A || B", "TAG")
 
 
 def test_a_client_waits_longer_than_a_broker_holds():
-    """S1-12, S2-01, T34: 30 s, against 15 s of the broker, 5 s between its looks and
-    1 s of ours."""
+    """30 s, against 15 s of the broker, 5 s between its looks and 1 s of ours."""
     (ask,) = started().asked()
     assert (ask.suspend_ms, ask.timeout_ms) == (15_000, 30_000)
     assert ask.timeout_ms > ask.suspend_ms + 5_000 + 1_000
 
 
 def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
-    """S0-08, S0-16, S0-17, S1-02, S1-03, S1-04, S1-09, S1-23, S2-18, S2-19, S3-11,
-    S3-12, S3-13: the next pull goes out before the listener is done; testHook."""
+    """The next pull goes out before the listener is done; testHook."""
     world = started(tags="A")
     world.holds_work = True
     world.found([0, 1, 2], next_offset=5, tags="A")
@@ -91,14 +89,14 @@ def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
 
 
 def test_pull_interval_is_waited_for_once():
-    """S0-17: with pullInterval."""
+    """With pullInterval."""
     world = started(pull_interval_ms=200)
     world.found([0])
     assert world.next_pull_after_ms() == 200
 
 
 def test_messages_know_the_bounds_of_their_queue_then():
-    """S0-13, S0-15, PullAPIWrapperTest.testProcessPullResult."""
+    """Source: PullAPIWrapperTest.testProcessPullResult."""
     bounds = []
 
     def act(messages, _):
@@ -113,7 +111,7 @@ def test_messages_know_the_bounds_of_their_queue_then():
 
 
 def test_tags_are_compared_as_text_once_more():
-    """S0-13, S1-02, S3-10, A40: "Aa" and "BB" have one hash; no tag is no tag."""
+    """ "Aa" and "BB" have one hash; no tag is no tag."""
     world = started(tags="Aa")
     body = b"".join(
         stored(queue_of(), offset, tags=tag)
@@ -125,7 +123,7 @@ def test_tags_are_compared_as_text_once_more():
 
 
 def test_found_but_all_of_other_tags_is_pulled_on_at_once():
-    """S0-14, S3-14, T31: and the commit moves only with what comes next."""
+    """And the commit moves only with what comes next."""
     world = started(tags="Aa")
     world.found([0, 1, 2], tags="BB")
     assert world.elapsed_ms == 0
@@ -140,8 +138,8 @@ def test_found_but_all_of_other_tags_is_pulled_on_at_once():
 
 
 def test_one_over_a_thousand_cached_messages_are_too_many():
-    """S0-09, S0-10, S2-08, S3-24, S4-03, testPullMessageWithMsgCountFlowControl: over
-    1000, strictly; looked at again each 50 ms, and pulled once."""
+    """Over 1000, strictly; looked at again each 50 ms, and pulled once. Source:
+    testPullMessageWithMsgCountFlowControl."""
     world = started()
     world.holds_work = True
     world.found(range(1_000))
@@ -158,7 +156,7 @@ def test_one_over_a_thousand_cached_messages_are_too_many():
 
 
 def test_the_check_is_before_the_pull_and_never_at_the_put():
-    """S0-30: what is too much by then is cached none the less."""
+    """What is too much by then is cached none the less."""
     world = started(pull_threshold_for_queue=10)
     world.holds_work = True
     world.found(range(10))
@@ -168,7 +166,7 @@ def test_the_check_is_before_the_pull_and_never_at_the_put():
 
 
 def test_no_message_is_dropped_by_flow_control():
-    """S0-32: pulling goes as fast as consuming, and all arrive."""
+    """Pulling goes as fast as consuming, and all arrive."""
     world = started(pull_threshold_for_queue=10)
     for start in range(0, 320, 32):
         if not world.pulls():
@@ -180,8 +178,8 @@ def test_no_message_is_dropped_by_flow_control():
 
 @pytest.mark.parametrize(("last", "delay_ms"), [(MIB - 1, 0), (MIB, 50)])
 def test_bodies_of_more_whole_mib_than_set_are_too_many(last, delay_ms):
-    """S0-09, S0-11, S2-08, S3-25, S4-06, testPullMessageWithMsgSizeFlowControl: whole
-    MiB are compared, so 2 MiB without a byte is not over 1 MiB."""
+    """Whole MiB are compared, so 2 MiB without a byte is not over 1 MiB. Source:
+    testPullMessageWithMsgSizeFlowControl."""
     world = started(pull_threshold_size_for_queue_mib=1)
     world.holds_work = True
     world.found([0], size=MIB)
@@ -194,7 +192,7 @@ def test_bodies_of_more_whole_mib_than_set_are_too_many(last, delay_ms):
 
 @pytest.mark.parametrize(("second", "is_pulled"), [(2_000, True), (2_001, False)])
 def test_cached_offsets_further_apart_than_2000_are_too_far(second, is_pulled):
-    """S3-26, S4-07, S4-08, testPullMessageWithMaxSpanFlowControl: two are enough."""
+    """Two are enough. Source: testPullMessageWithMaxSpanFlowControl."""
     world = started(pull_threshold_for_queue=65_535)
     world.holds_work = True
     world.found([0, second])
@@ -209,15 +207,15 @@ def test_cached_offsets_further_apart_than_2000_are_too_far(second, is_pulled):
 
 
 def test_orderly_queues_have_no_span():
-    """S3-26, S4-07: concurrent consumers only."""
+    """Concurrent consumers only."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1, 9_000])
     assert world.pull().args["ask"].queue_offset == 9_001
 
 
-def test_settings_changed_by_a_rebalance_count_at_the_next_look():
-    """S0-12: thresholds and subscriptions are looked at each time."""
+def test_settings_changed_by_a_rebalance_count_from_the_next_pull():
+    """Thresholds and subscriptions are looked at each time."""
     world = started()
     world.holds_work = True
     world.found(range(20))
@@ -233,8 +231,8 @@ def cached_bytes(world):
 
 
 def test_one_limit_for_all_queues_together():
-    """A29: `cached_bytes_max`, besides RocketMQ's own limits for each queue. What is
-    over it when it comes is pulled again once there is room."""
+    """`cached_bytes_max`, besides RocketMQ's own limits for each queue. What is over it
+    when it comes is pulled again once there is room."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
@@ -258,7 +256,7 @@ def test_the_limit_is_64_mib_unless_set():
 
 @pytest.mark.parametrize("size", [64 * 1024, MIB, 4 * MIB])
 def test_64_queues_whose_pulls_are_all_answered_at_once_hold_64_mib(size):
-    """A29: also when every one of them was under way before the limit was reached."""
+    """Also when every one of them was under way before the limit was reached."""
     world = started(queues=64)
     world.holds_work = True
     count = max(1, 2 * MIB // size)
@@ -341,7 +339,7 @@ def test_without_a_limit_nothing_is_held_back():
 
 
 def test_a_dropped_queue_is_not_pulled_any_more():
-    """S2-05, S4-20: a PullRequest ends with its queue."""
+    """A PullRequest ends with its queue."""
     world = started()
     world.holds_work = True
     world.found(range(1_001))
@@ -351,7 +349,6 @@ def test_a_dropped_queue_is_not_pulled_any_more():
 
 
 def test_an_answer_for_a_dropped_queue_is_nothing():
-    """S2-05, S4-20."""
     world = started()
     process_queue, call = world.process_queue(), world.pull()
     process_queue.dropped = True
@@ -371,7 +368,7 @@ def test_an_answer_for_a_member_that_closes_is_nothing():
 
 
 def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
-    """S2-06: the time of the pull is set right behind that check."""
+    """The time of the pull is set right behind that check."""
     world = started()
     process_queue: ProcessQueue[Any] = ProcessQueue(5)
     request = PullRequest(queue_of(1), process_queue, 0)
@@ -383,8 +380,8 @@ def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
     assert process_queue.last_pull_ms == START_MS
 
 
-def test_a_member_that_does_not_run_looks_again_after_a_second():
-    """S2-07, testPullMessageWithStateNotOk: a state is not flow control."""
+def test_a_member_that_does_not_run_retries_its_pull_after_a_second():
+    """A state is not flow control. Source: testPullMessageWithStateNotOk."""
     world = started()
     world.member.is_running = False
     world.found([0])
@@ -395,8 +392,8 @@ def test_a_member_that_does_not_run_looks_again_after_a_second():
     assert world.next_pull_after_ms() == 1
 
 
-def test_a_pause_looks_again_after_a_second():
-    """S2-07, testPullMessageWithIsPause, testSuspend."""
+def test_a_paused_member_retries_its_pull_after_a_second():
+    """Source: testPullMessageWithIsPause, testSuspend."""
     world = started()
     world.engine.pause()
     world.found([0])
@@ -408,8 +405,8 @@ def test_a_pause_looks_again_after_a_second():
     assert world.next_pull_after_ms() <= 1_000
 
 
-def test_an_orderly_queue_without_its_lock_looks_again_after_a_second():
-    """S2-07, S3-27, testPullMessageWithNotLocked."""
+def test_an_orderly_queue_without_its_lock_retries_its_pull_after_a_second():
+    """Source: testPullMessageWithNotLocked."""
     world = started(orderly=True)
     world.process_queue().locked = False
     world.network.locked_by_others.add(queue_of())
@@ -422,8 +419,8 @@ def test_an_orderly_queue_without_its_lock_looks_again_after_a_second():
     assert world.next_pull_after_ms() == 1
 
 
-def test_without_a_subscription_it_is_looked_again_after_a_second():
-    """S0-12, S2-07, S2-11, testPullMessageWithSubscriptionDataIsNull."""
+def test_a_queue_without_a_subscription_retries_its_pull_after_a_second():
+    """Source: testPullMessageWithSubscriptionDataIsNull."""
     world = started()
     known = world.member.subscriptions.pop(TOPIC)
     world.found([0])
@@ -434,7 +431,7 @@ def test_without_a_subscription_it_is_looked_again_after_a_second():
 
 
 def test_subscription_is_the_newest_one():
-    """S2-11: version and type as they are when the pull goes out."""
+    """Version and type as they are when the pull goes out."""
     world = started()
     world.member.subscriptions[TOPIC] = parse_subscription(
         TOPIC, "a > 1", expression_type="SQL92", sub_version=77

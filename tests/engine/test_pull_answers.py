@@ -25,8 +25,7 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(16), refusal(24), no_answer()])
 def test_a_failed_pull_is_tried_again_after_a_second(error):
-    """S0-20, S1-01, S2-04, T1, testPullMessageWithException: 1000 ms, from the same
-    offset."""
+    """1000 ms, from the same offset. Source: testPullMessageWithException."""
     world = started()
     world.found([0, 1])
     world.fail_pull(error)
@@ -35,14 +34,13 @@ def test_a_failed_pull_is_tried_again_after_a_second(error):
 
 
 def test_the_delay_after_a_failure_is_a_setting():
-    """T1."""
     world = started(pull_time_delay_when_exception_ms=3_000)
     world.fail_pull()
     assert world.next_pull_after_ms() == 3_000
 
 
 def test_a_broker_that_asks_for_patience_is_asked_after_20_ms():
-    """S1-01: code 215, since 4.9.5."""
+    """Code 215, since 4.9.5."""
     world = started()
     world.fail_pull(refusal(215))
     assert world.next_pull_after_ms() == 20
@@ -91,8 +89,8 @@ def test_offsets_outside_the_queue_move_nothing(status, next_offset, body):
 
 @pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
 def test_nothing_new_and_nothing_that_fits_are_one(status):
-    """S1-10, S1-11, S1-13, S2-04, testPullMessageWithNoMatchedMsg: pulled on at once,
-    and the commit moves over what is of other tags."""
+    """Pulled on at once, and the commit moves over what is of other tags. Source:
+    testPullMessageWithNoMatchedMsg."""
     world = started()
     world.answer(status, 40)
     assert world.elapsed_ms == 0
@@ -101,7 +99,7 @@ def test_nothing_new_and_nothing_that_fits_are_one(status):
 
 
 def test_the_commit_does_not_move_over_what_is_still_cached():
-    """S4-09: correctTagsOffset, only where nothing is cached."""
+    """CorrectTagsOffset, only where nothing is cached."""
     world = started()
     world.holds_work = True
     world.found([3])
@@ -115,7 +113,7 @@ def test_the_commit_does_not_move_over_what_is_still_cached():
 
 @pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
 def test_neither_pull_nor_commit_move_back_when_nothing_is_found(status):
-    """S4-09: an offset only increases, unless the broker declares it illegal."""
+    """An offset only increases, unless the broker declares it illegal."""
     world = started()
     world.found([0, 1, 2])
     world.answer(status, 1, max_offset=3)
@@ -140,7 +138,6 @@ def test_a_broker_that_answers_nothing_new_at_once_is_not_asked_faster_and_faste
 
 
 def test_the_offset_travels_with_the_pull():
-    """S2-15."""
     world = started()
     world.found([0, 1, 2])
     world.found([3])
@@ -149,7 +146,6 @@ def test_the_offset_travels_with_the_pull():
 
 
 def test_an_offset_of_0_is_committed_by_the_timer_only():
-    """T32."""
     world = World()
     world.network.committed[queue_of()] = 0
     world.start()
@@ -161,7 +157,7 @@ def test_an_offset_of_0_is_committed_by_the_timer_only():
 
 
 def test_broadcasting_commits_nothing_with_a_pull():
-    """S2-10: offsets are in a file of ours."""
+    """Offsets are in a file of ours."""
     world = started(message_model=BROADCASTING)
     world.found([0])
     world.found([1])
@@ -173,8 +169,8 @@ def test_broadcasting_commits_nothing_with_a_pull():
 
 
 def test_an_illegal_offset_is_corrected_at_once():
-    """S4-10, T11, testPullMessageWithOffsetIllegal: as 5.2 does, stored, and the queue
-    begun anew from there, after the second between two rebalances."""
+    """As 5.2 does, stored, and the queue begun anew from there, after the second
+    between two rebalances. Source: testPullMessageWithOffsetIllegal."""
     world = started()
     world.found([0, 1, 2])
     before = world.process_queue()
@@ -187,7 +183,7 @@ def test_an_illegal_offset_is_corrected_at_once():
 
 
 def test_work_that_ends_late_cannot_undo_a_correction():
-    """S4-12, T11: the offset is frozen, and results of a dropped queue are void."""
+    """The offset is frozen, and results of a dropped queue are void."""
     world = started()
     world.holds_work = True
     world.found([0, 1, 2])
@@ -200,7 +196,7 @@ def test_work_that_ends_late_cannot_undo_a_correction():
 
 
 def test_as_before_5_2_a_corrected_queue_rests_for_10_s():
-    """S4-10, S4-12, T11: the compatibility setting."""
+    """The compatibility setting."""
     world = started(like_4_6_offset_illegal=True)
     world.found([0, 1, 2])
     world.run(11_000)
@@ -216,9 +212,9 @@ def test_as_before_5_2_a_corrected_queue_rests_for_10_s():
 
 
 def test_a_correction_back_to_the_start_is_followed():
-    """T12, A09: after a fail-over to a broker that has less, messages are stored at
-    offsets that were consumed before; the consumer follows, as Java does, because
-    staying would lose those silently, while following only repeats old ones."""
+    """After a fail-over to a broker that has less, messages are stored at offsets that
+    were consumed before; the consumer follows, as Java does, because staying would lose
+    those silently, while following only repeats old ones."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -232,7 +228,7 @@ def test_a_correction_back_to_the_start_is_followed():
 
 @pytest.mark.parametrize("next_offset", [0, 99, 401, 2**63 - 1])
 def test_a_correction_outside_the_bounds_is_not_followed(next_offset):
-    """A09: of a queue 100 to 400; the offset stays, and nothing is committed."""
+    """Of a queue 100 to 400; the offset stays, and nothing is committed."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -271,8 +267,8 @@ def test_an_empty_queue_stays_at_0():
 @pytest.mark.parametrize(
     ("offset", "said"), [(7, "493 offsets are consumed again"), (0, None)]
 )
-def test_a_correction_is_told(offset, said, caplog):
-    """A09, A12: with both offsets and what the broker has."""
+def test_a_correction_is_logged(offset, said, caplog):
+    """With both offsets and what the broker has."""
     world = World()
     world.network.committed[queue_of()] = 500 if said else 0
     world.start()
@@ -368,7 +364,7 @@ def test_an_answer_that_cannot_be_handled_begins_its_queue_anew(caplog):
 
 
 def test_corrections_without_end_do_not_spin():
-    """A10: each costs a rebalance, so a second."""
+    """Each costs a rebalance, so a second."""
     world = started()
     for _ in range(5):
         world.answer(ILLEGAL, 700)
@@ -380,8 +376,8 @@ def test_corrections_without_end_do_not_spin():
 # What cannot be read
 
 
-def test_a_bad_message_is_told_and_its_neighbours_are_consumed():
-    """A45: never skipped silently."""
+def test_an_undecodable_message_is_reported_and_its_neighbours_are_consumed():
+    """Never skipped silently."""
     told: list[Any] = []
     world = started(on_undecodable=told.append)
     bad = bytearray(stored(queue_of(), 1))
@@ -395,8 +391,8 @@ def test_a_bad_message_is_told_and_its_neighbours_are_consumed():
     assert world.offset() == 3
 
 
-def test_a_bad_message_that_nobody_took_is_not_passed():
-    """A45: what the callback raises makes it be told again, after 5 s."""
+def test_the_offset_does_not_pass_an_undecodable_message_whose_report_failed():
+    """What the callback raises makes it be told again, after 5 s."""
     told = []
 
     def tell(message):
@@ -419,7 +415,7 @@ def test_a_bad_message_that_nobody_took_is_not_passed():
 
 
 def test_a_queue_that_is_shared_again_has_one_pull():
-    """Property (a), A02: the old pull of a queue that was lost and came back ends."""
+    """The old pull of a queue that was lost and came back ends."""
     world = started()
     old = world.pull()
     world.network.members = [OTHER]

@@ -36,7 +36,7 @@ def rebalance(world):
 
 
 def test_queues_are_shared_by_the_strategy():
-    """S0-02, S3-03, S3-04, S4-01: AVG over all queues that name servers tell of."""
+    """AVG over all queues that name servers tell of."""
     world = World(queues=5)
     world.network.members = [OTHER, ME]
     world.start()
@@ -47,7 +47,7 @@ def test_queues_are_shared_by_the_strategy():
 
 
 def test_only_new_queues_are_begun():
-    """S3-07, S3-09, S4-15: those that stay are left alone, with their pulls."""
+    """Those that stay are left alone, with their pulls."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()
@@ -59,7 +59,7 @@ def test_only_new_queues_are_begun():
 
 
 def test_a_queue_that_is_lost_is_dropped_stored_and_forgotten():
-    """S3-04: committed once more, then not known any more."""
+    """Committed once more, then not known any more."""
     world = started(queues=2)
     world.found([0, 1, 2], call=world.pull(1))
     lost = world.process_queue(1)
@@ -71,8 +71,8 @@ def test_a_queue_that_is_lost_is_dropped_stored_and_forgotten():
     assert world.offset(1) is None
 
 
-def test_everything_is_looked_at_again_each_20_s():
-    """S3-02: nobody tells of a member that vanished without a word."""
+def test_each_topic_is_rebalanced_every_20_s():
+    """Nobody tells of a member that vanished without a word."""
     world = World(queues=2)
     world.network.members = [ME, OTHER]
     world.start()
@@ -84,7 +84,7 @@ def test_everything_is_looked_at_again_each_20_s():
 
 
 def test_a_storm_of_changes_is_one_rebalance_a_second():
-    """T28: one at a time; wishes while one runs, or within the second, become one."""
+    """One at a time; wishes while one runs, or within the second, become one."""
     world = started()
     assert world.engine.rebalances.runs == 1
     for _ in range(100):
@@ -94,7 +94,7 @@ def test_a_storm_of_changes_is_one_rebalance_a_second():
 
 
 def test_one_rebalance_at_a_time():
-    """T28: resume, a notification and the timer cannot run into each other."""
+    """Resume, a notification and the timer cannot run into each other."""
     world = World(queues=2)
     world.network.hold.add("consumer_ids")
     world.start()
@@ -123,7 +123,7 @@ def test_a_queue_that_is_being_acquired_is_not_acquired_twice():
 
 
 def test_a_forgotten_pull_begins_anew_after_two_minutes():
-    """S3-05, A16: over 120 s without so much as a look at it."""
+    """Over 120 s without so much as a look at it."""
     world = started()
     world.found([0, 1])
     before = world.process_queue()
@@ -138,8 +138,8 @@ def test_a_forgotten_pull_begins_anew_after_two_minutes():
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(2), no_answer()])
 def test_a_queue_whose_offset_is_not_known_is_left_alone_and_asked_for_again(error):
-    """S3-06, S3-08, T6, A03, testPullMessage_ExceptionOccursWhenComputePullFromWhere,
-    OffsetNotFoundIT: it waits, and never begins at 0 or at the end."""
+    """It waits, and never begins at 0 or at the end. Source: OffsetNotFoundIT,
+    testPullMessage_ExceptionOccursWhenComputePullFromWhere."""
     world = World()
     world.network.committed[queue_of()] = 400
     world.network.fail["query_offset"] = error
@@ -155,7 +155,7 @@ def test_a_queue_whose_offset_is_not_known_is_left_alone_and_asked_for_again(err
 
 
 def test_one_queue_without_an_offset_does_not_hold_the_others():
-    """A03: every second query fails."""
+    """Every second query fails."""
     world = World(queues=4)
     world.network.hold.add("query_offset")
     world.start()
@@ -172,7 +172,7 @@ def test_one_queue_without_an_offset_does_not_hold_the_others():
 
 @pytest.mark.parametrize("members", [[], [OTHER]])
 def test_not_being_among_the_members(members):
-    """T15, T16: an empty list changes nothing; a list without us takes all queues."""
+    """An empty list changes nothing; a list without us takes all queues."""
     world = started(queues=2)
     world.network.members = members
     rebalance(world)
@@ -183,7 +183,7 @@ def test_not_being_among_the_members(members):
 
 
 def test_no_queues_at_all_changes_nothing():
-    """T15: a topic without queues is a mistake of whoever says so."""
+    """A topic without queues is a mistake of whoever says so."""
     world = started(queues=2)
     world.network.queues[TOPIC] = []
     world.run(40_000)
@@ -192,7 +192,7 @@ def test_no_queues_at_all_changes_nothing():
 
 
 def test_brokers_that_do_not_answer_change_nothing():
-    """A14: the queues stay, and it is tried again each second."""
+    """The queues stay, and it is tried again each second."""
     world = started(queues=2)
     world.network.fail["consumer_ids"] = no_answer()
     rebalance(world)
@@ -230,7 +230,7 @@ def test_queues_that_are_gone_are_given_up():
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order(orderly):
-    """T13: stored and unlocked; Java drops it as it is."""
+    """Stored and unlocked; Java drops it as it is."""
     world = started(orderly=orderly)
     world.found([0, 1])
     del world.member.subscriptions[TOPIC]
@@ -249,8 +249,8 @@ def test_a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order(order
     [(1_024, 2, 512), (1_024, 3, 341), (2, 3, 1), (None, 3, 1_000)],
 )
 def test_a_topic_s_limit_is_shared_by_all_queues(limit, queues, expected):
-    """S4-04, S4-05, T4, testMessageQueueChanged_CountThreshold: at least 1; without a
-    limit the queue's own stays. The setting itself is never overwritten."""
+    """At least 1; without a limit the queue's own stays. The setting itself is never
+    overwritten. Source: testMessageQueueChanged_CountThreshold."""
     world = started(queues=queues, pull_threshold_for_topic=limit)
     assert world.member.pull_threshold_for_queue == expected
     assert world.member.config.pull_threshold_for_queue == 1_000
@@ -260,20 +260,20 @@ def test_a_topic_s_limit_is_shared_by_all_queues(limit, queues, expected):
     ("limit", "queues", "expected"), [(1_024, 2, 512), (1_024, 3, 341), (None, 3, 100)]
 )
 def test_a_topic_s_size_limit_is_shared_by_all_queues(limit, queues, expected):
-    """S4-06, T4, testMessageQueueChanged_SizeThreshold."""
+    """Source: testMessageQueueChanged_SizeThreshold."""
     world = started(queues=queues, pull_threshold_size_for_topic_mib=limit)
     assert world.member.pull_threshold_size_for_queue_mib == expected
 
 
 def test_the_retry_queue_counts_too():
-    """S4-04, T4: all queues of the member, whatever their topic."""
+    """All queues of the member, whatever their topic."""
     world = started(queues=2, pull_threshold_for_topic=1_024, has_retry_route=True)
     assert len(world.member.process_queues) == 3
     assert world.member.pull_threshold_for_queue == 341
 
 
 @pytest.mark.parametrize(("queues", "expected"), [(1, "1024"), (2, "512"), (3, "341")])
-def test_running_info_tells_the_limit_that_counts(queues, expected):
+def test_running_info_has_the_limit_that_counts(queues, expected):
     """testMessageQueueChanged_ConsumerRuntimeInfo, testConsumerRunningInfo."""
     world = started(queues=queues, pull_threshold_for_topic=1_024)
     info = running_info(
@@ -289,8 +289,8 @@ def test_running_info_tells_the_limit_that_counts(queues, expected):
 
 
 def test_the_broker_knows_of_a_change_before_the_first_pull():
-    """S0-04, T30: a new version, its heartbeat answered, then the pull, at once (5.x
-    waits for 500 ms)."""
+    """A new version, its heartbeat answered, then the pull, at once (5.x waits for 500
+    ms)."""
     world = World()
     world.network.hold.add("heartbeat")
     world.start()
@@ -306,7 +306,6 @@ def test_the_broker_knows_of_a_change_before_the_first_pull():
 
 
 def test_every_change_is_a_newer_version_of_the_subscription():
-    """T30."""
     world = started(queues=2)
     world.network.members = [ME, OTHER]
     rebalance(world)
@@ -315,7 +314,7 @@ def test_every_change_is_a_newer_version_of_the_subscription():
     assert last.consumers[0].subscriptions[0].sub_version == START_MS + 1_000
 
 
-def test_a_heartbeat_that_nobody_takes_does_not_stop_the_pulls():
+def test_a_heartbeat_that_no_broker_accepts_does_not_stop_the_pulls():
     world = World()
     world.network.hold.add("heartbeat")
     world.start()
@@ -348,7 +347,7 @@ def test_a_member_that_pauses_keeps_its_queues():
 
 
 def test_everybody_has_all_queues_when_broadcasting():
-    """S2-10: no member is asked for, nothing is locked."""
+    """No member is asked for, nothing is locked."""
     world = started(queues=3, message_model=BROADCASTING, orderly=True)
     assert numbers_of(world) == [0, 1, 2]
     assert not world.network.of("consumer_ids")
@@ -359,7 +358,7 @@ def test_everybody_has_all_queues_when_broadcasting():
 
 
 def test_new_orderly_queues_are_locked_in_one_request_a_broker():
-    """S4-28, T7, A18: and consumed at once, for a ProcessQueue is born locked."""
+    """And consumed at once, for a ProcessQueue is born locked."""
     world = World(orderly=True)
     world.network.queues[TOPIC] = [
         queue_of(0),
@@ -374,8 +373,8 @@ def test_new_orderly_queues_are_locked_in_one_request_a_broker():
     assert world.offsets_seen() == [0]
 
 
-def test_a_queue_that_somebody_else_has_locked_is_asked_for_again():
-    """S4-28: after 500 ms, as far as the second between two rebalances lets it."""
+def test_a_queue_that_another_member_has_locked_is_requested_again():
+    """After 500 ms, as far as the second between two rebalances lets it."""
     world = World(orderly=True, queues=2)
     world.network.locked_by_others.add(queue_of(1))
     world.start()
@@ -386,7 +385,7 @@ def test_a_queue_that_somebody_else_has_locked_is_asked_for_again():
 
 
 def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
-    """S4-22, S4-23, T14: kept and not unlocked; the next owner waits."""
+    """Kept and not unlocked; the next owner waits."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -407,7 +406,7 @@ def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
 
 
 def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal():
-    """S4-28: UNLOCK_DELAY_TIME_MILLS; what it has is void then."""
+    """UNLOCK_DELAY_TIME_MILLS; what it has is void then."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -427,7 +426,7 @@ def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal
 
 
 def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended():
-    """S4-22, S4-23, T14, A02: Java leaves it dead for 120 s; never two calls."""
+    """Java leaves it dead for 120 s; never two calls."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -445,7 +444,7 @@ def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
     assert [ask.queue_offset for ask in world.asked()] == [0, 2, 0]
 
 
-def test_who_loses_a_queue_commits_what_its_listener_has_of_it():
+def test_a_member_that_loses_a_queue_commits_what_its_listener_is_consuming():
     """Nothing comes twice because a member came, if listeners are quick."""
     world = started(queues=2)
     world.holds_work = True
@@ -463,7 +462,7 @@ def test_who_loses_a_queue_commits_what_its_listener_has_of_it():
     assert numbers_of(world) == [0]
 
 
-def test_who_loses_a_locked_queue_commits_that_before_it_unlocks():
+def test_a_member_that_loses_a_locked_queue_commits_before_it_unlocks():
     """The batch that was begun ends, no other begins, and nothing comes twice."""
     world = started(orderly=True)
     world.holds_work = True
@@ -484,7 +483,7 @@ def test_who_loses_a_locked_queue_commits_that_before_it_unlocks():
     assert not world.member.process_queues
 
 
-def test_who_gains_a_queue_waits_for_its_last_owner_to_commit():
+def test_a_member_that_gains_a_queue_waits_for_the_last_owner_to_commit():
     world = World(queues=2)
     world.network.members = [ME, OTHER]
     world.begin()

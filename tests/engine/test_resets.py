@@ -23,8 +23,8 @@ both = pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("target", [0, 5, 900])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_reset_counts_whatever_is_being_done(target, orderly):
-    """A32, T24, testResetOffset, testResetOffsetByTimeStamp: what is in flight ends
-    without effect, back and forth, and nothing pauses for 10 s."""
+    """What is in flight ends without effect, back and forth, and nothing pauses for 10
+    s. Source: testResetOffset, testResetOffsetByTimeStamp."""
     world = started(orderly=orderly)
     world.found(range(10))
     world.holds_work = True
@@ -54,7 +54,6 @@ def test_a_reset_of_another_s_queue_is_left_to_that_one():
 
 
 def test_a_hundred_resets_while_consuming_all_count():
-    """A32."""
     world = started()
     for target in range(100):
         world.found(range(target, target + 32), call=world.pulls()[-1])

@@ -30,8 +30,8 @@ def warnings_of(caplog):
     return [each.message for each in caplog.records if "differently" in each.message]
 
 
-def test_another_member_s_subscriptions_are_told_before_each_heartbeat(caplog):
-    """A39: the broker is asked a second before the heartbeat that would hide it."""
+def test_a_different_subscription_is_logged_before_each_heartbeat(caplog):
+    """The broker is asked a second before the heartbeat that would hide it."""
     world = started()
     world.network.connection = seen(ME, OTHER, orders="A || B")
     world.run(28_999)
@@ -83,7 +83,7 @@ def test_a_filter_of_another_kind_differs(caplog):
     assert warnings_of(caplog) == [WARNING + "orders: * here, SQL92 a > 1 elsewhere"]
 
 
-def test_who_is_alone_is_not_warned_of_what_is_left_of_others(caplog):
+def test_a_lone_member_is_not_warned_about_subscriptions_of_members_that_left(caplog):
     world = started()
     for connection in (seen(ME, orders="A"), seen(orders="A"), None):
         world.network.connection = connection
@@ -91,7 +91,7 @@ def test_who_is_alone_is_not_warned_of_what_is_left_of_others(caplog):
     assert warnings_of(caplog) == []
 
 
-def test_the_same_is_told_again_after_ten_minutes(caplog):
+def test_the_same_difference_is_logged_again_after_ten_minutes(caplog):
     world = started()
     world.network.connection = seen(ME, OTHER, orders="A")
     world.run(29_000 + 599_999)
@@ -100,7 +100,7 @@ def test_the_same_is_told_again_after_ten_minutes(caplog):
     assert len(warnings_of(caplog)) == 2
 
 
-def test_something_else_is_told_at_once(caplog):
+def test_another_difference_is_logged_at_once(caplog):
     world = started()
     for expression in ("A", "B", "B"):
         world.network.connection = seen(ME, OTHER, orders=expression)
@@ -135,7 +135,7 @@ def test_a_large_group_asks_less_often(members, turns):
     assert len(world.network.of("consumer_connection")) == 2
 
 
-def test_a_broker_that_cannot_tell_costs_nothing(caplog):
+def test_a_broker_that_does_not_answer_is_not_logged_as_a_difference(caplog):
     world = started()
     world.network.fail["consumer_connection"] = refusal()
     world.run(60_000)
@@ -143,7 +143,7 @@ def test_a_broker_that_cannot_tell_costs_nothing(caplog):
     assert warnings_of(caplog) == []
 
 
-def test_who_may_not_ask_does_not_ask_again(caplog):
+def test_a_member_that_is_denied_the_query_does_not_repeat_it(caplog):
     caplog.set_level(logging.DEBUG)
     world = started()
     denied = DeniedError("no permission", code=16, name="NO_PERMISSION")

@@ -106,7 +106,9 @@ def test_nothing_comes_twice_when_nothing_goes_wrong(is_orderly: bool):
 
 
 @MODES
-def test_who_was_asked_to_leave_while_frozen_leaves_once_thawed(is_orderly: bool):
+def test_a_member_that_was_asked_to_leave_while_frozen_leaves_once_thawed(
+    is_orderly: bool,
+):
     """Seed 22, orderly: healed on its last day, it was to leave a minute too late."""
     world = World("1")
     cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), world)

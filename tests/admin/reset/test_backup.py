@@ -132,7 +132,7 @@ def test_an_id_is_no_path(tmp_path, backup_id):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, kind):
+def test_a_path_that_is_not_a_file_is_an_error_at_once(tmp_path, kind):
     if kind == "pipe":
         os.mkfifo(tmp_path / "x.json")
     else:

@@ -1,4 +1,4 @@
-"""Traps of RocketMQ's consumer that have no better place: T27, T30, T35 and reports."""
+"""What goes wrong in groups of several members: client ids, subscriptions, retries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.engine.world import (
 @pytest.mark.parametrize(
     ("code", "level"), [(23, "WARNING"), (24, "WARNING"), (25, "DEBUG")]
 )
-def test_a_broker_that_knows_of_another_subscription_is_told_of(code, level, caplog):
-    """T27, A39: what a broker says of members that subscribe to different things is
-    logged. 25 (not the latest) is usual after a change."""
+def test_a_broker_that_refuses_a_subscription_is_logged(code, level, caplog):
+    """What a broker says of members that subscribe to different things is logged. 25
+    (not the latest) is usual after a change."""
     caplog.set_level(logging.DEBUG)
     world = started()
     world.fail_pull(refusal(code, "the consumer's subscription not exist"))
@@ -38,7 +38,7 @@ def test_a_broker_that_knows_of_another_subscription_is_told_of(code, level, cap
 
 
 def test_two_consumers_of_one_process_are_two_members():
-    """T35, A24, A25: an id of its own each, also in containers that look alike."""
+    """An id of its own each, also in containers that look alike."""
     ids = {
         make_client_id(
             ip="172.17.0.1",
@@ -53,8 +53,8 @@ def test_two_consumers_of_one_process_are_two_members():
     assert ids == {"172.17.0.1@1#5", "172.17.0.1@1#6"}
 
 
-def test_an_id_that_is_told_twice_is_one_member():
-    """A24, A25: brokers tell a client id twice that has two connections."""
+def test_a_client_id_that_is_listed_twice_is_one_member():
+    """Brokers tell a client id twice that has two connections."""
     assert sort_client_ids([ME, OTHER, ME]) == [ME, ME, OTHER]
     world = World(queues=4)
     world.network.members = [ME, OTHER]
@@ -63,7 +63,7 @@ def test_an_id_that_is_told_twice_is_one_member():
 
 
 def test_what_fails_for_good_is_counted_by_the_broker():
-    """A24: 16 tries at most are asked for with every one that is sent back."""
+    """16 tries at most are asked for with every one that is sent back."""
     world = started(act=lambda *_: False)
     world.found(range(20))
     limits = {
@@ -74,7 +74,7 @@ def test_what_fails_for_good_is_counted_by_the_broker():
 
 
 def test_a_member_that_restarts_finds_its_offset():
-    """A01, A04, A30: with nothing but what the broker has."""
+    """With nothing but what the broker has."""
     world = started(act=lambda messages, _: messages[0].queue_offset != 5)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found(range(10))
@@ -86,7 +86,7 @@ def test_a_member_that_restarts_finds_its_offset():
 
 
 def test_queues_of_all_topics_are_pulled():
-    """A41, A42: none waits for another, and each has its own pull at the broker."""
+    """None waits for another, and each has its own pull at the broker."""
     world = started(queues=64, has_retry_route=True)
     assert len({call.args["ask"].queue for call in world.pulls()}) == 65
     world.found([0], call=world.pull(63))
@@ -95,7 +95,7 @@ def test_queues_of_all_topics_are_pulled():
 
 
 def test_a_dropped_member_s_work_may_be_done_twice_and_never_lost():
-    """A20: two members own a queue while members come and go; by design of concurrent
+    """Two members own a queue while members come and go; by design of concurrent
     groups. What the first did not commit the second one does."""
     world = started()
     world.holds_work = True
@@ -114,7 +114,7 @@ def test_a_dropped_member_s_work_may_be_done_twice_and_never_lost():
 
 
 def test_retries_are_pulled_without_their_expression():
-    """T30: the retry topic has a subscription and a version of its own."""
+    """The retry topic has a subscription and a version of its own."""
     world = started(has_retry_route=True, tags="A")
     (call,) = world.pulls(queue_of(topic=RETRY))
     ask = call.args["ask"]

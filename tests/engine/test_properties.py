@@ -1,10 +1,10 @@
-"""What is true of a member whatever happens in whatever order.
+"""What holds for a member in every order of events.
 
-(a) at most one live pull of a queue; (b) what is committed is at most the lowest offset
-that is not done; (c) it never moves back but by a correction; (d) counts and sizes are
-those of what is cached; (e) nothing is committed after a drop; (f) orderly: calls never
-overlap, and an offset comes again only after a failure or a new beginning; (h) what
-failed is in the retry topic or still here.
+A queue has at most one live pull. Its committed offset is at most the lowest offset
+that was not consumed, and moves back only by a correction of the broker. Counts and
+sizes are those of the cached messages. Nothing is committed after a drop. Orderly calls
+of a queue never overlap, and an offset is consumed again only after a failure or a new
+beginning. A message that failed is in the retry topic or still cached.
 """
 
 from __future__ import annotations
@@ -174,7 +174,6 @@ class AnyOrder:
         self.back_to[queue] = offset
 
     def committed_is_done(self):
-        """(b), (e), (h)"""
         for queue, offset in self.world.network.committed.items():
             back = {
                 (queue, call.args["message"].commit_log_offset // 1_000)
@@ -185,14 +184,12 @@ class AnyOrder:
                 assert (queue, each) in self.done | back, f"{queue} at {offset}: {each}"
 
     def committed_never_moves_back(self):
-        """(c)"""
         for queue, offset in self.world.network.committed.items():
             if offset < self.high[queue]:
                 assert offset >= self.back_to.pop(queue, self.high[queue])
             self.high[queue] = offset
 
     def counts_are_those_of_what_is_cached(self):
-        """(d)"""
         now = self.world.member.now()
         for each in self.world.member.process_queues.values():
             info = each.fill_info(commit_offset=0, now=now)
@@ -201,7 +198,7 @@ class AnyOrder:
             assert each.msg_size_bytes == 10 * count
 
     def a_queue_has_one_pull(self):
-        """(a): others are of queues that were dropped, and waited for to their end."""
+        """Others are of queues that were dropped, and waited for to their end."""
         for queue in self.world.member.process_queues:
             if self.is_live(queue):
                 live = [
@@ -225,7 +222,6 @@ class InOrder(AnyOrder):
         super().__init__()
 
     def listen(self, messages, context):
-        """(f)"""
         offsets = [each.queue_offset for each in messages]
         process_queue = self.world.member.process_queues.get(context.message_queue)
         before = self.shown.get(process_queue, -1)
@@ -242,7 +238,6 @@ class InOrder(AnyOrder):
         assert not self.wrong
 
     def one_request_a_queue_is_out(self):
-        """(f)"""
         out = [each.message_queue for each in self.world.workers.requests]
         out += [each.request.message_queue for each in self.world.outcomes]
         assert len(out) == len(set(out))
@@ -252,7 +247,7 @@ class InOrder(AnyOrder):
 @settings(max_examples=20)
 @given(data=st.data())
 def test_whatever_happens(kind, data):
-    """Properties (a) to (f) and (h)."""
+    """The properties of the module's docstring, after every event."""
     life = kind()
     for _ in range(data.draw(st.integers(10, 40))):
         life.step(data.draw)
