@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmqcli.clock import Now
 from rmqcli.errors import RmqError, TimeLimitError
 from rmqcli.tasks import All, Pending, Race, Request, Sleep, Within, start
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 
 
 class ScriptedRunner:
@@ -24,7 +24,7 @@ class ScriptedRunner:
     def __init__(self) -> None:
         self.now_ms = 0
         self.requests: dict[str, Pending[Any]] = {}
-        self._timers = Agenda()
+        self._timers = Timers()
 
     def submit(self, request: Request[Any]) -> Pending[Any]:
         if request.address == "broken":
