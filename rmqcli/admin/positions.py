@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue
 
 
@@ -394,7 +394,7 @@ class Asker:
     def _gather(self, calls: Mapping[K, tuple[str, Call[T]]]) -> dict[K, T | RmqError]:
         """Carry out all calls together; errors as values, under the same keys."""
         outcomes: dict[K, T | RmqError] = {}
-        pendings: dict[K, Pending[T]] = {}
+        pendings: dict[K, PendingCall[T]] = {}
         for key, (address, call) in calls.items():
             if address in self._silent:
                 outcomes[key] = self._silent[address]

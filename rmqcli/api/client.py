@@ -19,11 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
-from rmqcli.api.pending import Pending
+from rmqcli.api.peers import Peers
+from rmqcli.api.pending import PendingCall
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
-    ConnectError,
-    DeadlineError,
     NotFoundError,
     RmqError,
     TransportError,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
-    from rmqcli.transport.reply import Reply
+    from rmqcli.tasks import Pending
     from rmqcli.wire.bodies.route import ClusterInfo
 
 T = TypeVar("T")
@@ -74,12 +73,7 @@ class Client:
         self._namesrvs = list(config.namesrv)
         self._routes: dict[str, TopicRoute] = {}
         self._cluster_info: ClusterInfo | None = None
-        #: address -> MQVersion ordinal, as its last answer said
-        self._versions: dict[str, int] = {}
-        #: address -> the broker that advertises it, as the newest route says
-        self._advertised: dict[str, str] = {}
-        #: address -> in how many routes, and in the cluster's list, it is
-        self._mentions: dict[str, int] = {}
+        self._peers = Peers()
 
     def __enter__(self) -> Self:
         return self
@@ -97,30 +91,57 @@ class Client:
         call: Call[T],
         *,
         timeout_ms: int | None = None,
-        on_done: Callable[[Pending[T]], None] | None = None,
-    ) -> Pending[T]:
-        """Put `call` on its way; `on_done` runs while somebody waits or polls.
+        on_done: Callable[[PendingCall[T]], None] | None = None,
+    ) -> PendingCall[T]:
+        """Send `call`; the result ends with the parsed answer, or with an error.
 
-        Blocks only for a call that needs a version when the peer's is not known yet.
-        Raises UnsupportedError when the peer is too old.
+        Never blocks, and never ends the result or calls `on_done` from here: that
+        happens in the thread that waits or polls. Where the call needs a version and
+        the peer's is not known yet, the peer is asked for it first. `timeout_ms` None
+        is the client's own.
+
+        Raises UnsupportedError when the peer is known to be too old, and as
+        `RemotingClient.post` does.
         """
+        if timeout_ms is None:
+            timeout_ms = self.config.timeout_ms
+        pending = PendingCall(address, call, timeout_ms, self._peers)
+        if on_done is not None:
+            pending.on_done(on_done)  # type: ignore[arg-type]  # it gets this object
         if call.needs_version:
-            self._check_version(address, call)
-        pending = Pending(call, address, learn=self._learn, explain=self._explain)
-
-        def tell(_reply: Reply) -> None:
-            if on_done is not None:
-                on_done(pending)
-
-        pending.attach(
-            self.remoting.submit(
-                address,
-                RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body),
-                timeout_ms=self.config.timeout_ms if timeout_ms is None else timeout_ms,
-                on_done=None if on_done is None else tell,
-            )
-        )
+            self._post_if_supported(pending)
+        else:
+            self._post(pending)
         return pending
+
+    def _post(self, pending: PendingCall[T]) -> None:
+        call = pending.call
+        self.remoting.post(
+            pending,
+            RemotingCommand(call.code, ext_fields=call.ext_fields, body=call.body),
+        )
+
+    def _post_if_supported(self, pending: PendingCall[T]) -> None:
+        """Post a call that needs a version, once the peer's version is known."""
+        if pending.address in self._peers.versions:
+            self._check_version(pending.address, pending.call)
+            self._post(pending)
+            return
+        from rmqcli.api.calls.config import get_broker_runtime_info
+
+        deadline = Deadline(self.clock, pending.timeout_ms)
+
+        def answered(info: Pending[dict[str, str]]) -> None:
+            try:
+                info.result()
+                pending.timeout_ms = max(1, deadline.left_ms())
+                self._post_if_supported(pending)
+            except RmqError as error:
+                pending.fail(error)
+
+        self.submit(
+            pending.address, get_broker_runtime_info(), timeout_ms=pending.timeout_ms
+        ).on_done(answered)
 
     def send_oneway(self, address: str, call: Call[T]) -> None:
         """Send a call that nobody answers; lost without a word when it cannot be sent.
@@ -135,13 +156,13 @@ class Client:
     ) -> T:
         """Submit, wait, and return the answer or raise."""
         pending = self.submit(address, call, timeout_ms=timeout_ms)
-        self.remoting.wait([pending.reply])
+        self.remoting.wait((pending,))
         return pending.result()
 
-    def gather(self, pendings: Iterable[Pending[T]]) -> list[T | RmqError]:
+    def gather(self, pendings: Iterable[PendingCall[T]]) -> list[T | RmqError]:
         """Wait for all; answers and errors in the same order."""
         everything = list(pendings)
-        self.remoting.wait([pending.reply for pending in everything])
+        self.remoting.wait(everything)
         return [pending.outcome() for pending in everything]
 
     def poll(self, timeout_ms: int) -> int:
@@ -244,23 +265,20 @@ class Client:
         raise _no_broker(queue.topic, queue.broker_name, "is not in the topic's route")
 
     def broker_version(self, address: str) -> int:
-        """The MQVersion ordinal of the peer; asks for it when no answer told it yet."""
-        if address not in self._versions:
+        """The MQVersion ordinal of the peer; asks it when no answer has told yet."""
+        if address not in self._peers.versions:
             from rmqcli.api.calls.config import get_broker_runtime_info
 
             self.invoke(address, get_broker_runtime_info())
-        return self._versions[address]
+        return self._peers.versions[address]
 
     def _check_version(self, address: str, call: Call[T]) -> None:
-        version = self.broker_version(address)
+        version = self._peers.versions[address]
         if version < call.needs_version:
             raise UnsupportedError(
                 f"{call.what}: {address} runs RocketMQ {version_name(version)}, and"
                 f" that needs {version_name(call.needs_version)}"
             )
-
-    def _learn(self, address: str, answer: RemotingCommand) -> None:
-        self._versions[address] = answer.version
 
     def remember(self, topic: str, route: TopicRoute) -> None:
         """Keep a route that was asked for by other means than `route`."""
@@ -277,20 +295,8 @@ class Client:
     def _replace_brokers(
         self, known: Iterable[BrokerData], brokers: Iterable[BrokerData]
     ) -> None:
-        """Note what a new route names; keep nothing of addresses in no route now."""
-        mentions = self._mentions
-        for broker in brokers:
-            for address in broker.addresses.values():
-                self._advertised[address] = broker.broker_name
-                mentions[address] = mentions.get(address, 0) + 1
-        gone: list[str] = []
-        for broker in known:
-            for address in broker.addresses.values():
-                mentions[address] -= 1
-                if not mentions[address]:
-                    del mentions[address], self._advertised[address]
-                    self._versions.pop(address, None)
-                    gone.append(address)
+        """Note what a new route names; disconnect from what no route names now."""
+        gone = self._peers.replace(known, brokers)
         gone = [each for each in gone if each not in self._namesrvs]
         if gone:
             self.remoting.forget(gone)
@@ -298,18 +304,6 @@ class Client:
     def _prefer(self, address: str) -> None:
         self._namesrvs.remove(address)
         self._namesrvs.insert(0, address)
-
-    def _explain(self, error: RmqError) -> None:
-        """Say of an unreachable address that a broker advertised it."""
-        if not isinstance(error, ConnectError | DeadlineError):
-            return
-        broker_name = self._advertised.get(error.address)
-        if broker_name is not None and error.address not in self._versions:
-            error.hint = (
-                f"{broker_name} advertises {error.address}; if it cannot be reached"
-                " from here (a container's address?), set brokerIP1 and listenPort of"
-                " that broker to what can"
-            )
 
     def _no_namesrv(self, errors: list[TransportError]) -> TransportError:
         last = errors[-1]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.api.calls.send import SendResult
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.producer.target import SendTarget
@@ -227,7 +227,7 @@ class Sender:
         for slot in slots:
             slot.attempts += 1
 
-        def on_done(pending: Pending[SendResult]) -> None:
+        def on_done(pending: PendingCall[SendResult]) -> None:
             lane.in_flight = []
             try:
                 result = pending.result()

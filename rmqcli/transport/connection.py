@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import selectors
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.errors import (
     ConnectError,
@@ -126,7 +126,7 @@ class Connection:
     def __init__(self, address: Address, loop: Loop) -> None:
         self.address = address
         #: opaque -> reply, of all requests that are not answered
-        self.waiters: dict[int, Reply] = {}
+        self.waiters: dict[int, Reply[Any]] = {}
         #: bytes ever queued (guarded by the loop's lock), and ever sent or dropped
         self.posted_bytes = 0
         self.gone_bytes = 0
@@ -144,7 +144,7 @@ class Connection:
         self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
-        self._unsent: deque[tuple[Reply | None, bytes]] = deque()
+        self._unsent: deque[tuple[Reply[Any] | None, bytes]] = deque()
         #: what is being sent; TLS wants the same bytes again after WOULD_BLOCK
         self._chunk: memoryview | None = None
         #: by the clock, not the loop's time: the peer goes on while nobody drives
@@ -179,7 +179,7 @@ class Connection:
         """Whether nothing waits to be sent or answered. Under the loop's lock."""
         return not self.waiters and self.posted_bytes == self.gone_bytes
 
-    def enqueue(self, reply: Reply | None, data: bytes, now_ms: int) -> None:
+    def enqueue(self, reply: Reply[Any] | None, data: bytes, now_ms: int) -> None:
         """Queue a request (a oneway one has no reply); `flush` sends it."""
         self._unsent.append((reply, data))
         if reply is None:
@@ -471,7 +471,7 @@ class Connection:
             return
         self._unsent.append((None, data))  # sent after the reading
 
-    def _expired(self, reply: Reply) -> TransportError:
+    def _expired(self, reply: Reply[Any]) -> TransportError:
         address, timeout_ms = self.address.text, reply.timeout_ms
         if self._stream is not None:
             return DeadlineError(

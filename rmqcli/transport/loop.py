@@ -20,7 +20,7 @@ import heapq
 import selectors
 import socket
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqcli.errors import DisconnectedError, TransportError
 from rmqcli.transport.backoff import Backoff
@@ -137,7 +137,7 @@ class Loop:
         self._turn_ended_ms: int | None = None
         self._lock = threading.Lock()
         #: handed over and not yet taken by the driving thread; guarded by _lock
-        self._inbox: list[tuple[Connection, Reply | None, bytes]] = []
+        self._inbox: list[tuple[Connection, Reply[Any] | None, bytes]] = []
         self._is_closed = False  # guarded by _lock
         #: forgotten by the client, to be closed once idle; guarded by _lock
         self._retiring: set[Connection] = set()
@@ -194,7 +194,9 @@ class Loop:
             self.next_opaque = opaque + 1 if opaque < OPAQUE_MAX else 1
         return opaque
 
-    def post(self, connection: Connection, reply: Reply | None, data: bytes) -> None:
+    def post(
+        self, connection: Connection, reply: Reply[Any] | None, data: bytes
+    ) -> None:
         """Hand a request over; the next turn sends it. Safe from any thread.
 
         Raises TransportError when too much waits for that peer already, and
@@ -255,7 +257,7 @@ class Loop:
         if len(self._spare_buffers) < _SPARE_BUFFERS_MAX:
             self._spare_buffers.append(buffer)
 
-    def answered(self, reply: Reply, answer: RemotingCommand) -> None:
+    def answered(self, reply: Reply[Any], answer: RemotingCommand) -> None:
         """Complete a reply; what its callback raises comes out at the turn's end."""
         self.completed += 1
         try:
@@ -263,11 +265,11 @@ class Loop:
         except Exception as error:  # noqa: BLE001  # raised again by the turn's caller
             self.callback_errors.append(error)
 
-    def failed(self, reply: Reply, error: TransportError) -> None:
+    def failed(self, reply: Reply[Any], error: TransportError) -> None:
         """Complete a reply with an error; callbacks as in `answered`."""
         self.completed += 1
         try:
-            reply.failed(error)
+            reply.fail(error)
         except Exception as raised:  # noqa: BLE001  # raised again by the turn's caller
             self.callback_errors.append(raised)
 

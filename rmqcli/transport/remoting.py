@@ -1,16 +1,12 @@
 """The remoting client: requests to many peers, pipelined, driven by their caller.
 
-Nothing happens in the background: `wait` and `poll` do the I/O in the caller's thread,
-and all calls must come from one thread. Only after `start_io_thread` a thread of its
-own does it; then `submit`, `send_oneway`, `wait`, `invoke` and `close` are safe from
-any thread, and callbacks and the request handler run in that thread.
+Nothing happens in the background: `wait` and `poll` do the I/O in the caller's thread.
+Only one thread at a time drives the client, and replies end, callbacks run and the
+request handler is called in it. `submit`, `post`, `send_oneway`, `send_answer`,
+`forget` and `wake` may be called from other threads once `let_wake` was called.
 
-| thread | started by | blocks on | ended by |
-|---|---|---|---|
-| rmq-io | start_io_thread() | the selector, callbacks | close() |
-
-A forked child keeps its copies of clients, but none of their connections and threads:
-requests under way are failed there, and new ones make connections of their own.
+A forked child keeps its copies of clients, but none of their connections: requests
+under way are failed there, and new ones make connections of their own.
 
 Source: NettyRemotingClient in apache/rocketmq.
 """
@@ -19,7 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
@@ -78,10 +74,6 @@ class RemotingClient:
         #: address text -> connection; guarded by _lock
         self._connections: dict[str, Connection] = {}
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        #: notified by the I/O thread after replies were completed
-        self._completed = threading.Condition(threading.Lock())
-        self._polled = 0  # replies that `poll` told of, with the I/O thread
         self._is_driving = False
         self._close_asked = False
         self._close_timeout_ms = CLOSE_TIMEOUT_MS
@@ -100,36 +92,32 @@ class RemotingClient:
         return self._loop.counters
 
     def submit(
-        self,
-        address: str,
-        command: RemotingCommand,
-        *,
-        timeout_ms: int,
-        on_done: Callable[[Reply], None] | None = None,
-    ) -> Reply:
-        """Hand over a request; the next turn of I/O sends it. Never blocks.
+        self, address: str, command: RemotingCommand, *, timeout_ms: int
+    ) -> Reply[RemotingCommand]:
+        """Hand over a request; its Reply ends with the answer, whatever its code.
 
-        The request gets its own opaque and, with credentials, a signature. `on_done`
-        is called once, in the driving thread, never from here; it may submit but not
-        wait. While the peer's address is backed off the request waits, unless its time
-        would be over before the next attempt: then it fails in the next turn.
+        Raises as `post` does.
+        """
+        reply: Reply[RemotingCommand] = Reply(address, command.code, timeout_ms)
+        self.post(reply, command)
+        return reply
+
+    def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
+        """Hand over a request that `reply` is for; the next turn of I/O sends it.
+
+        Never blocks. The request gets its own opaque and, with credentials, a
+        signature. The reply ends, and calls back, in the thread that drives the client,
+        never from here; a callback may submit but not wait. While the peer's address is
+        backed off the request waits, unless its time would be over before the next
+        attempt: then it fails in the next turn.
 
         Raises UsageError for a bad address, HeaderError or FrameError for a command
         that cannot be written, DisconnectedError after `close`, TransportError when
         `queued_bytes_max` is reached.
         """
-        connection = self._connection(address)
-        opaque = self._loop.take_opaque()
-        reply = Reply(
-            address,
-            code=command.code,
-            opaque=opaque,
-            sent_at_ms=self._clock.monotonic_ms(),
-            timeout_ms=timeout_ms,
-            on_done=on_done,
-        )
+        connection = self._connection(reply.address)
+        reply.opaque = opaque = self._loop.take_opaque()
         self._loop.post(connection, reply, self._encode(command, opaque))
-        return reply
 
     def send_oneway(self, address: str, command: RemotingCommand) -> None:
         """Hand over a request that is not answered. Raises as `submit` does.
@@ -153,16 +141,16 @@ class RemotingClient:
         self.wait((reply,))
         return reply.result()
 
-    def wait(self, replies: Iterable[Reply], *, timeout_ms: int | None = None) -> bool:
+    def wait(
+        self, replies: Iterable[Reply[Any]], *, timeout_ms: int | None = None
+    ) -> bool:
         """Wait until all `replies` are done or `timeout_ms` is over; return whether.
 
-        Without the I/O thread this does the I/O, for all requests. What a callback
-        raises comes out here, after the others were called.
+        Does the I/O for all requests meanwhile. What a callback raises comes out here,
+        after the others were called.
         """
         pending = list(replies)
         deadline = None if timeout_ms is None else Deadline(self._clock, timeout_ms)
-        if self._thread is not None:
-            return self._wait_for_thread(pending, deadline)
         done = 0
         while True:
             while done < len(pending) and pending[done].is_done:
@@ -176,22 +164,10 @@ class RemotingClient:
             self._turn(None if deadline is None else deadline.left_ms())
 
     def poll(self, timeout_ms: int) -> int:
-        """Do one turn of I/O of at most `timeout_ms`; return how many replies ended.
-
-        With the I/O thread it waits until some have since the last call.
-        """
-        if self._thread is None:
-            before = self._loop.completed
-            self._turn(timeout_ms)
-            return self._loop.completed - before
-        self._refuse_in_callback()
-        with self._completed:
-            before = self._polled
-            self._completed.wait_for(
-                lambda: self._loop.completed != before, timeout_ms / 1000
-            )
-            self._polled = self._loop.completed
-            return self._polled - before
+        """Do one turn of I/O of at most `timeout_ms`; return how many replies ended."""
+        before = self._loop.completed
+        self._turn(timeout_ms)
+        return self._loop.completed - before
 
     def set_request_handler(self, handler: RequestHandler | None) -> None:
         """Let `handler(address, command)` see what peers request of us.
@@ -228,28 +204,16 @@ class RemotingClient:
                 self._loop.retire(connection)
 
     def let_wake(self, has_more: Callable[[], bool]) -> None:
-        """Let `wake` end a `poll` of the thread that drives; before it first polls.
+        """Let other threads interrupt a `poll`; to be called before the first one.
 
-        `has_more` says whether there is a reason not to wait: whatever is set before
-        `wake` is called.
+        `has_more` says whether there is a reason not to wait: what another thread sets
+        before it calls `wake`.
         """
         self._loop.wake_on_post(has_more)
 
     def wake(self) -> None:
         """End the poll under way. Safe to call from any thread."""
         self._loop.wake()
-
-    def start_io_thread(self) -> None:
-        """Do the I/O in a thread from now on; before other threads use the client.
-
-        `close` must be called to send what is queued: the thread is a daemon and does
-        not keep the process alive.
-        """
-        if self._is_closed or self._thread is not None:
-            raise RuntimeError("the client is closed or has its thread already")
-        self._loop.wake_on_post(lambda: self._close_asked)
-        self._thread = threading.Thread(target=self._run, name="rmq-io", daemon=True)
-        self._thread.start()
 
     def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
         """Send what is queued on open connections, then end everything. Idempotent.
@@ -259,27 +223,14 @@ class RemotingClient:
         """
         self._close_timeout_ms = timeout_ms
         self._close_asked = True
-        thread = self._thread
-        if thread is None:
-            if not self._is_driving:
-                self._finish(Deadline(self._clock, timeout_ms))
-            return
-        self._loop.wake()
-        if thread is threading.current_thread():
-            return
-        thread.join(timeout_ms / 1000 + 1)
-        if thread.is_alive():
-            logger.error(
-                "thread %s did not stop: is a callback still running?", thread.name
-            )
+        if not self._is_driving:
+            self._finish(Deadline(self._clock, timeout_ms))
 
     def forget_after_fork(self) -> None:
         """In a forked child: see the module. The caller's thread is the only one."""
         if self._is_closed:
             return
         self._lock = threading.Lock()
-        self._completed = threading.Condition(threading.Lock())
-        self._thread = None
         self._is_driving = False
         self._loop.forget_after_fork()
         for connection in self._connections.values():
@@ -334,39 +285,8 @@ class RemotingClient:
             raise errors[0]
 
     def _refuse_in_callback(self) -> None:
-        if self._is_driving and self._thread in (None, threading.current_thread()):
+        if self._is_driving:
             raise RuntimeError("a callback may submit requests, but not wait for them")
-
-    def _wait_for_thread(self, replies: list[Reply], deadline: Deadline | None) -> bool:
-        self._refuse_in_callback()
-        done = 0
-        with self._completed:
-            while True:
-                while done < len(replies) and replies[done].is_done:
-                    done += 1
-                if done == len(replies):
-                    return True
-                left_ms = None if deadline is None else deadline.left_ms()
-                if left_ms == 0:
-                    return False
-                self._completed.wait(None if left_ms is None else left_ms / 1000)
-
-    def _run(self) -> None:
-        """The I/O thread: turns until `close`; survives what callbacks raise."""
-        loop = self._loop
-        self._is_driving = True
-        try:
-            while not self._close_asked:
-                before = loop.completed
-                loop.run_turn(None)
-                self._log_callback_errors()
-                if loop.completed != before:
-                    with self._completed:
-                        self._completed.notify_all()
-        finally:
-            self._finish(Deadline(self._clock, self._close_timeout_ms))
-            with self._completed:
-                self._completed.notify_all()
 
     def _log_callback_errors(self) -> None:
         errors, self._loop.callback_errors = self._loop.callback_errors, []

@@ -20,6 +20,7 @@ from rmqcli.errors import (
     DeadlineError,
     DeniedError,
     NotFoundError,
+    RmqError,
     UnsupportedError,
 )
 from rmqcli.model import MessageQueue
@@ -242,6 +243,49 @@ def test_on_done_runs_while_polling():
             client.poll(50)
 
     assert done == [7]
+
+
+def test_a_call_that_needs_a_version_can_be_submitted_from_a_callback():
+    """Asking for the version first must not wait: a callback cannot."""
+
+    def broker(connection):
+        for request in connection.requests():
+            body = b'{"table":{}}' if request.code == 28 else b'{"topicList":["T"]}'
+            connection.answer(request, version=500, ext_fields={}, body=body)
+
+    found: list[object] = []
+    with Peer(broker) as peer, client_of(peer.address) as client:
+
+        def ask(_: object) -> None:
+            call = query_topics_by_consumer("g")
+            client.submit(peer.address, call).on_done(
+                lambda pending: found.append(pending.outcome())
+            )
+
+        client.submit("127.0.0.1:1", get_max_offset("T", 0), on_done=ask)
+        limit = time.monotonic() + PATIENCE_S
+        while not found and time.monotonic() < limit:
+            client.poll(50)
+
+    assert found == [["T"]]
+
+
+def test_an_answer_that_breaks_the_parser_still_ends_the_call(caplog):
+    """A defect of ours is logged, and whoever waits gets an RmqError."""
+
+    def broken(_answer):
+        raise ZeroDivisionError("oops")
+
+    call = get_max_offset("T", 0)
+    call.parse = broken
+    with (
+        Peer(answering()) as peer,
+        client_of(peer.address) as client,
+        pytest.raises(RmqError, match="unexpected ZeroDivisionError: oops"),
+    ):
+        client.invoke(peer.address, call)
+
+    assert caplog.records[-1].exc_info
 
 
 @pytest.mark.parametrize("values", [{"namesrv": ()}, {"timeout_ms": 0}])

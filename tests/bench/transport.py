@@ -70,13 +70,11 @@ def serve(body_bytes: int) -> None:
         sock.sendall(b"".join(answers))
 
 
-def drive(address: str, *, requests: int, in_flight: int, threaded: bool) -> float:
+def drive(address: str, *, requests: int, in_flight: int) -> float:
     """Keep `in_flight` requests under way until `requests` are answered."""
     client = RemotingClient()
-    if threaded:
-        client.start_io_thread()
     command = RemotingCommand(11, ext_fields=PULL_FIELDS)
-    window: deque[Reply] = deque()
+    window: deque[Reply[RemotingCommand]] = deque()
     started = time.perf_counter()
     for _ in range(requests):
         if len(window) == in_flight:
@@ -91,7 +89,7 @@ def drive(address: str, *, requests: int, in_flight: int, threaded: bool) -> flo
     return seconds
 
 
-def measure(args: argparse.Namespace, *, body_bytes: int, threaded: bool) -> None:
+def measure(args: argparse.Namespace, *, body_bytes: int) -> None:
     """Run one shape against a fresh peer and print its figures."""
     command = [
         sys.executable,
@@ -108,12 +106,10 @@ def measure(args: argparse.Namespace, *, body_bytes: int, threaded: bool) -> Non
             address,
             requests=args.requests,
             in_flight=args.in_flight,
-            threaded=threaded,
         )
         cpu = time.process_time() - cpu
     figures = {
         "bench": "transport",
-        "threaded": threaded,
         "in_flight": args.in_flight,
         "body_bytes": body_bytes,
         "requests_per_s": round(args.requests / seconds),
@@ -135,8 +131,7 @@ def main() -> None:
         serve(args.serve)
         return
     for body_bytes in args.body or (128, 8192, 65536):
-        for threaded in (False, True):
-            measure(args, body_bytes=body_bytes, threaded=threaded)
+        measure(args, body_bytes=body_bytes)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ otherwise; a request to a server that is down fails soon, one that is cut off la
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmqcli.broker.effects import Peer
 from rmqcli.errors import ConnectError, DeadlineError, DisconnectedError
-from rmqcli.transport.reply import Reply
 from rmqcli.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.errors import TransportError
+    from rmqcli.transport.reply import Reply
     from tests.simulation.network import Weather
     from tests.simulation.server import SimServer
     from tests.simulation.world import World
@@ -67,7 +67,7 @@ class Link:
         #: when the last command arrived, or will: there, and back here
         self.there_ms = 0
         self.back_ms = 0
-        self.waiting: dict[int, Reply] = {}
+        self.waiting: dict[int, Reply[Any]] = {}
 
 
 class SimRemoting:
@@ -88,33 +88,19 @@ class SimRemoting:
         self._handler: Handler | None = None
         self.is_closed = False
 
-    def submit(
-        self,
-        address: str,
-        command: RemotingCommand,
-        *,
-        timeout_ms: int,
-        on_done: Callable[[Reply], None] | None = None,
-    ) -> Reply:
+    def post(self, reply: Reply[Any], command: RemotingCommand) -> None:
         """As RemotingClient: never calls back from here."""
-        self._refuse_if_closed(address)
+        self._refuse_if_closed(reply.address)
         self._opaque += 1
-        reply = Reply(
-            address,
-            code=command.code,
-            opaque=self._opaque,
-            sent_at_ms=self._world.now_ms,
-            timeout_ms=timeout_ms,
-            on_done=on_done,
-        )
-        link = self._link(address)
+        reply.opaque = self._opaque
+        link = self._link(reply.address)
         if link is None:
             self._not_connected(reply)
-            return reply
+            return
         link.waiting[reply.opaque] = reply
-        self._world.later(timeout_ms, functools.partial(self._expire, link, reply))
+        expire = functools.partial(self._expire, link, reply)
+        self._world.later(reply.timeout_ms, expire)
         self._send(link, command.with_opaque(reply.opaque))
-        return reply
 
     def send_oneway(self, address: str, command: RemotingCommand) -> None:
         """As RemotingClient."""
@@ -228,7 +214,7 @@ class SimRemoting:
             at_ms = link.there_ms = max(at_ms, link.there_ms)
         world.at(at_ms, functools.partial(link.server.receive, link, command))
 
-    def _not_connected(self, reply: Reply) -> None:
+    def _not_connected(self, reply: Reply[Any]) -> None:
         delay_ms = 1 + int(self._world.rng.random() * 200)
         if self._is_cut(reply.address):
             delay_ms = min(reply.timeout_ms, _CONNECT_TIMEOUT_MS)
@@ -238,15 +224,15 @@ class SimRemoting:
         self._fail_later(reply, error, delay_ms=delay_ms)
 
     def _fail_later(
-        self, reply: Reply, error: TransportError, *, delay_ms: int
+        self, reply: Reply[Any], error: TransportError, *, delay_ms: int
     ) -> None:
         def fail() -> None:
             if not self.is_closed:
-                self._run(lambda: reply.failed(error))
+                self._run(lambda: reply.fail(error))
 
         self._world.later(delay_ms, fail)
 
-    def _expire(self, link: Link, reply: Reply) -> None:
+    def _expire(self, link: Link, reply: Reply[Any]) -> None:
         if link.waiting.get(reply.opaque) is not reply or self.is_closed:
             return
         error = DeadlineError(
@@ -256,6 +242,6 @@ class SimRemoting:
 
         def fail() -> None:
             if link.waiting.pop(reply.opaque, None) is not None:
-                reply.failed(error)
+                reply.fail(error)
 
         self._run(fail)

@@ -262,15 +262,16 @@ def test_all_requests_under_way_fail_together_and_once(client):
                 peer.address,
                 PULL,
                 timeout_ms=20_000,
-                on_done=lambda r: calls.append(r.opaque),
             )
             for _ in range(50)
         ]
+        for reply in replies:
+            reply.on_done(lambda r: calls.append(r.opaque))
         client.wait(replies)
 
-    assert all(isinstance(r.error, DisconnectedError) for r in replies)
+    assert all(isinstance(r.outcome(), DisconnectedError) for r in replies)
     assert sorted(calls) == list(range(1, 51))
-    assert len({id(r.error) for r in replies}) == 50
+    assert len({id(r.outcome()) for r in replies}) == 50
 
 
 def test_every_failure_is_of_our_own_tree_and_can_be_pickled(client):

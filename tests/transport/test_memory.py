@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import threading
 import tracemalloc
@@ -187,22 +188,6 @@ def test_close_ends_a_forgotten_connection_that_is_not_idle():
             reply.result()
 
 
-def test_the_io_thread_disconnects_forgotten_peers_while_nothing_happens():
-    ended = threading.Event()
-
-    def note_the_end(connection: PeerConnection) -> None:
-        for request in connection.requests():
-            connection.answer(request)
-        ended.set()
-
-    with Peer(note_the_end) as peer, RemotingClient() as client:
-        client.start_io_thread()
-        client.invoke(peer.address, PULL, timeout_ms=5000)
-        client.forget([peer.address])
-
-        assert ended.wait(PATIENCE_S)
-
-
 def test_forgotten_addresses_hold_nothing(client, traced):
     """A name server that names other brokers each time it is asked."""
     client.send_oneway("127.0.0.1:1", PULL)
@@ -217,3 +202,22 @@ def test_forgotten_addresses_hold_nothing(client, traced):
             client.poll(10)
 
     assert traced() - before < 512 * KIB
+
+
+def test_a_hundred_clients_leave_no_thread_and_no_file():
+    before = threads_and_files()
+    with Peer() as peer, Peer(silent) as quiet:
+        for _ in range(100):
+            client = RemotingClient()
+            client.invoke(peer.address, PULL, timeout_ms=5000)
+            client.submit(quiet.address, PULL, timeout_ms=60_000)
+            client.submit("127.0.0.1:1", PULL, timeout_ms=60_000)
+            client.poll(0)
+            client.close()
+
+    assert threads_and_files() == before
+
+
+def threads_and_files() -> tuple[set[str], int]:
+    names = {thread.name for thread in threading.enumerate()}
+    return names, len(os.listdir("/proc/self/fd"))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupReading, QueueReading
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import BrokerData, TopicRoute
     from rmqcli.wire.bodies.route import ClusterInfo
 
@@ -130,7 +130,7 @@ class LagGatherer:
         ]
         run_scripts(client, scripts, deadline)
 
-    def _ask_namesrvs(self) -> dict[str, Pending[ClusterInfo]]:
+    def _ask_namesrvs(self) -> dict[str, PendingCall[ClusterInfo]]:
         """Ask every name server which brokers it knows, where there are several."""
         addresses = self._client.config.namesrv
         views = {}
@@ -144,7 +144,7 @@ class LagGatherer:
         return views
 
     def _parts_of_others(
-        self, parts: list[BrokerPart], views: Mapping[str, Pending[ClusterInfo]]
+        self, parts: list[BrokerPart], views: Mapping[str, PendingCall[ClusterInfo]]
     ) -> list[BrokerPart]:
         """Brokers that only other name servers than the first name."""
         found: dict[str, BrokerPart] = {}

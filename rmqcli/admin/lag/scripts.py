@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.clock import Deadline
 
 
@@ -41,7 +41,7 @@ class _Run:
         self.address = address
         self.script = script
         #: an error where the request could not even be handed over
-        self.pendings: list[Pending[Any] | RmqError] = []
+        self.pendings: list[PendingCall[Any] | RmqError] = []
         self.outcomes: list[Any] = []
 
 
@@ -95,7 +95,7 @@ def _go_on(client: Client, run: _Run, *, first: bool, deadline: Deadline) -> boo
 
 def _submit(
     client: Client, address: str, ask: Ask, *, left_ms: int
-) -> Pending[Any] | RmqError:
+) -> PendingCall[Any] | RmqError:
     timeout_ms = left_ms if ask.timeout_ms is None else min(left_ms, ask.timeout_ms)
     try:
         return client.submit(address, ask.call, timeout_ms=timeout_ms)

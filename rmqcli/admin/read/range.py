@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.read.body import Span
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.wire.pull_answer import PullAnswer
 
@@ -213,7 +213,7 @@ class RangeReader:
             expression_type=options.expression_type,
         )
 
-        def on_done(pending: Pending[PullAnswer]) -> None:
+        def on_done(pending: PendingCall[PullAnswer]) -> None:
             self._asks_out -= 1
             if queue in self._open:
                 self._on_done(queue, state, start, pending)
@@ -232,7 +232,7 @@ class RangeReader:
         queue: MessageQueue,
         state: _QueueState,
         start: int,
-        pending: Pending[PullAnswer],
+        pending: PendingCall[PullAnswer],
     ) -> None:
         try:
             answer = pending.result()

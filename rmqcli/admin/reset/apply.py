@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.target import Target
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue
 
 
@@ -269,7 +269,7 @@ class ResetRun:
     def _send_at_once(
         self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]
     ) -> dict[MessageQueue, T]:
-        pendings: dict[MessageQueue, Pending[T]] = {}
+        pendings: dict[MessageQueue, PendingCall[T]] = {}
         for each in changes:
             # Before it is sent: an interrupt may come in between.
             self._attempted.add(each.queue)

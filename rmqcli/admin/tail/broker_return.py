@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
 
@@ -111,7 +111,7 @@ class LostQueues:
             self._failed(broker)
             return
 
-        def on_done(pending: Pending[int]) -> None:
+        def on_done(pending: PendingCall[int]) -> None:
             broker.asked = None
             if isinstance(pending.outcome(), RmqError):
                 self._addresses.failed(queue, pending.address)

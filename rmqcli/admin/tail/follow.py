@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending
+    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue, TopicRoute
     from rmqcli.wire.pull_answer import PullAnswer
 
@@ -163,7 +163,7 @@ class Follower:
             return
         start = span[0]
 
-        def on_done(pending: Pending[PullAnswer]) -> None:
+        def on_done(pending: PendingCall[PullAnswer]) -> None:
             followed.is_asked = False
             if self._queues.get(queue) is followed:
                 self._on_done(queue, followed, start, pending)
@@ -196,7 +196,7 @@ class Follower:
         queue: MessageQueue,
         followed: _Followed,
         start: int,
-        pending: Pending[PullAnswer],
+        pending: PendingCall[PullAnswer],
     ) -> None:
         try:
             answer = pending.result()
@@ -304,7 +304,7 @@ class Follower:
             except RmqError:
                 return  # another name server is asked next time
 
-    def _on_route(self, pending: Pending[TopicRoute]) -> None:
+    def _on_route(self, pending: PendingCall[TopicRoute]) -> None:
         route = pending.outcome()
         if isinstance(route, RmqError):
             return  # the queues that are known stay

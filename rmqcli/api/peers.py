@@ -1,0 +1,64 @@
+"""What a client knows of the peers behind addresses: versions, and who advertises them.
+
+Brokers advertise addresses that need not be reachable from here (containers); an error
+about such an address names the broker that advertises it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import ConnectError, DeadlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.errors import RmqError
+    from rmqcli.model import BrokerData
+
+
+class Peers:
+    """Belongs to one client; keeps nothing of addresses that no route names."""
+
+    def __init__(self) -> None:
+        #: address -> MQVersion ordinal of its last answer
+        self.versions: dict[str, int] = {}
+        #: address -> the broker that advertises it, as the newest route says
+        self._advertised: dict[str, str] = {}
+        #: address -> how many routes name it; the list of the cluster is one of them
+        self._mentions: dict[str, int] = {}
+
+    def replace(
+        self, known: Iterable[BrokerData], brokers: Iterable[BrokerData]
+    ) -> list[str]:
+        """Take in that a route named `known` and names `brokers` now.
+
+        Returns the addresses that no route names any more.
+        """
+        mentions = self._mentions
+        for broker in brokers:
+            for address in broker.addresses.values():
+                self._advertised[address] = broker.broker_name
+                mentions[address] = mentions.get(address, 0) + 1
+        gone: list[str] = []
+        for broker in known:
+            for address in broker.addresses.values():
+                mentions[address] -= 1
+                if not mentions[address]:
+                    del mentions[address], self._advertised[address]
+                    self.versions.pop(address, None)
+                    gone.append(address)
+        return gone
+
+    def explain(self, error: RmqError) -> None:
+        """Add a hint to the error about an address that a broker advertises and that
+        never answered."""
+        if not isinstance(error, ConnectError | DeadlineError):
+            return
+        broker_name = self._advertised.get(error.address)
+        if broker_name is not None and error.address not in self.versions:
+            error.hint = (
+                f"{broker_name} advertises {error.address}; if that address cannot be"
+                " reached from here (a container's?), set brokerIP1 and listenPort of"
+                " the broker to one that can"
+            )
