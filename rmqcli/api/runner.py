@@ -1,0 +1,131 @@
+"""Runs tasks over a client, in the thread that calls, until a deadline.
+
+`run_tasks` drives tasks (see `rmqcli.tasks`) side by side and always ends: requests
+that are open at the deadline fail with DeadlineError, later ones are not sent, and
+sleeps are cut short. A broker that does not answer holds up only the tasks that ask it.
+
+A task goes on inside a turn of the client's I/O. So it must not call what waits
+(`Client.invoke`, `Client.route` of an unknown topic): it yields a Request instead.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rmqcli.errors import DeadlineError, RmqError, TimeLimitError
+from rmqcli.tasks import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.api.client import Client
+    from rmqcli.api.pending import PendingCall
+    from rmqcli.clock import Deadline
+    from rmqcli.tasks import Part, Request, Task
+
+T = TypeVar("T")
+
+#: Longest wait for sockets in one turn.
+_TURN_MS = 1_000
+
+
+def run_tasks(
+    client: Client, parts: Iterable[Part], deadline: Deadline | None = None
+) -> list[Any]:
+    """Run tasks and requests side by side; outcomes in the same order, errors as
+    values.
+
+    Without a deadline only the requests are limited, each by its own timeout or the
+    client's. A task that still sleeps after the deadline has TimeLimitError.
+    """
+    return ClientRunner(client, deadline).run(parts)
+
+
+def run_task(client: Client, task: Task[T], deadline: Deadline | None = None) -> T:
+    """Run one task and return its result, or raise the error that it ended with."""
+    outcome = ClientRunner(client, deadline).run([task])[0]
+    if isinstance(outcome, RmqError):
+        raise outcome
+    return outcome  # type: ignore[no-any-return]  # the task's own
+
+
+class ClientRunner:
+    """Satisfies `tasks.Runner`. For one thread, outside of the client's callbacks."""
+
+    def __init__(self, client: Client, deadline: Deadline | None = None) -> None:
+        self._client = client
+        self._deadline = deadline
+        #: (due_ms, number, action): a heap, by the client's monotonic clock
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timer_count = 0
+        #: requests that were sent; ended ones are dropped now and then
+        self._sent: list[PendingCall[Any]] = []
+
+    def submit(self, request: Request[T]) -> PendingCall[T]:
+        """See Runner. Raises DeadlineError once the deadline is over."""
+        timeout_ms = request.timeout_ms
+        if self._deadline is not None:
+            left_ms = self._deadline.left_ms()
+            if not left_ms:
+                raise DeadlineError(
+                    f"{request.call.what}: no time was left to ask {request.address}",
+                    address=request.address,
+                )
+            timeout_ms = left_ms if timeout_ms is None else min(timeout_ms, left_ms)
+        pending = self._client.submit(
+            request.address, request.call, timeout_ms=timeout_ms
+        )
+        self._sent.append(pending)
+        return pending
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See Runner. The deadline ends every delay; after it nothing is called."""
+        if self._deadline is not None:
+            left_ms = self._deadline.left_ms()
+            if not left_ms:
+                return
+            delay_ms = min(delay_ms, left_ms)
+        due_ms = self._client.clock.monotonic_ms() + delay_ms
+        self._timer_count += 1
+        heapq.heappush(self._timers, (due_ms, self._timer_count, action))
+
+    def run(self, parts: Iterable[Part]) -> list[Any]:
+        """As `run_tasks`. May be called again, until the same deadline."""
+        pendings = [start(part, self) for part in parts]
+        done = 0
+        while True:
+            while done < len(pendings) and pendings[done].is_done:
+                done += 1
+            if done == len(pendings):
+                break
+            if not self._timers and not self._has_open_requests():
+                break
+            self._client.poll(self._wait_ms())
+            self._call_due()
+        return [
+            each.outcome()
+            if each.is_done
+            else TimeLimitError("the task was not finished in time")
+            for each in pendings
+        ]
+
+    def _has_open_requests(self) -> bool:
+        if self._sent and self._sent[-1].is_done:
+            self._sent = [each for each in self._sent if not each.is_done]
+        return bool(self._sent)
+
+    def _wait_ms(self) -> int:
+        if not self._timers:
+            return _TURN_MS
+        left_ms = self._timers[0][0] - self._client.clock.monotonic_ms()
+        return max(0, min(left_ms, _TURN_MS))
+
+    def _call_due(self) -> None:
+        now_ms = self._client.clock.monotonic_ms()
+        due = []
+        # Taken out first: an action may plan the next one for now.
+        while self._timers and self._timers[0][0] <= now_ms:
+            due.append(heapq.heappop(self._timers)[2])
+        for action in due:
+            action()
