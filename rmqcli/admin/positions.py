@@ -1,40 +1,32 @@
 """What positions come out as on a live cluster: offsets per queue, pinned.
 
-The decisions are `position_search`'s, `position_asker` carries the questions out: for
-all queues together, round by round, and all rounds share one deadline.
-
-Which offset a position means in one queue: decisions only, no I/O.
-
-Each function here is a generator: it yields what it has to know (a tuple of asks that
-can be sent together), is sent the answers in the same order, and returns the outcome.
-`rmqcli.admin.positions` runs one per queue, all in step.
+`resolve_ranges` and its siblings run one task for each queue (`resolve_in_queue`), all
+side by side and under one deadline, so that a broker that does not answer costs its own
+queues and nothing else. What one command asks it asks once: both ends of a range see
+the same min and max offset.
 
 What a broker's search by time answers depends on its version: up to 5.1.0 the *nearest*
 message and never the max offset, later the first one not older, but perhaps below the
-min offset. So its answer is only where to look: the store times of the messages around
+min offset. So its answer is only where to begin: the store times of the messages around
 it decide. The result is the first offset stored at or after the time, in every version.
-
-Source: ConsumeQueue#getOffsetInQueueByTime, DefaultMessageStore#getOffsetInQueueByTime.
-
-Asks brokers what a search for a position wants to know.
-
-Each question is asked once and answered the same for the rest of one command: both ends
-of a range see the same min and max offset. All questions share one deadline. A broker
-that let it pass is asked no more, and the others get the time again.
 
 Pulls as TOOLS_CONSUMER without a commit: nothing is left on the broker.
 
-Source: DefaultMQAdminExtImpl and MQAdminImpl of the Java client.
+Source: ConsumeQueue#getOffsetInQueueByTime, DefaultMessageStore#getOffsetInQueueByTime,
+DefaultMQAdminExtImpl and MQAdminImpl in apache/rocketmq.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.calls.config import (
+    get_broker_runtime_info,
+    get_subscription_group_names,
+)
+from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import (
     get_all_consumer_offset,
     get_max_offset,
@@ -43,8 +35,9 @@ from rmqcli.api.calls.offset import (
     search_offset_by_timestamp,
 )
 from rmqcli.api.calls.pull import pull_message
+from rmqcli.api.runner import ClientRunner, run_task
 from rmqcli.clock import Deadline
-from rmqcli.errors import DeadlineError, RmqError, TransportError
+from rmqcli.errors import BrokerError, NotFoundError, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     Ago,
@@ -58,87 +51,29 @@ from rmqcli.position import (
     PlusN,
     Position,
 )
+from rmqcli.tasks import All, Request, start
 from rmqcli.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_duration
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
-from rmqcli.wire.pull_answer import PullAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Part, Pending, Task
+    from rmqcli.wire.pull_answer import PullAnswer
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class AskMinOffset:
-    """The oldest offset still there; answered with an int."""
+#: Messages of one pull for store times: enough to see both sides of a moment, few
+#: enough that large bodies do not cost much.
+_PULL_MESSAGES = 4
 
+_RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
 
-@dataclass(frozen=True, slots=True)
-class AskMaxOffset:
-    """The next offset to be written; answered with an int."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskOffsetByTime:
-    """The broker's own search; answered with an int that is only a hint."""
-
-    epoch_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskStoreTimes:
-    """The store times of the messages from an offset on; answered with StoreTimes."""
-
-    queue_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskBrokerClock:
-    """The broker's present time; answered with BrokerClock."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskCommitted:
-    """What a group has committed; answered with an int, or None for nothing."""
-
-    group: str
-
-
-Ask = (
-    AskMinOffset
-    | AskMaxOffset
-    | AskOffsetByTime
-    | AskStoreTimes
-    | AskBrokerClock
-    | AskCommitted
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreTimes:
-    """The beginning of what a pull from an offset gives.
-
-    `entries` are `(queue_offset, store_timestamp_ms)` in order; `next_offset` is where
-    the broker would go on, above the offset asked for unless nothing more is there.
-    """
-
-    entries: tuple[tuple[int, int], ...]
-    next_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerClock:
-    """A broker's present time, to the second, and what is odd about it."""
-
-    epoch_ms: int
-    note: str = ""
-
-
-Answer = int | StoreTimes | BrokerClock | None
-Search = Generator[tuple[Ask, ...], tuple[Answer, ...], "ResolvedPosition"]
+_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,340 +90,6 @@ class ResolvedPosition:
     max_offset: int
     wanted: int | None = None
     note: str = ""
-
-
-def resolve_in_queue(position: Position, *, start_offset: int | None = None) -> Search:
-    """Find what `position` means in one queue.
-
-    `start_offset` is where the range begins, when `position` is its end: `+10` counts
-    from there, else from the min offset.
-    """
-    match position:
-        case AtTime(epoch_ms):
-            return (yield from _at_time(epoch_ms))
-        case Now():
-            return (yield from _before_broker_clock(0))
-        case Ago(ago_ms):
-            return (yield from _before_broker_clock(ago_ms))
-        case AtGroup(group):
-            return (yield from _at_group(group))
-    min_offset, max_offset = yield from _ends()
-    match position:
-        case Earliest():
-            wanted = min_offset
-        case Latest():
-            wanted = max_offset
-        case AtOffset(queue_offset):
-            wanted = queue_offset
-        case LastN(count):
-            # Fewer messages than asked for is not worth a note.
-            wanted = max(min_offset, max_offset - count)
-        case PlusN(count):
-            wanted = (min_offset if start_offset is None else start_offset) + count
-        case _:
-            raise TypeError(f"not a position: {position!r}")
-    return bounded(wanted, min_offset, max_offset)
-
-
-def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
-    """`wanted` brought into what the queue holds, with a note where that changed it."""
-    note = ""
-    if wanted < min_offset:
-        note = f"{wanted} is expired, the oldest is {min_offset}"
-    elif wanted > max_offset:
-        note = f"{wanted} is not written yet, the end is {max_offset}"
-    return ResolvedPosition(
-        offset=min(max(wanted, min_offset), max_offset),
-        min_offset=min_offset,
-        max_offset=max_offset,
-        wanted=wanted,
-        note=note,
-    )
-
-
-def _ends() -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[int, int]]:
-    min_offset, max_offset = yield (AskMinOffset(), AskMaxOffset())
-    return _checked_ends(min_offset, max_offset)
-
-
-def _checked_ends(min_offset: Answer, max_offset: Answer) -> tuple[int, int]:
-    """The ends as a range: a queue being trimmed or made may answer out of order."""
-    low, high = max(0, _int(min_offset)), max(0, _int(max_offset))
-    return min(low, high), high
-
-
-def _at_time(epoch_ms: int) -> Search:
-    min_answer, max_answer, near = yield (
-        AskMinOffset(),
-        AskMaxOffset(),
-        AskOffsetByTime(epoch_ms),
-    )
-    min_offset, max_offset = _checked_ends(min_answer, max_answer)
-    return (yield from _lower_bound(epoch_ms, min_offset, max_offset, _int(near)))
-
-
-def _before_broker_clock(ago_ms: int) -> Search:
-    min_answer, max_answer, now = yield (
-        AskMinOffset(),
-        AskMaxOffset(),
-        AskBrokerClock(),
-    )
-    min_offset, max_offset = _checked_ends(min_answer, max_answer)
-    if not isinstance(now, BrokerClock):
-        raise TypeError(f"not a time: {now!r}")
-    epoch_ms = max(0, now.epoch_ms - ago_ms)
-    (near,) = yield (AskOffsetByTime(epoch_ms),)
-    found = yield from _lower_bound(epoch_ms, min_offset, max_offset, _int(near))
-    return replace(found, note=now.note)
-
-
-def _at_group(group: str) -> Search:
-    min_answer, max_answer, committed = yield (
-        AskMinOffset(),
-        AskMaxOffset(),
-        AskCommitted(group),
-    )
-    min_offset, max_offset = _checked_ends(min_answer, max_answer)
-    if committed is None:
-        return ResolvedPosition(
-            offset=None,
-            min_offset=min_offset,
-            max_offset=max_offset,
-            note=f"group {group} has committed nothing here",
-        )
-    return bounded(_int(committed), min_offset, max_offset)
-
-
-def _lower_bound(epoch_ms: int, min_offset: int, max_offset: int, near: int) -> Search:
-    """The first offset stored at or after `epoch_ms`, else the max offset.
-
-    Everything below `low` is older. From `high` on nothing is older and before `found`,
-    the smallest offset known not to be older, nothing exists. Each round moves `low` up
-    or `high` down, so it ends; with a good hint after one round.
-    """
-    low, high, found = min_offset, max_offset, max_offset
-    probe, step = near - 1, 1
-    while low < high:
-        probe = min(max(probe, low), high - 1)
-        entries = yield from _first_entries(probe, high)
-        if not entries or entries[0][1] >= epoch_ms:
-            found = entries[0][0] if entries else found
-            high = probe
-            probe = high - step
-        else:
-            young = [offset for offset, stored in entries if stored >= epoch_ms]
-            if young:
-                # Neighbours of one answer: nothing exists between them.
-                found = young[0]
-                break
-            low = entries[-1][0] + 1
-            probe = low + step - 1
-        step *= 8
-        if step > (high - low) // 2:
-            probe = (low + high) // 2
-    return ResolvedPosition(
-        offset=found, min_offset=min_offset, max_offset=max_offset, wanted=found
-    )
-
-
-def _first_entries(
-    queue_offset: int, end: int
-) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[tuple[int, int]]]:
-    """The first messages that exist in `queue_offset..end`, holes jumped over."""
-    while True:
-        (times,) = yield (AskStoreTimes(queue_offset),)
-        if not isinstance(times, StoreTimes):
-            raise TypeError(f"not store times: {times!r}")
-        entries = [e for e in times.entries if queue_offset <= e[0] < end]
-        if entries or not queue_offset < times.next_offset < end:
-            return entries
-        queue_offset = times.next_offset
-
-
-def _int(answer: Answer) -> int:
-    if not isinstance(answer, int):
-        raise TypeError(f"not a number: {answer!r}")
-    return answer
-
-
-K = TypeVar("K")
-T = TypeVar("T")
-
-#: Messages per look at store times: enough to see both sides of a moment, few enough
-#: that large bodies do not cost much.
-_LOOK_MESSAGES = 4
-
-_RUNTIME = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
-
-
-class Asker:
-    """Asks brokers, each question once, within one deadline for each silent broker."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._deadline = Deadline(client.clock, client.config.timeout_ms)
-        #: addresses that did not answer, and why: what would be asked there has that
-        self._silent: dict[str, TransportError] = {}
-        #: (queue, ask) -> what came back
-        self._answers: dict[tuple[MessageQueue, Ask], Answer | RmqError] = {}
-        #: address -> its clock; one question for all its queues
-        self._clocks: dict[str, BrokerClock | RmqError] = {}
-        #: address -> (group, topic) -> queue id -> committed offset
-        self._tables: dict[str, dict[tuple[str, str], dict[int, int]] | RmqError] = {}
-
-    def answer(self, queue: MessageQueue, ask: Ask) -> Answer | RmqError:
-        """The answer to what `ask` asked before."""
-        return self._answers[queue, ask]
-
-    def ask(self, asks: Sequence[tuple[MessageQueue, Ask]]) -> None:
-        """Ask what is not known yet, all at once."""
-        addresses: dict[tuple[MessageQueue, Ask], str] = {}
-        for key in asks:
-            if key not in self._answers:
-                try:
-                    addresses[key] = self._client.reader_of(key[0])
-                except RmqError as error:
-                    self._answers[key] = error
-        clocks = {
-            k: a for k, a in addresses.items() if isinstance(k[1], AskBrokerClock)
-        }
-        self._ask_clocks(set(clocks.values()))
-        for key, address in clocks.items():
-            self._answers[key] = self._clocks[address]
-        calls = {k: (a, _call_for(*k)) for k, a in addresses.items() if k not in clocks}
-        for key, outcome in self._gather(calls).items():
-            self._answers[key] = _read(outcome)
-        self._check_zeros(addresses)
-
-    def _ask_clocks(self, addresses: set[str]) -> None:
-        asked_ms = self._client.clock.epoch_ms()
-        new = addresses - self._clocks.keys()
-        calls = {address: (address, get_broker_runtime_info()) for address in new}
-        for address, table in self._gather(calls).items():
-            answered_ms = self._client.clock.epoch_ms()
-            self._clocks[address] = (
-                table
-                if isinstance(table, RmqError)
-                else broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
-            )
-
-    def _check_zeros(self, addresses: Mapping[tuple[MessageQueue, Ask], str]) -> None:
-        """A broker before 5.0 may answer 0 for a group that never committed."""
-        zeros = {
-            key: address
-            for key, address in addresses.items()
-            if isinstance(key[1], AskCommitted) and self._answers[key] == 0
-        }
-        new = set(zeros.values()) - self._tables.keys()
-        calls = {address: (address, get_all_consumer_offset()) for address in new}
-        self._tables.update(self._gather(calls).items())
-        for key, address in zeros.items():
-            queue, ask = key
-            table = self._tables[address]
-            if isinstance(table, RmqError):
-                self._answers[key] = table
-            elif isinstance(ask, AskCommitted):
-                offsets = table.get((ask.group, queue.topic), {})
-                self._answers[key] = offsets.get(queue.queue_id)
-
-    def _gather(self, calls: Mapping[K, tuple[str, Call[T]]]) -> dict[K, T | RmqError]:
-        """Carry out all calls together; errors as values, under the same keys."""
-        outcomes: dict[K, T | RmqError] = {}
-        pendings: dict[K, PendingCall[T]] = {}
-        for key, (address, call) in calls.items():
-            if address in self._silent:
-                outcomes[key] = self._silent[address]
-                continue
-            left_ms = self._deadline.left_ms()
-            if left_ms == 0:
-                outcomes[key] = DeadlineError(
-                    f"{call.what}: no time was left to ask {address}", address=address
-                )
-                continue
-            try:
-                pendings[key] = self._client.submit(address, call, timeout_ms=left_ms)
-            except RmqError as error:
-                outcomes[key] = error
-        gathered = self._client.gather(pendings.values())
-        asked = dict(zip(pendings, gathered, strict=True))
-        self._note_silent([(calls[key][0], asked[key]) for key in asked])
-        return outcomes | asked
-
-    def _note_silent(self, outcomes: Sequence[tuple[str, object]]) -> None:
-        """Leave out who answered nothing, and give the others the time that it took."""
-        answered = {a for a, each in outcomes if not isinstance(each, TransportError)}
-        silent = {
-            address: each
-            for address, each in outcomes
-            if isinstance(each, TransportError) and address not in answered
-        }
-        if silent:
-            self._silent |= silent
-            self._deadline = Deadline(
-                self._client.clock, self._client.config.timeout_ms
-            )
-
-
-def _call_for(queue: MessageQueue, ask: Ask) -> Call[Any]:
-    topic, queue_id = queue.topic, queue.queue_id
-    match ask:
-        case AskMinOffset():
-            return get_min_offset(topic, queue_id)
-        case AskMaxOffset():
-            return get_max_offset(topic, queue_id)
-        case AskOffsetByTime(epoch_ms):
-            return search_offset_by_timestamp(topic, queue_id, epoch_ms)
-        case AskStoreTimes(queue_offset):
-            return pull_message(queue, queue_offset, max_msg_nums=_LOOK_MESSAGES)
-        case AskCommitted(group):
-            return query_consumer_offset(group, topic, queue_id)
-        case AskBrokerClock():
-            return get_broker_runtime_info()
-
-
-def _read(outcome: PullAnswer | int | RmqError | None) -> Answer | RmqError:
-    if not isinstance(outcome, PullAnswer):
-        return outcome
-    entries = tuple(
-        (message.queue_offset, message.store_timestamp_ms)
-        for message in decode_messages(outcome.body)
-        if isinstance(message, StoredMessage)
-    )
-    return StoreTimes(entries, outcome.next_begin_offset)
-
-
-def broker_clock(
-    table: Mapping[str, str], *, asked_ms: int, answered_ms: int
-) -> BrokerClock:
-    """A broker's present time out of its runtime info, which tells it to the second.
-
-    When our own clock agrees with that, it is the finer one and is taken. Else the
-    broker's counts, for it is what store times are measured with.
-    """
-    match = _RUNTIME.search(table.get("runtime", ""))
-    boot = table.get("bootTimestamp", "")
-    if match is None or not boot.isdigit() or len(boot) > 15:
-        note = "the broker did not tell its time: this machine's clock was used"
-        return BrokerClock(answered_ms, note)
-    days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
-    up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
-    low_ms = int(boot) + up_ms
-    if low_ms <= answered_ms and asked_ms < low_ms + SECOND_MS:
-        return BrokerClock(answered_ms)
-    ahead_ms = low_ms - answered_ms
-    if ahead_ms < 0:
-        ahead_ms = min(0, low_ms + SECOND_MS - asked_ms)
-    note = ""
-    if abs(ahead_ms) >= SECOND_MS:
-        side = "ahead of" if ahead_ms > 0 else "behind"
-        by = format_duration(abs(ahead_ms))
-        note = f"the broker's clock is {by} {side} this machine's and was used"
-    return BrokerClock(low_ms, note)
-
-
-#: A queue, and which end of the range.
-_Key = tuple["MessageQueue", int]
-_START, _END = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,10 +130,11 @@ def resolve_each(
     Queues in `own` have a position of their own.
     """
     own = own or {}
-    jobs = {
-        (queue, _START): resolve_in_queue(own.get(queue, position)) for queue in queues
-    }
-    return {key[0]: found for key, found in _run(Asker(client), jobs).items()}
+    return _run_for_each(
+        client,
+        queues,
+        lambda queue, live: resolve_in_queue(live, own.get(queue, position)),
+    )
 
 
 def resolve_ranges(
@@ -555,25 +157,54 @@ def resolve_ranges_each(
     Queues in `own_starts` have a start of their own.
     """
     own_starts = own_starts or {}
-    asker = Asker(client)
-    queues = list(queues)
-    jobs = {
-        (queue, _START): resolve_in_queue(own_starts.get(queue, start))
-        for queue in queues
-    }
+    return _run_for_each(
+        client,
+        queues,
+        lambda queue, live: _resolve_range(
+            queue, live, own_starts.get(queue, start), end
+        ),
+    )
+
+
+def _resolve_range(
+    queue: MessageQueue, live: QueueRequests, start: Position, end: Position
+) -> Task[ResolvedRange]:
     if isinstance(end, PlusN):
         # Counted from where the start came out, so not together with it.
-        found = _run(asker, jobs)
-        jobs = {
-            (queue, _END): resolve_in_queue(end, start_offset=_offset_or_min(begin))
-            for (queue, _), begin in found.items()
-            if not isinstance(begin, RmqError)
-        }
-        found |= _run(asker, jobs)
+        first = yield from resolve_in_queue(live, start)
+        last = yield from resolve_in_queue(
+            live, end, start_offset=_offset_or_min(first)
+        )
     else:
-        jobs |= {(queue, _END): resolve_in_queue(end) for queue in queues}
-        found = _run(asker, jobs)
-    return {queue: _range_or_error(queue, found) for queue in queues}
+        first, last = yield from _every(
+            resolve_in_queue(live, start), resolve_in_queue(live, end)
+        )
+    return ResolvedRange(queue, first, last)
+
+
+def _run_for_each(
+    client: Client,
+    queues: Iterable[MessageQueue],
+    make_task: Callable[[MessageQueue, QueueRequests], Task[T]],
+) -> dict[MessageQueue, T | RmqError]:
+    """Run one task for each queue, all at once."""
+    runner = ClientRunner(client, Deadline(client.clock, client.config.timeout_ms))
+    brokers: dict[str, _BrokerAnswers] = {}
+    queues = list(queues)
+    results: dict[MessageQueue, T | RmqError] = {}
+    tasks: dict[MessageQueue, Task[T]] = {}
+    for queue in queues:
+        try:
+            address = client.reader_of(queue)
+        except RmqError as error:
+            results[queue] = error
+            continue
+        broker = brokers.get(address)
+        if broker is None:
+            broker = brokers[address] = _BrokerAnswers(client, runner, address)
+        tasks[queue] = make_task(queue, _LiveQueue(queue, broker))
+    results.update(zip(tasks, runner.run(tasks.values()), strict=True))
+    return {queue: results[queue] for queue in queues}
 
 
 def format_ranges(ranges: Mapping[MessageQueue, ResolvedRange | RmqError]) -> list[str]:
@@ -611,18 +242,6 @@ def _offset_or_min(found: ResolvedPosition) -> int:
     return found.min_offset if found.offset is None else found.offset
 
 
-def _range_or_error(
-    queue: MessageQueue, found: Mapping[_Key, ResolvedPosition | RmqError]
-) -> ResolvedRange | RmqError:
-    start = found[queue, _START]
-    if isinstance(start, RmqError):
-        return start
-    end = found[queue, _END]
-    if isinstance(end, RmqError):
-        return end
-    return ResolvedRange(queue, start, end)
-
-
 def _all_or_raise(
     results: Mapping[MessageQueue, T | RmqError],
 ) -> dict[MessageQueue, T]:
@@ -634,28 +253,402 @@ def _all_or_raise(
     return good
 
 
-def _run(
-    asker: Asker, searches: Mapping[_Key, Search]
-) -> dict[_Key, ResolvedPosition | RmqError]:
-    """Drive all searches in step to their ends."""
-    results: dict[_Key, ResolvedPosition | RmqError] = {}
-    asked = {key: next(search) for key, search in searches.items()}
-    while asked:
-        asker.ask([(key[0], ask) for key, asks in asked.items() for ask in asks])
-        for key, asks in list(asked.items()):
-            answers = []
-            for ask in asks:
-                answer = asker.answer(key[0], ask)
-                if isinstance(answer, RmqError):
-                    results[key] = answer
-                    break
-                answers.append(answer)
-            if key not in results:
-                try:
-                    asked[key] = searches[key].send(tuple(answers))
-                except StopIteration as end:
-                    results[key] = end.value
-            if key in results:
-                searches[key].close()
-                del asked[key]
-    return {key: results[key] for key in searches}
+class QueueRequests(Protocol):
+    """What a search may ask about one queue."""
+
+    def min_offset(self) -> Pending[int]:
+        """The oldest offset still there."""
+
+    def max_offset(self) -> Pending[int]:
+        """The next offset to be written."""
+
+    def offset_by_time(self, epoch_ms: int) -> Pending[int]:
+        """The answer of the broker's own search; only a hint."""
+
+    def store_times(self, queue_offset: int) -> Pending[StoreTimes]:
+        """StoreTimes of the messages from an offset on."""
+
+    def broker_clock(self) -> Pending[BrokerClock]:
+        """BrokerClock: the broker's present time."""
+
+    def committed(self, group: str) -> Pending[int | None]:
+        """What a group has committed, or None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTimes:
+    """The beginning of what a pull from an offset gives.
+
+    `entries` are `(queue_offset, store_timestamp_ms)` in order; `next_offset` is where
+    the broker would go on, above the offset asked for unless nothing more is there.
+    """
+
+    entries: tuple[tuple[int, int], ...]
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerClock:
+    """A broker's present time, to the second, and what is odd about it."""
+
+    epoch_ms: int
+    note: str = ""
+
+
+def resolve_in_queue(
+    queue: QueueRequests, position: Position, *, start_offset: int | None = None
+) -> Task[ResolvedPosition]:
+    """Find what `position` means in one queue.
+
+    `start_offset` is where the range begins, when `position` is its end: `+10` counts
+    from there, else from the min offset.
+    """
+    match position:
+        case AtTime(epoch_ms):
+            return (yield from _at_time(queue, epoch_ms))
+        case Now():
+            return (yield from _before_broker_clock(queue, 0))
+        case Ago(ago_ms):
+            return (yield from _before_broker_clock(queue, ago_ms))
+        case AtGroup(group):
+            return (yield from _at_group(queue, group))
+    answers = yield from _every(queue.min_offset(), queue.max_offset())
+    min_offset, max_offset = _checked_ends(*answers)
+    match position:
+        case Earliest():
+            wanted = min_offset
+        case Latest():
+            wanted = max_offset
+        case AtOffset(queue_offset):
+            wanted = queue_offset
+        case LastN(count):
+            # Fewer messages than asked for is not worth a note.
+            wanted = max(min_offset, max_offset - count)
+        case PlusN(count):
+            wanted = (min_offset if start_offset is None else start_offset) + count
+        case _:
+            raise TypeError(f"not a position: {position!r}")
+    return bounded(wanted, min_offset, max_offset)
+
+
+def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
+    """`wanted` brought into what the queue holds, with a note where that changed it."""
+    note = ""
+    if wanted < min_offset:
+        note = f"{wanted} is expired, the oldest is {min_offset}"
+    elif wanted > max_offset:
+        note = f"{wanted} is not written yet, the end is {max_offset}"
+    return ResolvedPosition(
+        offset=min(max(wanted, min_offset), max_offset),
+        min_offset=min_offset,
+        max_offset=max_offset,
+        wanted=wanted,
+        note=note,
+    )
+
+
+def _checked_ends(min_offset: int, max_offset: int) -> tuple[int, int]:
+    """The ends as a range: a queue being trimmed or made may answer out of order."""
+    low, high = max(0, min_offset), max(0, max_offset)
+    return min(low, high), high
+
+
+def _at_time(queue: QueueRequests, epoch_ms: int) -> Task[ResolvedPosition]:
+    min_answer, max_answer, near = yield from _every(
+        queue.min_offset(), queue.max_offset(), queue.offset_by_time(epoch_ms)
+    )
+    ends = _checked_ends(min_answer, max_answer)
+    return (yield from _lower_bound(queue, epoch_ms, *ends, near))
+
+
+def _before_broker_clock(queue: QueueRequests, ago_ms: int) -> Task[ResolvedPosition]:
+    min_answer, max_answer, now = yield from _every(
+        queue.min_offset(), queue.max_offset(), queue.broker_clock()
+    )
+    ends = _checked_ends(min_answer, max_answer)
+    epoch_ms = max(0, now.epoch_ms - ago_ms)
+    near = yield queue.offset_by_time(epoch_ms)
+    found = yield from _lower_bound(queue, epoch_ms, *ends, near)
+    return replace(found, note=now.note)
+
+
+def _at_group(queue: QueueRequests, group: str) -> Task[ResolvedPosition]:
+    min_answer, max_answer, committed = yield from _every(
+        queue.min_offset(), queue.max_offset(), queue.committed(group)
+    )
+    min_offset, max_offset = _checked_ends(min_answer, max_answer)
+    if committed is None:
+        return ResolvedPosition(
+            offset=None,
+            min_offset=min_offset,
+            max_offset=max_offset,
+            note=f"group {group} has committed nothing here",
+        )
+    return bounded(committed, min_offset, max_offset)
+
+
+def _lower_bound(
+    queue: QueueRequests, epoch_ms: int, min_offset: int, max_offset: int, near: int
+) -> Task[ResolvedPosition]:
+    """The first offset stored at or after `epoch_ms`, else the max offset.
+
+    Everything below `low` is older. From `high` on nothing is older and before `found`,
+    the smallest offset that is not older as far as is known, nothing exists. Each round
+    moves `low` up or `high` down, so it ends; with a good hint after one round.
+    """
+    low, high, found = min_offset, max_offset, max_offset
+    probe, step = near - 1, 1
+    while low < high:
+        probe = min(max(probe, low), high - 1)
+        entries = yield from _first_entries(queue, probe, high)
+        if not entries or entries[0][1] >= epoch_ms:
+            found = entries[0][0] if entries else found
+            high = probe
+            probe = high - step
+        else:
+            young = [offset for offset, stored in entries if stored >= epoch_ms]
+            if young:
+                # Neighbours of one answer: nothing exists between them.
+                found = young[0]
+                break
+            low = entries[-1][0] + 1
+            probe = low + step - 1
+        step *= 8
+        if step > (high - low) // 2:
+            probe = (low + high) // 2
+    return ResolvedPosition(
+        offset=found, min_offset=min_offset, max_offset=max_offset, wanted=found
+    )
+
+
+def _first_entries(
+    queue: QueueRequests, queue_offset: int, end: int
+) -> Task[list[tuple[int, int]]]:
+    """The first messages that exist in `queue_offset..end`, holes jumped over."""
+    while True:
+        times: StoreTimes = yield queue.store_times(queue_offset)
+        entries = [e for e in times.entries if queue_offset <= e[0] < end]
+        if entries or not queue_offset < times.next_offset < end:
+            return entries
+        queue_offset = times.next_offset
+
+
+def _every(*parts: Part) -> Task[list[Any]]:
+    """The results of parts that run side by side. Raises the first error."""
+    outcomes: list[Any] = yield All(parts)
+    for outcome in outcomes:
+        if isinstance(outcome, RmqError):
+            raise outcome
+    return outcomes
+
+
+class _BrokerAnswers:
+    """What one command asks one broker, each question once. The same one is answered
+    the same for the rest of the command."""
+
+    def __init__(self, client: Client, runner: ClientRunner, address: str) -> None:
+        self._client = client
+        self._runner = runner
+        self.address = address
+        self._asked: dict[object, Pending[Any]] = {}
+
+    def once(self, key: object, make_part: Callable[[], Part]) -> Pending[Any]:
+        """What `make_part` made when this key was first asked for, running or ended."""
+        pending = self._asked.get(key)
+        if pending is None:
+            pending = self._asked[key] = start(make_part(), self._runner)
+        return pending
+
+    def clock(self) -> Task[BrokerClock]:
+        """The broker's present time."""
+        asked_ms = self._client.clock.epoch_ms()
+        table = yield Request(self.address, get_broker_runtime_info())
+        answered_ms = self._client.clock.epoch_ms()
+        return broker_clock(table, asked_ms=asked_ms, answered_ms=answered_ms)
+
+    def all_offsets(self) -> Pending[dict[tuple[str, str], dict[int, int]]]:
+        """(group, topic) -> queue id -> committed offset."""
+        return self.once(
+            "all offsets", lambda: Request(self.address, get_all_consumer_offset())
+        )
+
+
+class _LiveQueue:
+    """Satisfies QueueRequests for a queue of a broker."""
+
+    def __init__(self, queue: MessageQueue, broker: _BrokerAnswers) -> None:
+        self._queue = queue
+        self._broker = broker
+
+    def min_offset(self) -> Pending[int]:
+        """See QueueRequests."""
+        queue = self._queue
+        return self._broker.once(
+            (queue, "min"),
+            lambda: self._request(get_min_offset(queue.topic, queue.queue_id)),
+        )
+
+    def max_offset(self) -> Pending[int]:
+        """See QueueRequests."""
+        queue = self._queue
+        return self._broker.once(
+            (queue, "max"),
+            lambda: self._request(get_max_offset(queue.topic, queue.queue_id)),
+        )
+
+    def offset_by_time(self, epoch_ms: int) -> Pending[int]:
+        """See QueueRequests."""
+        queue = self._queue
+        return self._broker.once(
+            (queue, "time", epoch_ms),
+            lambda: self._request(
+                search_offset_by_timestamp(queue.topic, queue.queue_id, epoch_ms)
+            ),
+        )
+
+    def store_times(self, queue_offset: int) -> Pending[StoreTimes]:
+        """See QueueRequests."""
+        return self._broker.once(
+            (self._queue, "store times", queue_offset),
+            lambda: self._read_store_times(queue_offset),
+        )
+
+    def broker_clock(self) -> Pending[BrokerClock]:
+        """See QueueRequests."""
+        return self._broker.once("clock", self._broker.clock)
+
+    def committed(self, group: str) -> Pending[int | None]:
+        """See QueueRequests."""
+        return self._broker.once(
+            (self._queue, "committed", group), lambda: self._read_committed(group)
+        )
+
+    def _request(self, call: Call[T]) -> Request[T]:
+        return Request(self._broker.address, call)
+
+    def _read_store_times(self, queue_offset: int) -> Task[StoreTimes]:
+        answer: PullAnswer = yield self._request(
+            pull_message(self._queue, queue_offset, max_msg_nums=_PULL_MESSAGES)
+        )
+        entries = tuple(
+            (message.queue_offset, message.store_timestamp_ms)
+            for message in decode_messages(answer.body)
+            if isinstance(message, StoredMessage)
+        )
+        return StoreTimes(entries, answer.next_begin_offset)
+
+    def _read_committed(self, group: str) -> Task[int | None]:
+        queue = self._queue
+        offset: int | None = yield self._request(
+            query_consumer_offset(group, queue.topic, queue.queue_id)
+        )
+        if offset != 0:
+            return offset
+        # A broker before 5.0 may answer 0 for a group that never committed.
+        table = yield self._broker.all_offsets()
+        offsets: dict[int, int] = table.get((group, queue.topic), {})
+        return offsets.get(queue.queue_id)
+
+
+def broker_clock(
+    table: Mapping[str, str], *, asked_ms: int, answered_ms: int
+) -> BrokerClock:
+    """A broker's present time out of its runtime info, which tells it to the second.
+
+    When our own clock agrees with that, it is the finer one and is taken. Else the
+    broker's counts, for it is what store times are measured with.
+    """
+    match = _RUNTIME.search(table.get("runtime", ""))
+    boot = table.get("bootTimestamp", "")
+    if match is None or not boot.isdigit() or len(boot) > 15:
+        note = "the broker did not tell its time: this machine's clock was used"
+        return BrokerClock(answered_ms, note)
+    days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
+    up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
+    low_ms = int(boot) + up_ms
+    if low_ms <= answered_ms and asked_ms < low_ms + SECOND_MS:
+        return BrokerClock(answered_ms)
+    ahead_ms = low_ms - answered_ms
+    if ahead_ms < 0:
+        ahead_ms = min(0, low_ms + SECOND_MS - asked_ms)
+    note = ""
+    if abs(ahead_ms) >= SECOND_MS:
+        side = "ahead of" if ahead_ms > 0 else "behind"
+        by = format_duration(abs(ahead_ms))
+        note = f"the broker's clock is {by} {side} this machine's and was used"
+    return BrokerClock(low_ms, note)
+
+
+def check_groups(
+    client: Client,
+    queues: Iterable[MessageQueue],
+    positions: Iterable[Position | None],
+) -> None:
+    """Raise NotFoundError when a position names a group that no broker has.
+
+    A mistyped name is an error. A group exists when a broker of the queues has its
+    settings, an offset of it for any topic, or a member of it online; it may still have
+    committed nothing in a queue. Asks only when a position names a group. A broker that
+    does not answer may have the group, so then nothing is raised: its queues cannot be
+    read either.
+    """
+    groups = {p.group: None for p in positions if isinstance(p, AtGroup)}
+    if not groups:
+        return
+    addresses: dict[str, str] = {}
+    is_complete = True
+    for queue in sorted(queues):
+        if queue.broker_name in addresses:
+            continue
+        try:
+            addresses[queue.broker_name] = client.reader_of(queue)
+        except RmqError:
+            is_complete = False
+    for group in groups:
+        names = run_task(
+            client, _names_without(group, addresses, is_complete=is_complete)
+        )
+        if names is not None:
+            raise _no_group(group, sorted(addresses), names)
+
+
+def _names_without(
+    group: str, addresses: Mapping[str, str], *, is_complete: bool
+) -> Task[set[str] | None]:
+    """The names of all groups, when this one is certainly not among them; else None."""
+    targets = list(dict.fromkeys(addresses.values()))
+    known: set[str] = set()
+    names = yield All([Request(at, get_subscription_group_names()) for at in targets])
+    for each in names:
+        if isinstance(each, RmqError):
+            is_complete = False
+        else:
+            known.update(each)
+    if group in known or not is_complete:
+        return None
+    answers = yield All(
+        [Request(at, get_consumer_connection_list(group)) for at in targets]
+        + [Request(at, get_all_consumer_offset()) for at in targets]
+    )
+    for connection in answers[: len(targets)]:
+        if isinstance(connection, BrokerError) and connection.code == _NOT_SUPPORTED:
+            continue  # a folder that is read without its broker has no members
+        if connection is not None:  # it is online, or the broker did not say
+            return None
+    for table in answers[len(targets) :]:
+        if isinstance(table, RmqError) or any(name == group for name, _ in table):
+            return None
+        known.update(name for name, _ in table)
+    return known
+
+
+def _no_group(group: str, brokers: list[str], known: set[str]) -> NotFoundError:
+    import difflib  # only when a name was mistyped
+
+    near = difflib.get_close_matches(group, sorted(known), n=1)
+    return NotFoundError(
+        f"group {group} does not exist on {', '.join(brokers)}",
+        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+        hint=f"did you mean {near[0]}?" if near else "list groups with: rmq groups",
+    )

@@ -11,12 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.admin.positions import (
-    AskBrokerClock,
-    AskCommitted,
-    AskMaxOffset,
-    AskMinOffset,
-    AskOffsetByTime,
-    AskStoreTimes,
     BrokerClock,
     ResolvedPosition,
     StoreTimes,
@@ -33,73 +27,99 @@ from rmqcli.position import (
     Now,
     PlusN,
 )
+from rmqcli.tasks import Pending, start
+
+
+def answer(value):
+    """What is known without asking anything."""
+    pending: Pending[object] = Pending()
+    pending.succeed(value)
+    return pending
+
+
+class NoRunner:
+    def submit(self, request):
+        raise AssertionError(request)
+
+    def call_later(self, delay_ms, action):
+        raise AssertionError(delay_ms, action)
 
 
 class Queue:
-    """One queue of a broker. `times` are the store times from `min_offset` on; None is
-    an offset that is no more. `kind` is which search it has.
+    """Satisfies QueueRequests: one queue of a broker.
+
+    `times` are the store times from `min_offset` on; None is an offset that is no
+    more. `kind` is which search it has.
     """
 
     def __init__(self, times, *, min_offset=0, kind="new", now=10_000, committed=None):
         self.times = dict(enumerate(times, min_offset))
-        self.min_offset = min_offset
-        self.max_offset = min_offset + len(times)
+        self.low = min_offset
+        self.high = min_offset + len(times)
         self.kind = kind
         self.now = now
-        self.committed = committed
+        self.group_offset = committed
         self.rounds = 0
 
-    def answer(self, ask):
-        match ask:
-            case AskMinOffset():
-                return self.min_offset
-            case AskMaxOffset():
-                return self.max_offset
-            case AskBrokerClock():
-                return BrokerClock(self.now)
-            case AskCommitted():
-                return self.committed
-            case AskOffsetByTime(epoch_ms):
-                return self.search(epoch_ms)
-            case AskStoreTimes(queue_offset):
-                return self.pull(queue_offset)
-        raise AssertionError(ask)
+    def min_offset(self):
+        return answer(self.low)
+
+    def max_offset(self):
+        return answer(self.high)
+
+    def broker_clock(self):
+        return answer(BrokerClock(self.now))
+
+    def committed(self, _group):
+        return answer(self.group_offset)
+
+    def offset_by_time(self, epoch_ms):
+        return answer(self.search(epoch_ms))
+
+    def store_times(self, queue_offset):
+        return answer(self.pull(queue_offset))
 
     def search(self, epoch_ms):
         there = [(o, t) for o, t in self.times.items() if t is not None]
         if self.kind == "useless" or not there:
             return 0
         if self.kind == "middle":
-            return self.max_offset // 2
+            return self.high // 2
         if self.kind == "last":
-            return self.max_offset
+            return self.high
         if self.kind == "nearest":  # up to 5.1.0
             return min(there, key=lambda entry: (abs(entry[1] - epoch_ms), entry[0]))[0]
         young = [o for o, t in there if t >= epoch_ms]
-        if young and young[0] == self.min_offset:
+        if young and young[0] == self.low:
             return 0  # the base of the consume queue file, below the min offset
-        return young[0] if young else self.max_offset
+        return young[0] if young else self.high
 
     def pull(self, queue_offset):
         """At most three messages, none across a multiple of seven: a file's edge."""
-        if queue_offset >= self.max_offset:
+        if queue_offset >= self.high:
             return StoreTimes((), queue_offset)
         edge = (queue_offset // 7 + 1) * 7
-        offsets = range(queue_offset, min(edge, queue_offset + 3, self.max_offset))
+        offsets = range(queue_offset, min(edge, queue_offset + 3, self.high))
         entries = [(o, self.times[o]) for o in offsets if self.times[o] is not None]
         return StoreTimes(tuple(entries), offsets[-1] + 1)
 
     def resolve(self, position, **settings):
-        search = resolve_in_queue(position, **settings)
-        answers = None
-        try:
-            while True:
-                asks = search.send(answers) if answers is not None else next(search)
-                self.rounds += 1
-                assert self.rounds < 200
-                answers = tuple(self.answer(ask) for ask in asks)
-        except StopIteration as stop:
-            return stop.value
+        """Run the search; `rounds` counts what it waited for."""
+        self.rounds = 0
+
+        def counted():
+            search = resolve_in_queue(self, position, **settings)
+            outcome = None
+            try:
+                while True:
+                    step = search.send(outcome)
+                    self.rounds += 1
+                    assert self.rounds < 200
+                    outcome = yield step
+            except StopIteration as stop:
+                return stop.value
+
+        return start(counted(), NoRunner()).result()
 
 
 def at(epoch_ms):
@@ -108,7 +128,7 @@ def at(epoch_ms):
 
 def truth(queue, epoch_ms):
     young = [o for o, t in queue.times.items() if t is not None and t >= epoch_ms]
-    return min(young, default=queue.max_offset)
+    return min(young, default=queue.high)
 
 
 KINDS = ["new", "nearest", "useless", "last"]
@@ -230,6 +250,6 @@ def test_where_a_group_stands():
 def test_ends_that_make_no_sense_are_an_empty_queue():
     """A broker may answer min above max while it trims a queue, and -1 for none."""
     queue = Queue([])
-    queue.min_offset, queue.max_offset = 9, -1
+    queue.low, queue.high = 9, -1
     resolved = queue.resolve(Earliest())
     assert (resolved.min_offset, resolved.max_offset, resolved.offset) == (0, 0, 0)

@@ -1,24 +1,24 @@
-"""One broker's part of a lag reading, as a script of requests.
+"""One broker's part of a lag reading, as a task.
 
-Steps, each pipelined, so that committed offsets are known before max offsets are asked:
+Each step is pipelined, and committed offsets are read before max offsets:
 
 1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
    the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; the members
-2. GET_CONSUME_STATS says 0 where nothing was committed: ask which it is
-3. the ends of each topic's queues (GET_TOPIC_STATS_INFO), what members hold; also of
-   the retry and dead letter topics, which nobody needs to have committed or subscribed
-   to for messages to be there
-4. how old the next message is (QUERY_CONSUME_TIME_SPAN) where something waits, and
-   the ends of queues that a broker leaves out of its answer
+2. GET_CONSUME_STATS answers 0 where nothing was committed: another request tells
+   which of the two it is
+3. the ends of each topic's queues (GET_TOPIC_STATS_INFO); also of the retry and dead
+   letter topics, in which messages may be that no group committed or subscribed to
+4. the age of the next message (QUERY_CONSUME_TIME_SPAN) where messages wait, what
+   members hold, and the ends of queues that a broker leaves out of its answer
 
-Source: AdminBrokerProcessor, ConsumerManageProcessor in apache/rocketmq.
+Source: AdminBrokerProcessor, ConsumerManageProcessor, SubscriptionGroupManager and
+MixAll.isSysConsumerGroup in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rmqcli.admin.lag.scripts import Ask
 from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
     get_consumer_running_info,
@@ -35,13 +35,15 @@ from rmqcli.model import (
     dlq_topic,
     retry_topic,
 )
+from rmqcli.tasks import All, Request
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.admin.lag.assemble import BrokerPart, GroupTopic, LagWish, SharedAnswers
-    from rmqcli.admin.lag.scripts import Script
+    from rmqcli.api.call import Call
+    from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
 
 #: More doubtful zeros than this, and the broker's whole table is the smaller answer.
@@ -52,52 +54,68 @@ OWNER_TIMEOUT_MS = 1_000
 OWNERS_ASKED_MAX = 16
 
 
+_SYSTEM_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_")
+_SYSTEM_GROUPS = frozenset(
+    (
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SCHEDULE_CONSUMER",
+        "DEFAULT_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "CID_ONS-HTTP-PROXY",
+        "CID_DefaultHeartBeatSyncerTopic",
+    )
+)
+
+
 def read_broker(
     part: BrokerPart,
     wish: LagWish,
     shared: SharedAnswers,
     *,
     version: Callable[[], int],
-) -> Script:
-    """Fill `part`. `version` tells the broker's version once it has answered."""
-    try:
-        if wish.is_one_by_one:
-            yield from _read_groups(part, wish, version)
-        else:
-            yield from _read_all_groups(part, wish)
-        yield from _read_ends(part, wish)
-        yield from _read_waiting(part, wish, version)
-        yield from _read_rest(part, wish, shared)
-        yield from _read_known_groups(part, wish, shared)
-    except RmqError as error:
-        part.failure = error
+) -> Task[None]:
+    """Fill `part`. `version` gives the broker's version once it has answered.
+
+    Raises what concerns the whole broker; what was read before stays in the part.
+    """
+    if wish.is_one_by_one:
+        yield from _read_groups(part, wish, version)
+    else:
+        yield from _read_all_groups(part, wish)
+    yield from _read_ends(part, wish)
+    yield from _read_waiting(part, wish, version)
+    yield from _read_rest(part, wish, shared)
+    yield from _read_known_groups(part, wish, shared)
 
 
 def _read_known_groups(
     part: BrokerPart, wish: LagWish, shared: SharedAnswers
-) -> Script:
+) -> Task[None]:
     """A group may have neither offsets nor members and exist all the same."""
     shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
     if shared.known_groups.issuperset(wish.groups):
         return
-    from rmqcli.admin.lag.group_names import get_group_names
+    from rmqcli.api.calls.config import get_subscription_group_names
 
-    outcomes = yield [Ask(get_group_names())]
-    names = outcomes[0]
-    if isinstance(names, RmqError):
-        raise names
+    names = yield Request(part.address or "", get_subscription_group_names())
     part.known_groups.update(set(names).intersection(wish.groups))
     shared.known_groups.update(part.known_groups)
 
 
-def _read_groups(part: BrokerPart, wish: LagWish, version: Callable[[], int]) -> Script:
+def _read_groups(
+    part: BrokerPart, wish: LagWish, version: Callable[[], int]
+) -> Task[None]:
     asked: list[tuple[str, str | None]] = [
         (group, topic) for group in wish.groups for topic in wish.topics or (None,)
     ]
-    asks = [Ask(get_consume_stats(group, topic)) for group, topic in asked]
     asked_members = () if wish.members_unknown else wish.groups
-    asks += [Ask(get_consumer_connection_list(group)) for group in asked_members]
-    outcomes = yield asks
+    outcomes = yield _all(
+        part,
+        *(get_consume_stats(group, topic) for group, topic in asked),
+        *(get_consumer_connection_list(group) for group in asked_members),
+    )
     zeros: list[tuple[str, MessageQueue]] = []
     for (group, _), outcome in zip(asked, outcomes, strict=False):
         if _is_failure(part, group, outcome):
@@ -131,22 +149,24 @@ def _take_stats(
 
 def _resolve_zeros(
     part: BrokerPart, zeros: list[tuple[str, MessageQueue]], version: int
-) -> Script:
+) -> Task[None]:
     # Loaded only here: a group in the middle of its work has no zeros.
     from rmqcli.api.calls.offset import get_all_consumer_offset, query_consumer_offset
 
     if version >= V5_0_0 and len(zeros) <= _ZEROS_ONE_BY_ONE_MAX:
-        outcomes = yield [
-            Ask(query_consumer_offset(group, queue.topic, queue.queue_id))
-            for group, queue in zeros
-        ]
+        outcomes = yield _all(
+            part,
+            *(
+                query_consumer_offset(group, queue.topic, queue.queue_id)
+                for group, queue in zeros
+            ),
+        )
         for (group, queue), outcome in zip(zeros, outcomes, strict=True):
             if not _is_failure(part, group, outcome) and outcome is not None:
                 part.committed[group, queue.topic][queue.queue_id] = outcome
         return
     # Before 5.0 the query says 0 too, for a queue that is empty or in memory.
-    outcomes = yield [Ask(get_all_consumer_offset())]
-    table = outcomes[0]
+    (table,) = yield _all(part, get_all_consumer_offset())
     for group, queue in zeros:
         if _is_failure(part, group, table):
             continue
@@ -155,11 +175,13 @@ def _resolve_zeros(
             part.committed[group, queue.topic][queue.queue_id] = offset
 
 
-def _read_all_groups(part: BrokerPart, wish: LagWish) -> Script:
-    from rmqcli.admin.lag.group_names import get_group_names, is_system_group
+def _read_all_groups(part: BrokerPart, wish: LagWish) -> Task[None]:
+    from rmqcli.api.calls.config import get_subscription_group_names
     from rmqcli.api.calls.offset import get_all_consumer_offset
 
-    outcomes = yield [Ask(get_all_consumer_offset()), Ask(get_group_names())]
+    outcomes = yield _all(
+        part, get_all_consumer_offset(), get_subscription_group_names()
+    )
     for outcome in outcomes:
         if isinstance(outcome, RmqError):
             raise outcome
@@ -173,17 +195,22 @@ def _read_all_groups(part: BrokerPart, wish: LagWish) -> Script:
     part.known_groups.update(
         name
         for name in names
-        if (name in wanted if wanted else not is_system_group(name))
+        if (name in wanted if wanted else not _is_system_group(name))
     )
     if wish.members_unknown:
         return
     groups = sorted(part.known_groups)
-    outcomes = yield [Ask(get_consumer_connection_list(group)) for group in groups]
+    outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
     for group, outcome in zip(groups, outcomes, strict=True):
         if not _is_failure(part, group, outcome) and outcome is not None:
             part.connections[group] = outcome
     _drop_unsubscribed(part)
     yield from _read_inflight(part)
+
+
+def _is_system_group(group: str) -> bool:
+    """Whether every broker has this group by itself."""
+    return group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES)
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:
@@ -194,12 +221,12 @@ def _drop_unsubscribed(part: BrokerPart) -> None:
             del part.committed[group, topic]
 
 
-def _read_inflight(part: BrokerPart) -> Script:
+def _read_inflight(part: BrokerPart) -> Task[None]:
     """Only groups that are online have pulled anything that is not committed."""
     groups = sorted(part.connections)
     if not groups:
         return
-    outcomes = yield [Ask(get_consume_stats(group)) for group in groups]
+    outcomes = yield _all(part, *map(get_consume_stats, groups))
     for group, outcome in zip(groups, outcomes, strict=True):
         if _is_failure(part, group, outcome):
             continue
@@ -210,7 +237,7 @@ def _read_inflight(part: BrokerPart) -> Script:
                 inflight[queue.queue_id] = ahead
 
 
-def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
+def _read_ends(part: BrokerPart, wish: LagWish) -> Task[None]:
     for group, seen in part.connections.items():
         for topic in seen.subscriptions:
             if not wish.topics or topic in wish.topics:
@@ -218,7 +245,7 @@ def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
     topics = sorted({topic for _, topic in part.committed}.union(wish.topics))
     if not topics:
         return
-    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     for topic, outcome in zip(topics, outcomes, strict=True):
         if isinstance(outcome, NotFoundError):
             part.ends[topic] = None
@@ -233,7 +260,7 @@ def _read_ends(part: BrokerPart, wish: LagWish) -> Script:
 
 def _read_waiting(
     part: BrokerPart, wish: LagWish, version: Callable[[], int]
-) -> Script:
+) -> Task[None]:
     """What waits for another try, and how many messages the groups gave up on.
 
     Consume stats leave a retry topic out when the group never committed in it, or has
@@ -246,7 +273,7 @@ def _read_waiting(
         if not wish.topics and (group, retry_topic(group)) not in part.committed
     }
     topics = [*retries.values(), *map(dlq_topic, groups)]
-    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     zeros: list[tuple[str, MessageQueue]] = []
     for group, outcome in zip(retries, outcomes, strict=False):
         ends = _ends_of(part, group, outcome)
@@ -268,7 +295,7 @@ def _read_waiting(
         yield from _read_ends_again(part, sorted({queue.topic for _, queue in zeros}))
 
 
-def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Script:
+def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Task[None]:
     """Topics that groups read at other brokers: they will read them here too.
 
     A broker at which a group never committed tells nothing of it while nobody is
@@ -276,7 +303,7 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Scr
     """
     pairs = list(wanted)
     topics = sorted({topic for _, topic in pairs} - part.ends.keys())
-    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     for topic, outcome in zip(topics, outcomes, strict=True):
         if isinstance(outcome, NotFoundError):
             part.ends[topic] = None
@@ -309,8 +336,8 @@ def _ends_of(
     }
 
 
-def _read_ends_again(part: BrokerPart, topics: list[str]) -> Script:
-    outcomes = yield [Ask(get_topic_stats_info(topic)) for topic in topics]
+def _read_ends_again(part: BrokerPart, topics: list[str]) -> Task[None]:
+    outcomes = yield _all(part, *map(get_topic_stats_info, topics))
     for topic, outcome in zip(topics, outcomes, strict=True):
         if isinstance(outcome, RmqError):
             raise outcome
@@ -320,26 +347,38 @@ def _read_ends_again(part: BrokerPart, topics: list[str]) -> Script:
         }
 
 
+def _all(part: BrokerPart, *calls: Call[Any]) -> All:
+    """These calls to the part's broker, side by side."""
+    return All([Request(part.address or "", call) for call in calls])
+
+
 def _add_note(part: BrokerPart, group: str, note: str) -> None:
     before = part.notes.get(group)
     part.notes[group] = note if before is None else f"{before}; {note}"
 
 
-def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Script:
+def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Task[None]:
     pairs = [pair for pair in part.committed if _has_lag(part, pair)]
     extra = list(_queues_left_out(part))
-    asks = [Ask(query_consume_time_span(topic, group)) for group, topic in pairs]
+    address = part.address or ""
+    requests: list[Request[Any]] = [
+        Request(address, query_consume_time_span(topic, group))
+        for group, topic in pairs
+    ]
     for topic, queue_id in extra:
         from rmqcli.api.calls.offset import get_max_offset, get_min_offset
 
-        asks.append(Ask(get_min_offset(topic, queue_id)))
-        asks.append(Ask(get_max_offset(topic, queue_id)))
+        requests.append(Request(address, get_min_offset(topic, queue_id)))
+        requests.append(Request(address, get_max_offset(topic, queue_id)))
     members = list(_clients_to_ask(part, wish, shared))
     timeout_ms = None if wish.process_queues else OWNER_TIMEOUT_MS
-    asks += [Ask(get_consumer_running_info(g, c), timeout_ms) for g, c in members]
-    if not asks:
+    requests += [
+        Request(address, get_consumer_running_info(*member), timeout_ms)
+        for member in members
+    ]
+    if not requests:
         return
-    answers = yield asks
+    answers = yield All(requests)
     for pair, outcome in zip(pairs, answers, strict=False):
         if isinstance(outcome, RmqError):
             _add_note(part, pair[0], f"age is unknown: {outcome.message}")

@@ -19,11 +19,12 @@ from rmqcli.admin.lag.assemble import (
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
 from rmqcli.admin.lag.model import BrokerFailure, light_value
-from rmqcli.admin.lag.scripts import run_scripts
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
+from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, DeniedError, NotFoundError, RmqError
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, retry_topic
+from rmqcli.tasks import All, Request
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.codes import ResponseCode
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupReading, QueueReading
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
     from rmqcli.model import BrokerData, TopicRoute
+    from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
 
 #: What brokers may take of the time; the rest is for asking the name server about
@@ -72,22 +73,27 @@ class LagGatherer:
         when every broker refuses, NotFoundError when no broker has a topic of the wish.
         """
         client, wish = self._client, self._wish
-        deadline = Deadline(
-            client.clock, max(1, int(client.config.timeout_ms * _BROKER_SHARE))
-        )
+        timeout_ms = client.config.timeout_ms
+        deadline = Deadline(client.clock, max(1, int(timeout_ms * _BROKER_SHARE)))
+        last_deadline = Deadline(client.clock, timeout_ms)
         at_ms = client.clock.epoch_ms()
-        views = self._ask_namesrvs()
         parts = self._parts()
         shared = SharedAnswers()
-        self._run(parts, shared, deadline)
-        extra = self._parts_of_others(parts, views)
-        self._run(extra, shared, deadline)
-        parts = sorted(parts + extra, key=lambda part: part.broker_name)
-        scripts = [
-            (p, read_topics_of_others(p, wanted)) for p, wanted in _absent(parts)
-        ]
-        run_scripts(
-            client, [(p.address or "", script) for p, script in scripts], deadline
+        outcomes = run_tasks(
+            client,
+            [
+                self._read_others({part.broker_name for part in parts}, shared),
+                *(self._read(part, shared) for part in parts),
+            ],
+            deadline,
+        )
+        if not isinstance(outcomes[0], RmqError):
+            parts += outcomes[0]
+        parts.sort(key=lambda part: part.broker_name)
+        run_tasks(
+            client,
+            [read_topics_of_others(part, wanted) for part, wanted in _absent(parts)],
+            last_deadline,
         )
         _raise_if_all_denied(parts)
         lost = self._lost(parts, at_ms)
@@ -114,51 +120,39 @@ class LagGatherer:
             + [self._departure(name) for name in sorted(gone)],
         )
 
-    def _run(
-        self, parts: list[BrokerPart], shared: SharedAnswers, deadline: Deadline
-    ) -> None:
-        client = self._client
-        scripts = [
-            (
-                address,
-                read_broker(
-                    part, self._wish, shared, version=_version(client, address)
-                ),
-            )
-            for part in parts
-            if (address := part.address) is not None and part.failure is None
-        ]
-        run_scripts(client, scripts, deadline)
+    def _read(self, part: BrokerPart, shared: SharedAnswers) -> Task[None]:
+        """Fill one broker's part; `failure` says why it could not be done."""
+        address = part.address
+        if address is None or part.failure is not None:
+            return
+        version = _version(self._client, address)
+        # As a task of its own, so that a defect there is a failure of the part, too.
+        (outcome,) = yield All([read_broker(part, self._wish, shared, version=version)])
+        if isinstance(outcome, RmqError):
+            part.failure = outcome
 
-    def _ask_namesrvs(self) -> dict[str, PendingCall[ClusterInfo]]:
-        """Ask every name server which brokers it knows, where there are several."""
-        addresses = self._client.config.namesrv
-        views = {}
-        for address in dict.fromkeys(addresses) if len(addresses) > 1 else ():
-            try:
-                views[address] = self._client.submit(
-                    address, get_broker_cluster_info(), timeout_ms=_NAMESRV_TIMEOUT_MS
-                )
-            except RmqError:  # the one that answers is enough
-                continue
-        return views
-
-    def _parts_of_others(
-        self, parts: list[BrokerPart], views: Mapping[str, PendingCall[ClusterInfo]]
-    ) -> list[BrokerPart]:
-        """Brokers that only other name servers than the first name."""
+    def _read_others(
+        self, known: set[str], shared: SharedAnswers
+    ) -> Task[list[BrokerPart]]:
+        """Parts of the brokers that only other name servers than the first name."""
+        namesrvs = list(dict.fromkeys(self._client.config.namesrv))
+        if len(namesrvs) == 1:
+            return []
+        infos: list[ClusterInfo | RmqError] = yield All(
+            [
+                Request(namesrv, get_broker_cluster_info(), _NAMESRV_TIMEOUT_MS)
+                for namesrv in namesrvs
+            ]
+        )
         found: dict[str, BrokerPart] = {}
-        known = {part.broker_name for part in parts}
-        infos = self._client.gather(views.values())
-        for namesrv, info in zip(views, infos, strict=True):
-            if isinstance(info, RmqError):
+        for namesrv, info in zip(namesrvs, infos, strict=True):
+            if isinstance(info, RmqError):  # the first name server's list is enough
                 continue
             for name, broker in sorted(info.brokers.items()):
-                if name in known:
-                    continue
-                known.add(name)
-                found[name] = part = _part(name, broker)
-                part.only_namesrv = namesrv
+                if name not in known and name not in found:
+                    found[name] = part = _part(name, broker)
+                    part.only_namesrv = namesrv
+        yield All([self._read(part, shared) for part in found.values()])
         return list(found.values())
 
     def _lost(
@@ -286,9 +280,9 @@ class LagGatherer:
 
         A topic of which it does not tell is left out: nobody knows the whole of it.
         """
-        client = self._client
-        routes = client.gather(
-            [client.submit(namesrv, get_route_info_by_topic(t)) for t in topics]
+        routes = run_tasks(
+            self._client,
+            [Request(namesrv, get_route_info_by_topic(topic)) for topic in topics],
         )
         for topic, route in zip(topics, routes, strict=True):
             before = found.get(topic)

@@ -18,8 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.position_group import check_groups
-from rmqcli.admin.positions import resolve_each
+from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_routes, read_members
 from rmqcli.admin.reset.plan import (

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rmqcli.admin.position_group import check_groups
-from rmqcli.admin.positions import format_ranges, resolve_each, resolve_ranges_each
+from rmqcli.admin.positions import (
+    check_groups,
+    format_ranges,
+    resolve_each,
+    resolve_ranges_each,
+)
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client

@@ -81,8 +81,7 @@ class BrokerCluster:
         Raises NotFoundError for an unknown topic or group, UsageError for a queue it
         lacks, and the first queue's error when one cannot be resolved.
         """
-        from rmqcli.admin.position_group import check_groups
-        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.admin.positions import check_groups, resolve_ranges
         from rmqcli.api.client import Client  # workers and driver load it late
         from rmqcli.queue_selector import select_queues
 
