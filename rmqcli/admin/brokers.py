@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError
 from rmqcli.model import MASTER_ID
+from rmqcli.tasks import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,16 +56,11 @@ def ask_many(
     timeout_ms: int | None = None,
 ) -> dict[K, T | RmqError]:
     """Every call to its address, all at once; errors as values, by the same keys."""
-    outcomes: dict[K, T | RmqError] = {}
-    pendings = {}
-    for key, (address, call) in questions.items():
-        try:
-            pendings[key] = client.submit(address, call, timeout_ms=timeout_ms)
-        except RmqError as error:  # an address that cannot be one
-            outcomes[key] = error
-    answers = client.gather(pendings.values())
-    outcomes.update(zip(pendings, answers, strict=True))
-    return {key: outcomes[key] for key in questions}
+    outcomes = run_tasks(
+        client,
+        [Request(address, call, timeout_ms) for address, call in questions.values()],
+    )
+    return dict(zip(questions, outcomes, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

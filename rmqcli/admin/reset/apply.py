@@ -1,18 +1,17 @@
 """Carries a plan out and reads back what came of it: `ResetRun`.
 
 An interrupt may come at any moment: a queue is marked before its request is sent, so
-`outcomes` always tells the truth about what may have changed. The plan decides how; the
-results are judged by `reset_result`.
+`outcomes` always tells the truth about what may have changed. The plan decides how
+offsets are set; the results are judged in `result`. Each topic and broker is a task, so
+that a broker that does not answer holds up only its own queues.
 
-The last look before a plan is carried out: is it still what somebody agreed to?
-
-Between plan and execution a person thinks, and others commit. What counts as drift is
-decided here; a moved offset is refused unless a live consumer explains it.
+`recheck` is the last check before a plan is carried out: between plan and execution a
+person thinks, and others commit. An offset that moved is refused unless a live consumer
+explains it.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,19 +25,21 @@ from rmqcli.api.calls.offset import (
     query_consumer_offset,
     update_consumer_offset,
 )
+from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
 from rmqcli.errors import ConnectError, RefusedError, RmqError, TransportError
 from rmqcli.position import AtGroup
+from rmqcli.tasks import All, Request, Sleep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from rmqcli.admin.reset.plan import QueuePlan, ResetPlan
+    from rmqcli.admin.reset.plan import QueuePlan, ResetPlan, RouteKey
     from rmqcli.admin.reset.target import Target
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue
+    from rmqcli.tasks import Task
 
 
 T = TypeVar("T")
@@ -48,10 +49,10 @@ PERSIST_WAIT_MS = 7_000
 #: A client that is told to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
 #: then commits; it may be busy before that.
 PUSH_WAIT_MS = 20_000
-_LOOK_INTERVAL_MS = 100
+_POLL_INTERVAL_MS = 100
 #: A client that obeyed a push commits the target and may be past it in its next pull:
 #: that moment must not be missed, or the reset looks as if nothing had happened.
-_PUSH_LOOK_INTERVAL_MS = 10
+_PUSH_POLL_INTERVAL_MS = 10
 
 #: A broker that resets by itself ignores time and force when it is given an offset. One
 #: that was set to reset through clients ignores the offset instead; by this time and
@@ -93,54 +94,65 @@ class ResetRun:
         of them had sent before it was told undoes the reset, until the member stops,
         takes the new offset over and commits it.
         """
-        self._commit()
-        self._reset_by_server(
-            [q for q in self._plan.changes if self._uses(q, Mechanism.SERVER_RESET)]
-        )
-        self._push()
-        self.read_back()
+        self._run([self._execute(key, queues) for key, queues in self._by_key()])
+
+    def watch(self) -> None:
+        """Read back again and again until consumers must have persisted theirs."""
+        self._run([self._watch(queues) for _, queues in self._by_key()])
+
+    def read_back(self, *, timeout_ms: int | None = None) -> None:
+        """Note what is committed now, in all queues of the plan that have a target."""
+        self._run([self._read_back(self._plan.queues, timeout_ms)])
+
+    def _run(self, tasks: Sequence[Task[None]]) -> None:
+        for outcome in run_tasks(self._client, tasks):
+            if isinstance(outcome, RmqError):
+                raise outcome
+
+    def _by_key(self) -> Iterable[tuple[RouteKey, list[QueuePlan]]]:
+        """The queues of the plan by topic and broker."""
+        found: dict[RouteKey, list[QueuePlan]] = {}
+        for each in self._plan.queues:
+            found.setdefault(route_key(each.queue), []).append(each)
+        return found.items()
+
+    def _execute(self, key: RouteKey, queues: list[QueuePlan]) -> Task[None]:
+        yield from self._set_offsets(key, [each for each in queues if each.is_change])
+        yield from self._read_back(queues)
         deadline = Deadline(self._client.clock, PUSH_WAIT_MS)
         while not deadline.is_over():
-            waiting = [q for q in self._plan.changes if self._is_awaited(q)]
+            waiting = [each for each in queues if self._is_awaited(each)]
             if not waiting:
                 break
-            self._pause(_PUSH_LOOK_INTERVAL_MS)
-            self.read_back(waiting)
+            yield Sleep(_PUSH_POLL_INTERVAL_MS)
+            yield from self._read_back(waiting)
 
     def _is_awaited(self, plan: QueuePlan) -> bool:
         """Whether members were told to move here and have not been seen to."""
         return plan.queue in self._told and not self._outcome(plan).is_good
 
-    def watch(self) -> None:
-        """Read back again and again until consumers must have persisted theirs."""
+    def _watch(self, queues: list[QueuePlan]) -> Task[None]:
         deadline = Deadline(self._client.clock, PERSIST_WAIT_MS)
         while not deadline.is_over():
-            self._pause()
-            self.read_back()
+            yield Sleep(_POLL_INTERVAL_MS)
+            yield from self._read_back(queues)
 
-    def read_back(
-        self,
-        queues: Iterable[QueuePlan] | None = None,
-        *,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Note what is committed now, in all queues of the plan that have a target."""
-        asked = [
-            each
-            for each in (self._plan.queues if queues is None else queues)
-            if each.target is not None
-        ]
-        pendings = [
-            self._client.submit(
-                self._plan.route_of(each.queue).address,
-                query_consumer_offset(
-                    self._plan.group, each.queue.topic, each.queue.queue_id
-                ),
-                timeout_ms=timeout_ms,
-            )
-            for each in asked
-        ]
-        answers = self._client.gather(pendings)
+    def _read_back(
+        self, queues: Iterable[QueuePlan], timeout_ms: int | None = None
+    ) -> Task[None]:
+        asked = [each for each in queues if each.target is not None]
+        answers: list[int | RmqError | None] = yield All(
+            [
+                Request(
+                    self._plan.route_of(each.queue).address,
+                    query_consumer_offset(
+                        self._plan.group, each.queue.topic, each.queue.queue_id
+                    ),
+                    timeout_ms,
+                )
+                for each in asked
+            ]
+        )
         for each, offset in zip(asked, answers, strict=True):
             if isinstance(offset, RmqError):
                 self._read_errors[each.queue] = offset
@@ -187,9 +199,20 @@ class ResetRun:
             )
         return _not_attempted(error.message, read_back=outcome.read_back)
 
-    def _commit(self) -> None:
-        changes = [q for q in self._plan.changes if self._uses(q, Mechanism.COMMIT)]
-        remarks = self._send(
+    def _set_offsets(self, key: RouteKey, changes: list[QueuePlan]) -> Task[None]:
+        """Set the offsets of one topic on one broker."""
+        if not changes:
+            return
+        match self._plan.routes[key].mechanism:
+            case Mechanism.COMMIT:
+                yield from self._commit(changes)
+            case Mechanism.SERVER_RESET:
+                yield from self._reset_by_server(changes)
+            case Mechanism.CLIENT_PUSH:
+                yield from self._push(key, changes)
+
+    def _commit(self, changes: list[QueuePlan]) -> Task[None]:
+        remarks = yield from self._send(
             changes,
             lambda each: update_consumer_offset(
                 self._plan.group,
@@ -199,16 +222,16 @@ class ResetRun:
             ),
         )
         # An earlier reset waits there for a client: only another one can replace it.
-        self._reset_by_server(
-            [
-                each
-                for each in changes
-                if _PENDING_RESET_REMARK in remarks.get(each.queue, "")
-            ]
-        )
+        waiting = [
+            each
+            for each in changes
+            if _PENDING_RESET_REMARK in remarks.get(each.queue, "")
+        ]
+        if waiting:
+            yield from self._reset_by_server(waiting)
 
-    def _reset_by_server(self, changes: Iterable[QueuePlan]) -> None:
-        taken = self._send(
+    def _reset_by_server(self, changes: list[QueuePlan]) -> Task[None]:
+        taken = yield from self._send(
             changes,
             lambda each: invoke_broker_to_reset_offset(
                 self._plan.group,
@@ -221,77 +244,63 @@ class ResetRun:
         )
         self._told.update(taken)
 
-    def _push(self) -> None:
-        """One push per topic and broker."""
-        for key, route in self._plan.routes.items():
-            changes = [q for q in self._plan.changes if route_key(q.queue) == key]
-            if not changes or route.push is None:
-                continue
-            self._attempted.update(each.queue for each in changes)
-            call = invoke_broker_to_reset_offset(
-                self._plan.group,
-                key[0],
-                timestamp_ms=route.push.timestamp_ms,
-                is_force=route.push.is_force,
-            )
-            try:
-                told = self._client.invoke(route.address, call)
-            except RmqError as error:
-                self._errors.update((each.queue, error) for each in changes)
-                continue
-            for each in changes:
-                self._targets[each.queue] = told.get(each.queue, _target(each))
-                self._told.add(each.queue)
+    def _push(self, key: RouteKey, changes: list[QueuePlan]) -> Task[None]:
+        """One push for all queues."""
+        route = self._plan.routes[key]
+        if route.push is None:
+            return
+        self._attempted.update(each.queue for each in changes)
+        call = invoke_broker_to_reset_offset(
+            self._plan.group,
+            key[0],
+            timestamp_ms=route.push.timestamp_ms,
+            is_force=route.push.is_force,
+        )
+        try:
+            told = yield Request(route.address, call)
+        except RmqError as error:
+            self._errors.update((each.queue, error) for each in changes)
+            return
+        for each in changes:
+            self._targets[each.queue] = told.get(each.queue, _target(each))
+            self._told.add(each.queue)
 
     def _send(
-        self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]
-    ) -> dict[MessageQueue, T]:
-        """Send what `make` makes for each queue; the good answers.
+        self, changes: list[QueuePlan], make: Callable[[QueuePlan], Call[T]]
+    ) -> Task[dict[MessageQueue, T]]:
+        """Send what `make` makes for each queue of a broker; the good answers.
 
-        One goes first for each broker and topic, then all others at once: a broker that
-        hears of a group and topic for the first time makes their map in whichever
-        thread comes, and of several at once may forget all but one (7 of 80 resets with
-        4.6.0, 1 of 80 with 5.5.0). Where the first gets no answer the others stay.
+        One goes first, then all others at once: a broker that hears of a group and
+        topic for the first time makes their map in whichever thread comes, and of
+        several at once may forget all but one (7 of 80 resets with 4.6.0, 1 of 80 with
+        5.5.0). Where the first gets no answer the others are not sent.
         """
-        waiting = list(changes)
-        firsts = {route_key(each.queue): each for each in reversed(waiting)}
-        answers = self._send_at_once(firsts.values(), make)
-        others = []
-        for each in waiting:
-            first = firsts[route_key(each.queue)]
-            error = self._errors.get(first.queue)
-            if each is not first and isinstance(error, TransportError):
-                self._errors[each.queue] = error
-            elif each is not first:
-                others.append(each)
-        return answers | self._send_at_once(others, make)
-
-    def _send_at_once(
-        self, changes: Iterable[QueuePlan], make: Callable[[QueuePlan], Call[T]]
-    ) -> dict[MessageQueue, T]:
-        pendings: dict[MessageQueue, PendingCall[T]] = {}
-        for each in changes:
-            # Before it is sent: an interrupt may come in between.
-            self._attempted.add(each.queue)
-            address = self._plan.route_of(each.queue).address
-            pendings[each.queue] = self._client.submit(address, make(each))
-        outcomes = self._client.gather(pendings.values())
         answers: dict[MessageQueue, T] = {}
-        for queue, answer in zip(pendings, outcomes, strict=True):
-            if isinstance(answer, RmqError):
-                self._errors[queue] = answer
-            else:
-                answers[queue] = answer
+        first, *others = changes
+        yield from self._send_one(first, make, answers)
+        error = self._errors.get(first.queue)
+        if isinstance(error, TransportError):
+            self._errors.update((each.queue, error) for each in others)
+        else:
+            yield All([self._send_one(each, make, answers) for each in others])
         return answers
 
-    def _uses(self, plan: QueuePlan, mechanism: Mechanism) -> bool:
-        return self._plan.route_of(plan.queue).mechanism is mechanism
+    def _send_one(
+        self,
+        plan: QueuePlan,
+        make: Callable[[QueuePlan], Call[T]],
+        answers: dict[MessageQueue, T],
+    ) -> Task[None]:
+        # Before it is sent: an interrupt may come in between.
+        self._attempted.add(plan.queue)
+        address = self._plan.route_of(plan.queue).address
+        try:
+            answers[plan.queue] = yield Request(address, make(plan))
+        except RmqError as error:
+            self._errors[plan.queue] = error
 
     def _target_of(self, plan: QueuePlan) -> int:
         return self._targets.get(plan.queue, _target(plan))
-
-    def _pause(self, interval_ms: int = _LOOK_INTERVAL_MS) -> None:
-        self._client.clock.wait_ms(threading.Event(), interval_ms)
 
 
 def _target(plan: QueuePlan) -> int:

@@ -8,8 +8,9 @@ Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
     BrokerRoute,
@@ -19,7 +20,6 @@ from rmqcli.admin.reset.method import (
     find_push,
 )
 from rmqcli.admin.reset.plan import route_key
-from rmqcli.admin.reset.read_messages import read_messages
 from rmqcli.admin.reset.target import ToPosition
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -27,8 +27,10 @@ from rmqcli.api.calls.config import (
 )
 from rmqcli.api.calls.consumer import get_consumer_connection_list
 from rmqcli.api.calls.offset import search_offset_by_timestamp
+from rmqcli.api.runner import run_tasks
 from rmqcli.errors import NotFoundError, RmqError
 from rmqcli.position import AtTime
+from rmqcli.tasks import All, Request
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.version import V5_1_0, V5_2_0, version_name
 
@@ -37,8 +39,10 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.reset.plan import QueueFacts, RouteKey
     from rmqcli.admin.reset.target import ResetWish
+    from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue, TopicRoute
+    from rmqcli.tasks import Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
 
 #: Timestamps that are tried on an old broker: a few will do, or none does.
@@ -104,19 +108,20 @@ def read_members(client: Client, route: TopicRoute, group: str) -> Membership:
             addresses[name] = client.master_of(route, name)
         except RmqError as error:
             errors[name] = error
-    configs = [
-        client.submit(address, get_all_subscription_group_config())
-        for address in addresses.values()
+    calls: list[Call[Any]] = [
+        get_all_subscription_group_config(),
+        get_consumer_connection_list(group),
     ]
-    connections = [
-        client.submit(address, get_consumer_connection_list(group))
-        for address in addresses.values()
-    ]
+    answers = run_tasks(
+        client,
+        [
+            All([Request(address, call) for call in calls])
+            for address in addresses.values()
+        ],
+    )
     is_known = False
     seen: dict[str, ConsumerConnection | None] = {}
-    told = client.gather(configs)
-    answers = client.gather(connections)
-    for name, config, connection in zip(addresses, told, answers, strict=True):
+    for name, (config, connection) in zip(addresses, answers, strict=True):
         if isinstance(config, RmqError):
             errors[name] = config
         elif isinstance(connection, RmqError):
@@ -150,39 +155,69 @@ def find_routes(
 
     `every` holds all queues of the topic, `aimed` those that are to go somewhere.
     """
-    routes = {}
+    tasks = {}
     for key in dict.fromkeys(route_key(each.queue) for each in aimed):
-        topic, name = key
-        address = client.master_of(client.route(topic), name)
-        is_live = members.is_live(name, topic)
-        version = client.broker_version(address)
-        is_server_side = is_live and _is_server_side(client, address, version)
-        push = None
-        if is_live and not is_server_side and members.takes_push(name):
-            mine = [each for each in aimed if route_key(each.queue) == key]
-            push = _find_push(client, wish, every=every, aimed=mine, address=address)
-        routes[key] = choose_route(
+        address = client.master_of(client.route(key[0]), key[1])
+        mine = [each for each in aimed if route_key(each.queue) == key]
+        tasks[key] = _find_route(
+            client,
+            wish,
+            members,
+            every=every,
+            aimed=mine,
             address=address,
-            version=version_name(version),
-            is_live=is_live,
-            is_server_side=is_server_side,
-            push=push,
-            wants_proof=wish.wants_proof,
+            version=client.broker_version(address),
         )
+    routes: dict[RouteKey, BrokerRoute] = {}
+    for key, outcome in zip(tasks, run_tasks(client, tasks.values()), strict=True):
+        if isinstance(outcome, RmqError):
+            raise outcome
+        routes[key] = outcome
     return routes
 
 
-def _is_server_side(client: Client, address: str, version: int) -> bool:
+def _find_route(
+    client: Client,
+    wish: ResetWish,
+    members: Membership,
+    *,
+    every: Mapping[MessageQueue, QueueFacts],
+    aimed: Sequence[QueueFacts],
+    address: str,
+    version: int,
+) -> Task[BrokerRoute]:
+    """How to set the offsets of `aimed`, which are of one topic and broker."""
+    topic, name = route_key(aimed[0].queue)
+    is_live = members.is_live(name, topic)
+    is_server_side = False
+    if is_live:
+        is_server_side = yield from _is_server_side(address, version)
+    push = None
+    if is_live and not is_server_side and members.takes_push(name):
+        push = yield from _find_push(
+            client, wish, every=every, aimed=aimed, address=address
+        )
+    return choose_route(
+        address=address,
+        version=version_name(version),
+        is_live=is_live,
+        is_server_side=is_server_side,
+        push=push,
+        wants_proof=wish.wants_proof,
+    )
+
+
+def _is_server_side(address: str, version: int) -> Task[bool]:
     """Whether the broker resets by queue and offset. A wrong yes would be a reset to
     timestamp 0, so the broker's own setting is asked for."""
     if version < V5_1_0:
         return False
     try:
-        config = client.invoke(address, get_broker_config())
+        config = yield Request(address, get_broker_config())
     except RmqError:
         return version >= V5_2_0  # the default; the read-back shows what came of it
     default = "true" if version >= V5_2_0 else "false"
-    return config.get("useServerSideResetOffset", default) == "true"
+    return bool(config.get("useServerSideResetOffset", default) == "true")
 
 
 def _find_push(
@@ -192,7 +227,7 @@ def _find_push(
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
     address: str,
-) -> PushRequest | None:
+) -> Task[PushRequest | None]:
     topic, name = route_key(aimed[0].queue)
     written = {
         data.write_queue_nums
@@ -210,18 +245,21 @@ def _find_push(
     ]
     if len(queues) != len(ids):
         return None
-    timestamps = _timestamps(client, wish, aimed)
-    asked = {
-        (timestamp_ms, queue_id): client.submit(
-            address, search_offset_by_timestamp(topic, queue_id, timestamp_ms)
-        )
+    timestamps = yield from _timestamps(client, wish, aimed)
+    asked = [
+        (timestamp_ms, queue_id)
         for timestamp_ms in timestamps
         if timestamp_ms != TIMESTAMP_MAX_OFFSET
         for queue_id in ids
-    }
+    ]
+    answers = yield All(
+        [
+            Request(address, search_offset_by_timestamp(topic, queue_id, timestamp_ms))
+            for timestamp_ms, queue_id in asked
+        ]
+    )
     searches: dict[int, dict[int, int]] = {each: {} for each in timestamps}
     searches[TIMESTAMP_MAX_OFFSET] = {q.queue_id: q.max_offset for q in queues}
-    answers = client.gather(asked.values())
     for (timestamp_ms, queue_id), found in zip(asked, answers, strict=True):
         if not isinstance(found, RmqError):
             searches[timestamp_ms][queue_id] = found
@@ -244,7 +282,7 @@ def _push_queue(
 
 def _timestamps(
     client: Client, wish: ResetWish, aimed: Sequence[QueueFacts]
-) -> list[int]:
+) -> Task[list[int]]:
     """What might do: the ends, the time asked for, the store times of the targets."""
     timestamps = [TIMESTAMP_MAX_OFFSET, 0]
     if isinstance(wish.target, ToPosition) and isinstance(wish.target.position, AtTime):
@@ -254,6 +292,6 @@ def _timestamps(
         for each in aimed
         if each.wanted is not None and each.min_offset <= each.wanted < each.max_offset
     ]
-    found = read_messages(client, places[:_TIMESTAMPS_MAX])
+    found = yield from read_messages(client, places[:_TIMESTAMPS_MAX])
     timestamps += [message.store_timestamp_ms for message in found.values()]
     return list(dict.fromkeys(timestamps))[:_TIMESTAMPS_MAX]

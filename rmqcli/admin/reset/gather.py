@@ -1,16 +1,8 @@
-"""Finds the one message that `--past-message` names.
-
-Two kinds of id look alike: the offset id says where a record lies, the unique id has to
-be looked up in each broker's index. The first is tried when its host is one of the
-topic's brokers. Neither answer is believed before topic and id were compared.
-
-Source: MQAdminImpl#queryMessage, QueryMessageProcessor.
-
-Finds out what a plan has to know, and has it made: `gather_plan`.
+"""Finds out what a plan has to know, and has it made: `gather_plan`.
 
 Everything is read, nothing is changed. Committed offsets are read before the ends of
 the queues. A queue that cannot be read is part of the plan as unknown, with the reason:
-half a reset should not look like one.
+half a reset must not look like a whole one.
 """
 
 from __future__ import annotations
@@ -21,6 +13,7 @@ from typing import TYPE_CHECKING
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
 from rmqcli.admin.reset.find_method import Membership, find_routes, read_members
+from rmqcli.admin.reset.messages import find_message, with_times
 from rmqcli.admin.reset.plan import (
     GroupFacts,
     QueueFacts,
@@ -30,7 +23,6 @@ from rmqcli.admin.reset.plan import (
     restore,
     shift,
 )
-from rmqcli.admin.reset.read_messages import with_times
 from rmqcli.admin.reset.target import (
     PastMessage,
     ResetWish,
@@ -40,9 +32,7 @@ from rmqcli.admin.reset.target import (
     ToOffsets,
     ToPosition,
 )
-from rmqcli.api.calls.store import query_message, view_message_by_id
 from rmqcli.errors import (
-    BrokerError,
     NotFoundError,
     RefusedError,
     RmqError,
@@ -51,113 +41,14 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue, retry_topic
 from rmqcli.position import Ago, AtGroup, AtTime, Earliest, Latest, Now
 from rmqcli.queue_selector import select_queues
-from rmqcli.units import DAY_MS
-from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.ids import decode_offset_msg_id
-from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from rmqcli.admin.reset.method import BrokerRoute
     from rmqcli.admin.reset.plan import RouteKey
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
-
-
-#: What is shown of a body beside a target.
-
-
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """Where a message is."""
-
-    queue: MessageQueue
-    queue_offset: int
-
-
-def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
-    """The message of `topic` that has this id, of either kind.
-
-    Raises NotFoundError when there is none, UsageError when several have it: a producer
-    that sends again uses the id again.
-    """
-    found = list(dict.fromkeys(_by_offset_id(client, topic, message_id)))
-    if not found:
-        found = list(dict.fromkeys(_by_unique_id(client, topic, message_id)))
-    if not found:
-        raise NotFoundError(
-            f"no message of topic {topic} has the id {message_id}",
-            code=int(ResponseCode.NO_MESSAGE),
-            name=ResponseCode.NO_MESSAGE.name,
-            hint=(
-                "the index may not reach back that far; with the message's queue and"
-                " offset: --queue BROKER:ID --to OFFSET+1"
-            ),
-        )
-    if len(found) > 1:
-        places = ", ".join(f"{each.queue} at {each.queue_offset}" for each in found)
-        raise UsageError(
-            f"{len(found)} messages have the id {message_id}: {places}",
-            hint="name one of them by its offset_msg_id",
-        )
-    return found[0]
-
-
-def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:
-    try:
-        wanted = decode_offset_msg_id(text)
-    except UsageError:
-        # Raised again for what is no id at all; an odd port only means the other kind.
-        if len(text) not in (32, 56) or not text.isalnum():
-            raise
-        return
-    route = client.route(topic)
-    for broker in route.brokers:
-        if wanted.host not in broker.addresses.values():
-            continue
-        call = view_message_by_id(wanted.commit_log_offset, topic=topic)
-        try:
-            body = client.invoke(wanted.host, call)
-        except BrokerError:
-            continue  # nothing there: then it was a unique id
-        for message in decode_messages(body):
-            if (
-                isinstance(message, StoredMessage)
-                and message.commit_log_offset == wanted.commit_log_offset
-                and message.topic == topic
-            ):
-                yield _found(message, topic, broker.broker_name)
-
-
-def _by_unique_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:
-    route = client.route(topic)
-    names = [b.broker_name for b in route.brokers if b.master_address is not None]
-    # A producer's clock may be ahead of ours.
-    end_ms = client.clock.epoch_ms() + DAY_MS
-    pendings = [
-        client.submit(
-            client.master_of(route, name),
-            query_message(topic, text, begin_ms=0, end_ms=end_ms),
-        )
-        for name in names
-    ]
-    bodies = client.gather(pendings)
-    for name, body in zip(names, bodies, strict=True):
-        if isinstance(body, RmqError):
-            raise body
-        for message in decode_messages(body):
-            if (
-                isinstance(message, StoredMessage)
-                and message.topic == topic
-                and message.msg_id == text
-            ):
-                yield _found(message, topic, name)
-
-
-def _found(message: StoredMessage, topic: str, broker_name: str) -> FoundMessage:
-    queue = MessageQueue(topic, broker_name, message.queue_id)
-    return FoundMessage(queue, message.queue_offset)
 
 
 #: Positions that mean the same in a retry topic; for all others it goes to its end.
