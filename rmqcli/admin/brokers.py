@@ -1,9 +1,8 @@
-"""Every broker of a cluster, with what it says about itself.
+"""Every broker of a cluster, with what it says about itself; and one question to many
+brokers at once (`ask_each`, `ask_many`).
 
 Source: BrokerController.prepareRuntimeInfo and ClusterListSubCommand in
 apache/rocketmq.
-
-One question to many brokers at once, and what each answered.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.api.calls.config import get_broker_runtime_info
+from rmqcli.api.routes import reading_address
 from rmqcli.api.runner import run_tasks
 from rmqcli.errors import RmqError
 from rmqcli.model import MASTER_ID
@@ -29,17 +29,10 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-def reader_address(broker: BrokerData) -> str | None:
-    """The master's address, else the lowest slave's, None when there is none."""
-    if MASTER_ID in broker.addresses:
-        return broker.addresses[MASTER_ID]
-    return broker.addresses[min(broker.addresses)] if broker.addresses else None
-
-
 def reader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
     """Broker name to an address that can be asked about settings, sorted by name."""
-    found = {broker.broker_name: reader_address(broker) for broker in brokers}
-    return {name: address for name, address in sorted(found.items()) if address}
+    found = {broker.broker_name: reading_address(broker) for broker in brokers}
+    return {name: each[1] for name, each in sorted(found.items()) if each is not None}
 
 
 def ask_each(

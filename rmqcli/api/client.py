@@ -1,15 +1,12 @@
 """Carries calls out: name server fail-over, routes, masters and slaves, versions.
 
-No thread: whoever waits drives the sockets. A client is used by one thread at a time.
+The caller's thread does the I/O, and only one thread at a time uses a client.
 
-Decisions:
 - The name server that answered last is asked first; the others follow within the same
   deadline. "Topic does not exist" is an answer, not a reason to ask the next one.
-- Every answer says its sender's version, so the version of a broker is usually known
-  before it is needed. A call that needs a newer broker fails at once: a broker before
-  4.9.2 would never answer it.
-- Brokers advertise addresses that need not be reachable from here (containers); errors
-  about such an address say so and which broker advertised it.
+- Every answer tells its sender's version, so that the version of a broker is usually
+  known before it is needed. A call that needs a newer broker fails at once, because a
+  broker before 4.9.2 does not answer a code that it does not know.
 
 Source: MQClientInstance, MQClientAPIImpl, PullAPIWrapper in apache/rocketmq.
 """
@@ -21,6 +18,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.peers import Peers
 from rmqcli.api.pending import PendingCall
+from rmqcli.api.routes import RouteCache, reading_address
+from rmqcli.api.runner import run_task, run_tasks
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.errors import (
     NotFoundError,
@@ -28,7 +27,7 @@ from rmqcli.errors import (
     TransportError,
     UnsupportedError,
 )
-from rmqcli.model import MASTER_ID
+from rmqcli.tasks import Request
 from rmqcli.transport.options import TransportOptions
 from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.codes import ResponseCode
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
     from rmqcli.model import BrokerData, MessageQueue, TopicRoute
-    from rmqcli.tasks import Pending
+    from rmqcli.tasks import Pending, Task
     from rmqcli.wire.bodies.route import ClusterInfo
 
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class Client:
         )
         #: name servers, the one that answered last first
         self._namesrvs = list(config.namesrv)
-        self._routes: dict[str, TopicRoute] = {}
+        self.known_routes = RouteCache()
         self._cluster_info: ClusterInfo | None = None
         self._peers = Peers()
 
@@ -144,7 +143,7 @@ class Client:
         ).on_done(answered)
 
     def send_oneway(self, address: str, call: Call[T]) -> None:
-        """Send a call that nobody answers; lost without a word when it cannot be sent.
+        """Send a call that is not answered; it is lost when it cannot be sent.
 
         Raises as `RemotingClient.send_oneway` does.
         """
@@ -169,61 +168,68 @@ class Client:
         """Drive the sockets one turn; how many requests ended."""
         return self.remoting.poll(timeout_ms)
 
-    def namesrv(self, call: Call[T], *, timeout_ms: int | None = None) -> T:
-        """Ask the name servers one after the other until one answers."""
+    def ask_namesrvs(
+        self,
+        call: Call[T],
+        *,
+        timeout_ms: int | None = None,
+        needs_all_for_not_found: bool = False,
+    ) -> Task[T]:
+        """Ask the name servers one after the other until one answers.
+
+        `timeout_ms`, None: the client's own, is for all of them together, so that one
+        that does not answer leaves the ones behind it their share. An error of a name
+        server is an answer, too; with `needs_all_for_not_found` NotFoundError is only
+        believed when no name server knows better. Where none can be reached, the
+        error names all of them.
+        """
         deadline = Deadline(
             self.clock, self.config.timeout_ms if timeout_ms is None else timeout_ms
         )
         errors: list[TransportError] = []
-        for tried, address in enumerate(list(self._namesrvs)):
-            waiting = len(self._namesrvs) - tried
-            # A hung server must leave the ones behind it their share.
-            share_ms = max(1, deadline.left_ms() // waiting)
+        not_found: NotFoundError | None = None
+        namesrvs = list(self._namesrvs)
+        for tried, address in enumerate(namesrvs):
+            share_ms = max(1, deadline.left_ms() // (len(namesrvs) - tried))
             try:
-                answer = self.invoke(address, call, timeout_ms=share_ms)
+                answer: T = yield Request(address, call, share_ms)
             except TransportError as error:
                 errors.append(error)
-                continue
-            except RmqError:
+            except RmqError as error:
                 self._prefer(address)
-                raise
-            self._prefer(address)
-            return answer
-        raise self._no_namesrv(errors)
+                if not needs_all_for_not_found or not isinstance(error, NotFoundError):
+                    raise
+                not_found = not_found or error
+            else:
+                self._prefer(address)
+                return answer
+        raise not_found or self._no_namesrv(errors)
+
+    def namesrv(self, call: Call[T], *, timeout_ms: int | None = None) -> T:
+        """Ask the name servers and wait. Raises as `ask_namesrvs` does."""
+        return run_task(self, self.ask_namesrvs(call, timeout_ms=timeout_ms))
 
     def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Where the topic's queues are. Raises NotFoundError for an unknown topic."""
-        found = None if refresh else self._routes.get(topic)
+        found = None if refresh else self.known_routes.get(topic)
         if found is None:
             found = self.namesrv(get_route_info_by_topic(topic))
             self.remember(topic, found)
         return found
 
     def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | RmqError]:
-        """The routes of many topics, asked for together; errors as values.
-
-        A topic whose name server did not answer is asked for again at the next one.
-        """
-        wanted = dict.fromkeys(topics)
-        result: dict[str, TopicRoute | RmqError] = {
-            topic: self._routes[topic] for topic in wanted if topic in self._routes
+        """The routes of many topics, asked for together; errors as values."""
+        wanted = list(dict.fromkeys(topics))
+        missing = [each for each in wanted if self.known_routes.get(each) is None]
+        tasks = [self.ask_namesrvs(get_route_info_by_topic(each)) for each in missing]
+        asked = dict(zip(missing, run_tasks(self, tasks), strict=True))
+        for topic, outcome in asked.items():
+            if not isinstance(outcome, RmqError):
+                self.remember(topic, outcome)
+        return {
+            topic: asked[topic] if topic in asked else self.route(topic)
+            for topic in wanted
         }
-        for address in list(self._namesrvs):
-            open_topics = [
-                t for t in wanted if isinstance(result.get(t), TransportError | None)
-            ]
-            if not open_topics:
-                break
-            pendings = [
-                self.submit(address, get_route_info_by_topic(topic))
-                for topic in open_topics
-            ]
-            outcomes = self.gather(pendings)
-            for topic, outcome in zip(open_topics, outcomes, strict=True):
-                result[topic] = outcome
-                if not isinstance(outcome, RmqError):
-                    self.remember(topic, outcome)
-        return result
 
     def cluster_info(self, *, refresh: bool = False) -> ClusterInfo:
         """Every broker of every cluster."""
@@ -250,19 +256,18 @@ class Client:
             raise _no_broker(route.topic, broker_name, "has no master now")
         return broker.master_address
 
-    def reader_of(
-        self, queue: MessageQueue, *, suggest_broker_id: int | None = None
-    ) -> str:
-        """Where to pull `queue` from: as suggested, else the master, else a slave.
+    def reader_of(self, queue: MessageQueue) -> str:
+        """Where to pull `queue` from: the master, without one a slave.
 
-        A suggestion of a broker id that the route does not have is passed over.
+        Raises NotFoundError when the topic's route names no address.
         """
         broker = self.route(queue.topic).broker(queue.broker_name)
-        addresses = {} if broker is None else broker.addresses
-        for broker_id in (suggest_broker_id, MASTER_ID, *sorted(addresses)):
-            if broker_id is not None and broker_id in addresses:
-                return addresses[broker_id]
-        raise _no_broker(queue.topic, queue.broker_name, "is not in the topic's route")
+        found = None if broker is None else reading_address(broker)
+        if found is None:
+            raise _no_broker(
+                queue.topic, queue.broker_name, "is not in the topic's route"
+            )
+        return found[1]
 
     def broker_version(self, address: str) -> int:
         """The MQVersion ordinal of the peer; asks it when no answer has told yet."""
@@ -282,13 +287,12 @@ class Client:
 
     def remember(self, topic: str, route: TopicRoute) -> None:
         """Keep a route that was asked for by other means than `route`."""
-        known = self._routes.get(topic)
-        self._routes[topic] = route
+        known = self.known_routes.remember(route)
         self._replace_brokers(() if known is None else known.brokers, route.brokers)
 
     def forget(self, topic: str) -> None:
-        """Forget a topic's route, and the brokers that are in no other."""
-        known = self._routes.pop(topic, None)
+        """Forget a topic's route, and the brokers that no other route names."""
+        known = self.known_routes.forget(topic)
         if known is not None:
             self._replace_brokers(known.brokers, ())
 
@@ -307,15 +311,15 @@ class Client:
 
     def _no_namesrv(self, errors: list[TransportError]) -> TransportError:
         last = errors[-1]
+        hint = last.hint or "check the name servers: namesrv or NAMESRV_ADDR"
         if len(errors) == 1:
-            if not last.hint:
-                last.hint = "name the name servers with -n HOST:PORT or NAMESRV_ADDR"
+            last.hint = hint
             return last
         reasons = "; ".join(error.message for error in errors)
         return type(last)(
-            f"no name server of {len(errors)} answered: {reasons}",
+            f"none of {len(errors)} name servers answered: {reasons}",
             address=last.address,
-            hint="name the name servers with -n HOST:PORT;HOST:PORT or NAMESRV_ADDR",
+            hint=hint,
         )
 
 

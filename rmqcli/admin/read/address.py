@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqcli.api.routes import reading_address
 from rmqcli.errors import RmqError
 from rmqcli.model import MASTER_ID
 
@@ -74,13 +75,12 @@ class AddressBook:
         if choice.tried:
             self._refresh(queue.topic)
         broker = self._client.route(queue.topic).broker(queue.broker_name)
-        addresses = {} if broker is None else broker.addresses
-        if choice.tried.issuperset(addresses.values()):
+        if broker is None:
+            return self._client.reader_of(queue)  # raises
+        if choice.tried.issuperset(broker.addresses.values()):
             choice.tried.clear()
-        for broker_id in (choice.broker_id, MASTER_ID, *sorted(addresses)):
-            if addresses.get(broker_id, "") not in {"", *choice.tried}:
-                return addresses[broker_id]
-        return self._client.reader_of(queue)
+        found = reading_address(broker, choice.broker_id, without=choice.tried)
+        return self._client.reader_of(queue) if found is None else found[1]
 
     def _refresh(self, topic: str) -> None:
         now_ms = self._client.clock.monotonic_ms()
