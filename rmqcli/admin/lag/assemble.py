@@ -15,7 +15,7 @@ from rmqcli.admin.lag.model import (
     BrokerFailure,
     GroupReading,
     QueueReading,
-    light_value,
+    fast_dataclass,
 )
 from rmqcli.errors import RmqError
 from rmqcli.model import retry_topic
@@ -35,8 +35,8 @@ GroupTopic = tuple[str, str]
 GROUPS_ONE_BY_ONE_MAX = 32
 
 
-@light_value
-class LagWish:
+@fast_dataclass
+class LagQuery:
     """What is asked for, the same for every broker. `groups` empty: all."""
 
     groups: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class LagWish:
         return len(self.groups) == 1
 
 
-@light_value
+@fast_dataclass
 class BrokerPart:
     """What one broker told, filled step by step; `failure` when it stopped telling."""
 
@@ -80,7 +80,7 @@ class BrokerPart:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-@light_value
+@fast_dataclass
 class SharedAnswers:
     """What needs to be asked only once, whichever broker is asked."""
 
@@ -107,7 +107,7 @@ class Assembler:
     def __init__(
         self,
         parts: Sequence[BrokerPart],
-        wish: LagWish,
+        query: LagQuery,
         shared: SharedAnswers,
         *,
         routes: Mapping[str, TopicRoute | None],
@@ -115,7 +115,7 @@ class Assembler:
         lost: Mapping[str, Sequence[QueueReading]] | None = None,
     ) -> None:
         self._parts = parts
-        self._wish = wish
+        self._query = query
         self._clients = shared.clients
         self._routes = routes
         self._now_ms = now_ms
@@ -133,7 +133,7 @@ class Assembler:
         reading = GroupReading(
             group=group,
             at_ms=self._now_ms,
-            members_unknown=self._wish.members_unknown,
+            members_unknown=self._query.members_unknown,
         )
         self._add_members(reading)
         reading.dead_letters = self._dead_letters(group)
@@ -169,7 +169,7 @@ class Assembler:
                     queue.broker_name in names
                     or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)
                     or key in known
-                    or (self._wish.topics and queue.topic not in self._wish.topics)
+                    or (self._query.topics and queue.topic not in self._query.topics)
                 ):
                     continue
                 known.add(key)
@@ -218,8 +218,8 @@ class Assembler:
     def _add_failed(self, reading: GroupReading, part: BrokerPart) -> None:
         group = reading.group
         topics = {t for each in self._topics for t in each.get(group, ())}
-        candidates = topics.union(self._wish.topics)
-        if not self._wish.topics:
+        candidates = topics.union(self._query.topics)
+        if not self._query.topics:
             candidates.add(retry_topic(group))
         if part.failure is None:
             return

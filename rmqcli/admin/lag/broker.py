@@ -41,7 +41,12 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rmqcli.admin.lag.assemble import BrokerPart, GroupTopic, LagWish, SharedAnswers
+    from rmqcli.admin.lag.assemble import (
+        BrokerPart,
+        GroupTopic,
+        LagQuery,
+        SharedAnswers,
+    )
     from rmqcli.api.call import Call
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.stats import ConsumeStats, TopicOffset
@@ -71,7 +76,7 @@ _SYSTEM_GROUPS = frozenset(
 
 def read_broker(
     part: BrokerPart,
-    wish: LagWish,
+    query: LagQuery,
     shared: SharedAnswers,
     *,
     version: Callable[[], int],
@@ -80,37 +85,37 @@ def read_broker(
 
     Raises what concerns the whole broker; what was read before stays in the part.
     """
-    if wish.is_one_by_one:
-        yield from _read_groups(part, wish, version)
+    if query.is_one_by_one:
+        yield from _read_groups(part, query, version)
     else:
-        yield from _read_all_groups(part, wish)
-    yield from _read_ends(part, wish)
-    yield from _read_waiting(part, wish, version)
-    yield from _read_rest(part, wish, shared)
-    yield from _read_known_groups(part, wish, shared)
+        yield from _read_all_groups(part, query)
+    yield from _read_ends(part, query)
+    yield from _read_waiting(part, query, version)
+    yield from _read_rest(part, query, shared)
+    yield from _read_known_groups(part, query, shared)
 
 
 def _read_known_groups(
-    part: BrokerPart, wish: LagWish, shared: SharedAnswers
+    part: BrokerPart, query: LagQuery, shared: SharedAnswers
 ) -> Task[None]:
     """A group may have neither offsets nor members and exist all the same."""
     shared.known_groups.update(part.known_groups, part.connections, part.group_failures)
-    if shared.known_groups.issuperset(wish.groups):
+    if shared.known_groups.issuperset(query.groups):
         return
     from rmqcli.api.calls.config import get_subscription_group_names
 
     names = yield Request(part.address or "", get_subscription_group_names())
-    part.known_groups.update(set(names).intersection(wish.groups))
+    part.known_groups.update(set(names).intersection(query.groups))
     shared.known_groups.update(part.known_groups)
 
 
 def _read_groups(
-    part: BrokerPart, wish: LagWish, version: Callable[[], int]
+    part: BrokerPart, query: LagQuery, version: Callable[[], int]
 ) -> Task[None]:
     asked: list[tuple[str, str | None]] = [
-        (group, topic) for group in wish.groups for topic in wish.topics or (None,)
+        (group, topic) for group in query.groups for topic in query.topics or (None,)
     ]
-    asked_members = () if wish.members_unknown else wish.groups
+    asked_members = () if query.members_unknown else query.groups
     outcomes = yield _all(
         part,
         *(get_consume_stats(group, topic) for group, topic in asked),
@@ -175,7 +180,7 @@ def _resolve_zeros(
             part.committed[group, queue.topic][queue.queue_id] = offset
 
 
-def _read_all_groups(part: BrokerPart, wish: LagWish) -> Task[None]:
+def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
     from rmqcli.api.calls.config import get_subscription_group_names
     from rmqcli.api.calls.offset import get_all_consumer_offset
 
@@ -186,8 +191,8 @@ def _read_all_groups(part: BrokerPart, wish: LagWish) -> Task[None]:
         if isinstance(outcome, RmqError):
             raise outcome
     table, names = outcomes
-    wanted = set(wish.groups)
-    topics = set(wish.topics)
+    wanted = set(query.groups)
+    topics = set(query.topics)
     for (group, topic), offsets in table.items():
         if (not wanted or group in wanted) and (not topics or topic in topics):
             part.committed[group, topic] = dict(offsets)
@@ -197,7 +202,7 @@ def _read_all_groups(part: BrokerPart, wish: LagWish) -> Task[None]:
         for name in names
         if (name in wanted if wanted else not _is_system_group(name))
     )
-    if wish.members_unknown:
+    if query.members_unknown:
         return
     groups = sorted(part.known_groups)
     outcomes = yield _all(part, *map(get_consumer_connection_list, groups))
@@ -237,12 +242,12 @@ def _read_inflight(part: BrokerPart) -> Task[None]:
                 inflight[queue.queue_id] = ahead
 
 
-def _read_ends(part: BrokerPart, wish: LagWish) -> Task[None]:
+def _read_ends(part: BrokerPart, query: LagQuery) -> Task[None]:
     for group, seen in part.connections.items():
         for topic in seen.subscriptions:
-            if not wish.topics or topic in wish.topics:
+            if not query.topics or topic in query.topics:
                 part.committed.setdefault((group, topic), {})
-    topics = sorted({topic for _, topic in part.committed}.union(wish.topics))
+    topics = sorted({topic for _, topic in part.committed}.union(query.topics))
     if not topics:
         return
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
@@ -259,18 +264,18 @@ def _read_ends(part: BrokerPart, wish: LagWish) -> Task[None]:
 
 
 def _read_waiting(
-    part: BrokerPart, wish: LagWish, version: Callable[[], int]
+    part: BrokerPart, query: LagQuery, version: Callable[[], int]
 ) -> Task[None]:
     """What waits for another try, and how many messages the groups gave up on.
 
     Consume stats leave a retry topic out when the group never committed in it, or has
     members that do not subscribe to it.
     """
-    groups = wish.groups or sorted(part.known_groups.union(part.connections))
+    groups = query.groups or sorted(part.known_groups.union(part.connections))
     retries = {
         group: retry_topic(group)
         for group in groups
-        if not wish.topics and (group, retry_topic(group)) not in part.committed
+        if not query.topics and (group, retry_topic(group)) not in part.committed
     }
     topics = [*retries.values(), *map(dlq_topic, groups)]
     outcomes = yield _all(part, *map(get_topic_stats_info, topics))
@@ -357,7 +362,7 @@ def _add_note(part: BrokerPart, group: str, note: str) -> None:
     part.notes[group] = note if before is None else f"{before}; {note}"
 
 
-def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Task[None]:
+def _read_rest(part: BrokerPart, query: LagQuery, shared: SharedAnswers) -> Task[None]:
     pairs = [pair for pair in part.committed if _has_lag(part, pair)]
     extra = list(_queues_left_out(part))
     address = part.address or ""
@@ -370,8 +375,8 @@ def _read_rest(part: BrokerPart, wish: LagWish, shared: SharedAnswers) -> Task[N
 
         requests.append(Request(address, get_min_offset(topic, queue_id)))
         requests.append(Request(address, get_max_offset(topic, queue_id)))
-    members = list(_clients_to_ask(part, wish, shared))
-    timeout_ms = None if wish.process_queues else OWNER_TIMEOUT_MS
+    members = list(_clients_to_ask(part, query, shared))
+    timeout_ms = None if query.process_queues else OWNER_TIMEOUT_MS
     requests += [
         Request(address, get_consumer_running_info(*member), timeout_ms)
         for member in members
@@ -419,12 +424,12 @@ def _queues_left_out(part: BrokerPart) -> Iterable[tuple[str, int]]:
 
 
 def _clients_to_ask(
-    part: BrokerPart, wish: LagWish, shared: SharedAnswers
+    part: BrokerPart, query: LagQuery, shared: SharedAnswers
 ) -> Iterable[tuple[str, str]]:
-    if not (wish.process_queues or wish.wants_owners):
+    if not (query.process_queues or query.wants_owners):
         return
     for group, seen in part.connections.items():
-        if not wish.process_queues and len(seen.connections) > OWNERS_ASKED_MAX:
+        if not query.process_queues and len(seen.connections) > OWNERS_ASKED_MAX:
             continue
         for connection in seen.connections:
             member = (group, connection.client_id)

@@ -18,7 +18,7 @@ from rmqcli.admin.lag.assemble import (
     broker_failure,
 )
 from rmqcli.admin.lag.broker import read_broker, read_topics_of_others
-from rmqcli.admin.lag.model import BrokerFailure, light_value
+from rmqcli.admin.lag.model import BrokerFailure, fast_dataclass
 from rmqcli.api.calls.namesrv import get_broker_cluster_info, get_route_info_by_topic
 from rmqcli.api.runner import run_tasks
 from rmqcli.clock import Deadline
@@ -31,7 +31,7 @@ from rmqcli.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rmqcli.admin.lag.assemble import GroupTopic, LagWish
+    from rmqcli.admin.lag.assemble import GroupTopic, LagQuery
     from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupReading, QueueReading
     from rmqcli.api.client import Client
@@ -46,7 +46,7 @@ _BROKER_SHARE = 0.9
 _NAMESRV_TIMEOUT_MS = 1_000
 
 
-@light_value
+@fast_dataclass
 class LagReading:
     """Everything read at one moment. `missing`: named groups that no broker knows."""
 
@@ -57,22 +57,22 @@ class LagReading:
 
 
 class LagGatherer:
-    """Reads the groups of a wish, as often as wanted. Not safe across threads."""
+    """Reads the groups of a query, as often as wanted. Not safe across threads."""
 
     def __init__(
-        self, client: Client, wish: LagWish, memory: LagMemory | None = None
+        self, client: Client, query: LagQuery, memory: LagMemory | None = None
     ) -> None:
         self._client = client
-        self._wish = wish
+        self._query = query
         self._memory = memory
 
     def read(self) -> LagReading:
         """Ask every master once.
 
         Raises TransportError when no name server answers or knows a broker, DeniedError
-        when every broker refuses, NotFoundError when no broker has a topic of the wish.
+        when every broker refuses, NotFoundError when no broker has a queried topic.
         """
-        client, wish = self._client, self._wish
+        client, query = self._client, self._query
         timeout_ms = client.config.timeout_ms
         deadline = Deadline(client.clock, max(1, int(timeout_ms * _BROKER_SHARE)))
         last_deadline = Deadline(client.clock, timeout_ms)
@@ -98,7 +98,7 @@ class LagGatherer:
         _raise_if_all_denied(parts)
         lost = self._lost(parts, at_ms)
         unknown = [
-            g for g in wish.groups if not _is_known(g, parts) and not lost.get(g)
+            g for g in query.groups if not _is_known(g, parts) and not lost.get(g)
         ]
         failed = [part for part in parts if part.failure is not None]
         missing = [] if failed else unknown
@@ -107,7 +107,7 @@ class LagGatherer:
         routes = self._routes(groups, parts, failed)
         groups = groups or sorted(_groups_of_retry_topics(routes))
         assembler = Assembler(
-            parts, wish, shared, routes=routes, now_ms=at_ms, lost=lost
+            parts, query, shared, routes=routes, now_ms=at_ms, lost=lost
         )
         readings = [assembler.assemble(group) for group in groups]
         self._remember(parts, readings, at_ms)
@@ -127,7 +127,9 @@ class LagGatherer:
             return
         version = _version(self._client, address)
         # As a task of its own, so that a defect there is a failure of the part, too.
-        (outcome,) = yield All([read_broker(part, self._wish, shared, version=version)])
+        (outcome,) = yield All(
+            [read_broker(part, self._query, shared, version=version)]
+        )
         if isinstance(outcome, RmqError):
             part.failure = outcome
 
@@ -159,7 +161,7 @@ class LagGatherer:
         self, parts: list[BrokerPart], now_ms: int
     ) -> dict[str, list[QueueReading]]:
         """By group, what it had on brokers that no name server names any more."""
-        memory, wish = self._memory, self._wish
+        memory, query = self._memory, self._query
         if memory is None:
             return {}
         departed = memory.departed({p.broker_name: p.address for p in parts})
@@ -167,10 +169,10 @@ class LagGatherer:
             group: [
                 queue
                 for queue in memory.lost_queues(group, departed, now_ms=now_ms)
-                if not wish.topics or queue.topic in wish.topics
+                if not query.topics or queue.topic in query.topics
             ]
             for group in memory.groups_on(departed)
-            if not wish.groups or group in wish.groups
+            if not query.groups or group in query.groups
         }
         return {group: queues for group, queues in lost.items() if queues}
 
@@ -188,7 +190,7 @@ class LagGatherer:
     def _remember(
         self, parts: list[BrokerPart], readings: list[GroupReading], now_ms: int
     ) -> None:
-        memory, wish = self._memory, self._wish
+        memory, query = self._memory, self._query
         if memory is None:
             return
         memory.remember_brokers(
@@ -202,9 +204,9 @@ class LagGatherer:
                         reading.group,
                         part.broker_name,
                         reading.queues,
-                        topics=wish.topics,
+                        topics=query.topics,
                     )
-        if not wish.groups and not wish.topics:
+        if not query.groups and not query.topics:
             memory.keep_groups(
                 {reading.group for reading in readings},
                 {part.broker_name for part in told},
@@ -223,7 +225,7 @@ class LagGatherer:
         return [_part(name, broker) for name, broker in sorted(info.brokers.items())]
 
     def _check_topics(self, parts: list[BrokerPart]) -> None:
-        for topic in self._wish.topics:
+        for topic in self._query.topics:
             if all(p.failure is None and p.ends.get(topic) is None for p in parts):
                 raise NotFoundError(
                     f"no broker has a topic {topic}",
@@ -238,10 +240,10 @@ class LagGatherer:
         missing: list[str],
         lost: Mapping[str, list[QueueReading]],
     ) -> list[str]:
-        if self._wish.groups:
-            named = dict.fromkeys(self._wish.groups)
+        if self._query.groups:
+            named = dict.fromkeys(self._query.groups)
             return [group for group in named if group not in missing]
-        if self._wish.topics:
+        if self._query.topics:
             return sorted(
                 {group for p in parts for group, _ in p.committed}.union(lost)
             )
@@ -257,7 +259,7 @@ class LagGatherer:
         if not failed:
             return {}
         topics = {topic for part in parts for _, topic in part.committed}
-        topics.update(map(retry_topic, groups), self._wish.topics)
+        topics.update(map(retry_topic, groups), self._query.topics)
         if not groups:
             from rmqcli.api.calls.namesrv import get_all_topic_list
 

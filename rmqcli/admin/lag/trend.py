@@ -2,7 +2,7 @@
 
 Members commit every 5 s by default: what lies between two looks that are closer
 together than two such intervals says nothing about a healthy group. So `TREND_MIN_MS`
-is the least time after which a queue is called STALLED or GROWING; `Looks` keeps as
+is the least time after which a queue is called STALLED or GROWING; `Samples` keeps as
 many looks as `--watch` needs to compare over that time.
 
 | a queue's verdict | between two looks |
@@ -58,13 +58,13 @@ class GroupTrend:
     queues: dict[QueueKey, Trend]
 
 
-class Looks:
+class Samples:
     """The looks at some groups, back to one that is old enough to compare with."""
 
     def __init__(self, *, least_ms: int = TREND_MIN_MS) -> None:
         self._least_ms = least_ms
         #: (epoch ms, group -> lag), oldest first
-        self._looks: deque[tuple[int, dict[str, GroupLag]]] = deque()
+        self._samples: deque[tuple[int, dict[str, GroupLag]]] = deque()
 
     def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
         """Add a look; the trends since the newest look that is old enough, by group.
@@ -72,18 +72,18 @@ class Looks:
         A group that was not in that look, or whose first look is too young, has none.
         """
         now = {lag.group: lag for lag in lags}
-        looks = self._looks
-        while len(looks) > 1 and at_ms - looks[1][0] >= self._least_ms:
-            looks.popleft()
+        samples = self._samples
+        while len(samples) > 1 and at_ms - samples[1][0] >= self._least_ms:
+            samples.popleft()
         trends = {}
-        if looks and at_ms - looks[0][0] >= self._least_ms:
-            then_ms, before = looks[0]
+        if samples and at_ms - samples[0][0] >= self._least_ms:
+            then_ms, before = samples[0]
             trends = {
                 group: compare(before[group], lag, elapsed_ms=at_ms - then_ms)
                 for group, lag in now.items()
                 if group in before
             }
-        looks.append((at_ms, now))
+        samples.append((at_ms, now))
         return trends
 
 
@@ -149,7 +149,7 @@ def _group_verdict(
 ) -> GroupState:
     """What the numbers mean, and what became of them; the worst of both."""
     states: list[GroupState] = []
-    if after.state not in _OF_ONE_LOOK:
+    if after.state not in _OF_ONE_SAMPLE:
         states.append(after.state)
     grown = 0
     for queue in after.queues:
@@ -167,7 +167,7 @@ def _group_verdict(
 
 
 #: What a second look knows better.
-_OF_ONE_LOOK = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
+_OF_ONE_SAMPLE = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
 
 
 def _queue_trend(

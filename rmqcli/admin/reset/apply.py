@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.admin.positions import resolve
 from rmqcli.admin.reset.method import Mechanism
-from rmqcli.admin.reset.plan import route_key
+from rmqcli.admin.reset.plan import method_key
 from rmqcli.admin.reset.result import Outcome, Result, judge, judge_unchanged
 from rmqcli.admin.reset.target import Restore, ToPosition
 from rmqcli.api.calls.offset import (
@@ -34,7 +34,7 @@ from rmqcli.tasks import All, Request, Sleep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rmqcli.admin.reset.plan import QueuePlan, ResetPlan, RouteKey
+    from rmqcli.admin.reset.plan import MethodKey, QueuePlan, ResetPlan
     from rmqcli.admin.reset.target import Target
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
@@ -109,14 +109,14 @@ class ResetRun:
             if isinstance(outcome, RmqError):
                 raise outcome
 
-    def _by_key(self) -> Iterable[tuple[RouteKey, list[QueuePlan]]]:
+    def _by_key(self) -> Iterable[tuple[MethodKey, list[QueuePlan]]]:
         """The queues of the plan by topic and broker."""
-        found: dict[RouteKey, list[QueuePlan]] = {}
+        found: dict[MethodKey, list[QueuePlan]] = {}
         for each in self._plan.queues:
-            found.setdefault(route_key(each.queue), []).append(each)
+            found.setdefault(method_key(each.queue), []).append(each)
         return found.items()
 
-    def _execute(self, key: RouteKey, queues: list[QueuePlan]) -> Task[None]:
+    def _execute(self, key: MethodKey, queues: list[QueuePlan]) -> Task[None]:
         yield from self._set_offsets(key, [each for each in queues if each.is_change])
         yield from self._read_back(queues)
         deadline = Deadline(self._client.clock, PUSH_WAIT_MS)
@@ -144,7 +144,7 @@ class ResetRun:
         answers: list[int | RmqError | None] = yield All(
             [
                 Request(
-                    self._plan.route_of(each.queue).address,
+                    self._plan.method_of(each.queue).address,
                     query_consumer_offset(
                         self._plan.group, each.queue.topic, each.queue.queue_id
                     ),
@@ -175,14 +175,14 @@ class ResetRun:
         error = self._errors.get(plan.queue)
         if plan.queue not in self._attempted:
             return _not_attempted("" if error is None else error.message)
-        route = self._plan.route_of(plan.queue)
+        method = self._plan.method_of(plan.queue)
         target = self._target_of(plan)
         outcome = judge(
             committed=plan.committed,
             target=target,
             seen=seen,
-            mechanism=route.mechanism,
-            is_live=route.is_live,
+            mechanism=method.mechanism,
+            is_live=method.is_live,
         )
         if error is None and not seen and plan.queue in self._read_errors:
             reason = self._read_errors[plan.queue].message
@@ -199,11 +199,11 @@ class ResetRun:
             )
         return _not_attempted(error.message, read_back=outcome.read_back)
 
-    def _set_offsets(self, key: RouteKey, changes: list[QueuePlan]) -> Task[None]:
+    def _set_offsets(self, key: MethodKey, changes: list[QueuePlan]) -> Task[None]:
         """Set the offsets of one topic on one broker."""
         if not changes:
             return
-        match self._plan.routes[key].mechanism:
+        match self._plan.methods[key].mechanism:
             case Mechanism.COMMIT:
                 yield from self._commit(changes)
             case Mechanism.SERVER_RESET:
@@ -244,20 +244,20 @@ class ResetRun:
         )
         self._told.update(taken)
 
-    def _push(self, key: RouteKey, changes: list[QueuePlan]) -> Task[None]:
+    def _push(self, key: MethodKey, changes: list[QueuePlan]) -> Task[None]:
         """One push for all queues."""
-        route = self._plan.routes[key]
-        if route.push is None:
+        method = self._plan.methods[key]
+        if method.push is None:
             return
         self._attempted.update(each.queue for each in changes)
         call = invoke_broker_to_reset_offset(
             self._plan.group,
             key[0],
-            timestamp_ms=route.push.timestamp_ms,
-            is_force=route.push.is_force,
+            timestamp_ms=method.push.timestamp_ms,
+            is_force=method.push.is_force,
         )
         try:
-            told = yield Request(route.address, call)
+            told = yield Request(method.address, call)
         except RmqError as error:
             self._errors.update((each.queue, error) for each in changes)
             return
@@ -293,7 +293,7 @@ class ResetRun:
     ) -> Task[None]:
         # Before it is sent: an interrupt may come in between.
         self._attempted.add(plan.queue)
-        address = self._plan.route_of(plan.queue).address
+        address = self._plan.method_of(plan.queue).address
         try:
             answers[plan.queue] = yield Request(address, make(plan))
         except RmqError as error:
@@ -333,7 +333,7 @@ def recheck(client: Client, plan: ResetPlan, target: Target) -> ResetPlan:
             continue
         moved[queue] = _moved(each, committed)
         is_absolute = isinstance(target, ToPosition | Restore)
-        is_expected = plan.route_of(queue).is_live and is_absolute
+        is_expected = plan.method_of(queue).is_live and is_absolute
         if not is_expected or _turns(each, moved[queue]):
             refused.append(
                 f"{queue}: {each.committed} was planned from, now {committed}"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rmqcli.admin.reset.messages import read_messages
 from rmqcli.admin.reset.method import (
     TIMESTAMP_MAX_OFFSET,
-    BrokerRoute,
     PushQueue,
     PushRequest,
-    choose_route,
+    ResetMethod,
+    choose_method,
     find_push,
 )
-from rmqcli.admin.reset.plan import route_key
+from rmqcli.admin.reset.plan import method_key
 from rmqcli.admin.reset.target import ToPosition
 from rmqcli.api.calls.config import (
     get_all_subscription_group_config,
@@ -37,8 +37,8 @@ from rmqcli.wire.version import V5_1_0, V5_2_0, version_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rmqcli.admin.reset.plan import QueueFacts, RouteKey
-    from rmqcli.admin.reset.target import ResetWish
+    from rmqcli.admin.reset.plan import MethodKey, QueueFacts
+    from rmqcli.admin.reset.target import ResetRequest
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue, TopicRoute
@@ -143,51 +143,51 @@ def _no_group(group: str, names: Sequence[str]) -> NotFoundError:
     )
 
 
-def find_routes(
+def find_methods(
     client: Client,
-    wish: ResetWish,
+    request: ResetRequest,
     members: Membership,
     *,
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
-) -> dict[RouteKey, BrokerRoute]:
+) -> dict[MethodKey, ResetMethod]:
     """How to set the offsets of one topic on each of its brokers.
 
     `every` holds all queues of the topic, `aimed` those that are to go somewhere.
     """
     tasks = {}
-    for key in dict.fromkeys(route_key(each.queue) for each in aimed):
+    for key in dict.fromkeys(method_key(each.queue) for each in aimed):
         address = client.master_of(client.route(key[0]), key[1])
-        mine = [each for each in aimed if route_key(each.queue) == key]
-        tasks[key] = _find_route(
+        mine = [each for each in aimed if method_key(each.queue) == key]
+        tasks[key] = _find_method(
             client,
-            wish,
+            request,
             members,
             every=every,
             aimed=mine,
             address=address,
             version=client.broker_version(address),
         )
-    routes: dict[RouteKey, BrokerRoute] = {}
+    methods: dict[MethodKey, ResetMethod] = {}
     for key, outcome in zip(tasks, run_tasks(client, tasks.values()), strict=True):
         if isinstance(outcome, RmqError):
             raise outcome
-        routes[key] = outcome
-    return routes
+        methods[key] = outcome
+    return methods
 
 
-def _find_route(
+def _find_method(
     client: Client,
-    wish: ResetWish,
+    request: ResetRequest,
     members: Membership,
     *,
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
     address: str,
     version: int,
-) -> Task[BrokerRoute]:
+) -> Task[ResetMethod]:
     """How to set the offsets of `aimed`, which are of one topic and broker."""
-    topic, name = route_key(aimed[0].queue)
+    topic, name = method_key(aimed[0].queue)
     is_live = members.is_live(name, topic)
     is_server_side = False
     if is_live:
@@ -195,15 +195,15 @@ def _find_route(
     push = None
     if is_live and not is_server_side and members.takes_push(name):
         push = yield from _find_push(
-            client, wish, every=every, aimed=aimed, address=address
+            client, request, every=every, aimed=aimed, address=address
         )
-    return choose_route(
+    return choose_method(
         address=address,
         version=version_name(version),
         is_live=is_live,
         is_server_side=is_server_side,
         push=push,
-        wants_proof=wish.wants_proof,
+        wants_proof=request.wants_proof,
     )
 
 
@@ -222,13 +222,13 @@ def _is_server_side(address: str, version: int) -> Task[bool]:
 
 def _find_push(
     client: Client,
-    wish: ResetWish,
+    request: ResetRequest,
     *,
     every: Mapping[MessageQueue, QueueFacts],
     aimed: Sequence[QueueFacts],
     address: str,
 ) -> Task[PushRequest | None]:
-    topic, name = route_key(aimed[0].queue)
+    topic, name = method_key(aimed[0].queue)
     written = {
         data.write_queue_nums
         for data in client.route(topic).queues
@@ -245,7 +245,7 @@ def _find_push(
     ]
     if len(queues) != len(ids):
         return None
-    timestamps = yield from _timestamps(client, wish, aimed)
+    timestamps = yield from _timestamps(client, request, aimed)
     asked = [
         (timestamp_ms, queue_id)
         for timestamp_ms in timestamps
@@ -281,12 +281,14 @@ def _push_queue(
 
 
 def _timestamps(
-    client: Client, wish: ResetWish, aimed: Sequence[QueueFacts]
+    client: Client, request: ResetRequest, aimed: Sequence[QueueFacts]
 ) -> Task[list[int]]:
     """What might do: the ends, the time asked for, the store times of the targets."""
     timestamps = [TIMESTAMP_MAX_OFFSET, 0]
-    if isinstance(wish.target, ToPosition) and isinstance(wish.target.position, AtTime):
-        timestamps.append(wish.target.position.epoch_ms)
+    if isinstance(request.target, ToPosition) and isinstance(
+        request.target.position, AtTime
+    ):
+        timestamps.append(request.target.position.epoch_ms)
     places = [
         (each.queue, each.wanted)
         for each in aimed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.positions import check_groups, resolve_each
 from rmqcli.admin.reset.cluster_identity import identity_of
-from rmqcli.admin.reset.find_method import Membership, find_routes, read_members
+from rmqcli.admin.reset.find_method import Membership, find_methods, read_members
 from rmqcli.admin.reset.messages import find_message, with_times
 from rmqcli.admin.reset.plan import (
     GroupFacts,
@@ -25,7 +25,7 @@ from rmqcli.admin.reset.plan import (
 )
 from rmqcli.admin.reset.target import (
     PastMessage,
-    ResetWish,
+    ResetRequest,
     Restore,
     Shift,
     Target,
@@ -45,8 +45,8 @@ from rmqcli.queue_selector import select_queues
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqcli.admin.reset.method import BrokerRoute
-    from rmqcli.admin.reset.plan import RouteKey
+    from rmqcli.admin.reset.method import ResetMethod
+    from rmqcli.admin.reset.plan import MethodKey
     from rmqcli.api.client import Client
     from rmqcli.model import TopicRoute
 
@@ -69,36 +69,38 @@ class _Topic:
     target: Target
 
 
-def gather_plan(client: Client, wish: ResetWish) -> ResetPlan:
-    """Make the plan for `wish`.
+def gather_plan(client: Client, request: ResetRequest) -> ResetPlan:
+    """Make the plan for `request`.
 
     Raises NotFoundError for an unknown topic, group or message, RefusedError on drift
     or when skipping a message would skip others, and what a broker's error is when no
     queue at all could be read.
     """
-    members = read_members(client, client.route(wish.topic), wish.group)
-    topics, retry = _read_topics(client, wish, members)
+    members = read_members(client, client.route(request.topic), request.group)
+    topics, retry = _read_topics(client, request, members)
     facts: list[QueueFacts] = []
     unknown: dict[MessageQueue, RmqError] = {}
-    routes: dict[RouteKey, BrokerRoute] = {}
+    methods: dict[MethodKey, ResetMethod] = {}
     for topic in topics:
-        aimed, lost = _aim(client, wish.group, topic)
-        routes |= find_routes(client, wish, members, every=topic.every, aimed=aimed)
+        aimed, lost = _aim(client, request.group, topic)
+        methods |= find_methods(
+            client, request, members, every=topic.every, aimed=aimed
+        )
         facts += aimed
         unknown |= lost
     if unknown and not facts:
         raise next(iter(unknown.values()))
-    group = _group_facts(wish, members, retry)
-    group = replace(group, cluster=identity_of(client.route(wish.topic)))
-    plan = make_plan(group, facts, routes)
+    group = _group_facts(request, members, retry)
+    group = replace(group, cluster=identity_of(client.route(request.topic)))
+    plan = make_plan(group, facts, methods)
     plan = _with_unknown(plan, unknown, members)
-    if isinstance(wish.target, ToOffsets):
-        targets = wish.target.targets
+    if isinstance(request.target, ToOffsets):
+        targets = request.target.targets
         check_drift(
             plan,
-            {q: (c, targets[q]) for q, c in wish.target.planned_from.items()},
+            {q: (c, targets[q]) for q, c in request.target.planned_from.items()},
         )
-    return with_times(client, plan, with_edges=wish.with_edges)
+    return with_times(client, plan, with_edges=request.with_edges)
 
 
 def _with_unknown(
@@ -128,29 +130,29 @@ def _with_unknown(
 
 
 def _read_topics(
-    client: Client, wish: ResetWish, members: Membership
+    client: Client, request: ResetRequest, members: Membership
 ) -> tuple[list[_Topic], _Topic | None]:
     """The topics of the reset, and the retry topic when it is none of them."""
-    main = _read_topic(client, client.route(wish.topic), wish, members)
-    topics = [replace(main, chosen=_choose(wish, main))]
-    retry = _read_retry(client, wish, members)
+    main = _read_topic(client, client.route(request.topic), request, members)
+    topics = [replace(main, chosen=_choose(request, main))]
+    retry = _read_retry(client, request, members)
     if retry is None:
         return topics, None
-    if wish.include_retry:
-        return [*topics, replace(retry, target=_retry_target(wish.target))], None
-    if isinstance(wish.target, Restore | ToOffsets):
-        return [*topics, replace(retry, chosen=_named(wish.target, retry))], None
+    if request.include_retry:
+        return [*topics, replace(retry, target=_retry_target(request.target))], None
+    if isinstance(request.target, Restore | ToOffsets):
+        return [*topics, replace(retry, chosen=_named(request.target, retry))], None
     return topics, retry
 
 
 def _group_facts(
-    wish: ResetWish, members: Membership, retry: _Topic | None
+    request: ResetRequest, members: Membership, retry: _Topic | None
 ) -> GroupFacts:
     every = {} if retry is None else retry.every
     return GroupFacts(
-        group=wish.group,
-        topic=wish.topic,
-        client_ids=members.client_ids(wish.topic),
+        group=request.group,
+        topic=request.topic,
+        client_ids=members.client_ids(request.topic),
         is_broadcast=members.is_broadcast,
         retry_pending=sum(map(_pending, every.values())),
         retry_unknown=0 if retry is None else len(retry.unknown),
@@ -158,7 +160,7 @@ def _group_facts(
 
 
 def _read_topic(
-    client: Client, route: TopicRoute, wish: ResetWish, members: Membership
+    client: Client, route: TopicRoute, request: ResetRequest, members: Membership
 ) -> _Topic:
     queues = route.read_queues()
     if not queues:
@@ -168,7 +170,7 @@ def _read_topic(
     unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}
     every: dict[MessageQueue, QueueFacts] = {}
     asked = [queue for queue in queues if queue not in unknown]
-    for queue, found in resolve_each(client, asked, AtGroup(wish.group)).items():
+    for queue, found in resolve_each(client, asked, AtGroup(request.group)).items():
         if isinstance(found, RmqError):
             unknown[queue] = found
             continue
@@ -184,20 +186,22 @@ def _read_topic(
         every=every,
         unknown=unknown,
         chosen=tuple(queues),
-        target=wish.target,
+        target=request.target,
     )
 
 
-def _read_retry(client: Client, wish: ResetWish, members: Membership) -> _Topic | None:
-    if wish.topic == retry_topic(wish.group):
+def _read_retry(
+    client: Client, request: ResetRequest, members: Membership
+) -> _Topic | None:
+    if request.topic == retry_topic(request.group):
         return None
     try:
-        route = client.route(retry_topic(wish.group))
+        route = client.route(retry_topic(request.group))
     except NotFoundError:
         return None  # no member ever was online
     if not route.read_queues():
         return None  # nobody may read it, members included
-    return _read_topic(client, route, wish, members)
+    return _read_topic(client, route, request, members)
 
 
 def _retry_target(target: Target) -> Target:
@@ -214,10 +218,10 @@ def _pending(facts: QueueFacts) -> int:
     return max(0, facts.max_offset - max(start, facts.min_offset))
 
 
-def _choose(wish: ResetWish, topic: _Topic) -> tuple[MessageQueue, ...]:
-    if isinstance(wish.target, Restore | ToOffsets):
-        return _named(wish.target, topic)
-    return tuple(select_queues(topic.chosen, wish.selectors))
+def _choose(request: ResetRequest, topic: _Topic) -> tuple[MessageQueue, ...]:
+    if isinstance(request.target, Restore | ToOffsets):
+        return _named(request.target, topic)
+    return tuple(select_queues(topic.chosen, request.selectors))
 
 
 def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ...]:

@@ -42,7 +42,7 @@ class PushRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRoute:
+class ResetMethod:
     """How one broker is dealt with. `address` is its master's.
 
     `is_live` tells whether clients read there; then a committed offset that moves on by
@@ -66,7 +66,7 @@ class PushQueue:
     max_offset: int
 
 
-def choose_route(
+def choose_method(
     *,
     address: str,
     version: str,
@@ -74,20 +74,20 @@ def choose_route(
     is_server_side: bool,
     push: PushRequest | None,
     wants_proof: bool,
-) -> BrokerRoute:
+) -> ResetMethod:
     """The way for one broker.
 
     `wants_proof`: the caller reads back after a persist interval, so even what may be
     overwritten is worth trying.
     """
     if not is_live:
-        return BrokerRoute(address=address, mechanism=Mechanism.COMMIT)
+        return ResetMethod(address=address, mechanism=Mechanism.COMMIT)
     if is_server_side:
-        return BrokerRoute(
+        return ResetMethod(
             address=address, mechanism=Mechanism.SERVER_RESET, is_live=True
         )
     if push is not None:
-        return BrokerRoute(
+        return ResetMethod(
             address=address,
             mechanism=Mechanism.CLIENT_PUSH,
             is_live=True,
@@ -102,13 +102,13 @@ def choose_route(
         " and no time gives these offsets"
     )
     if wants_proof:
-        return BrokerRoute(
+        return ResetMethod(
             address=address,
             mechanism=Mechanism.COMMIT,
             is_live=True,
             warning=f"{why}; a plain commit will probably be overwritten",
         )
-    return BrokerRoute(
+    return ResetMethod(
         address=address, mechanism=Mechanism.REFUSED, is_live=True, warning=why
     )
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.reset.cluster_identity import ClusterIdentity
-    from rmqcli.admin.reset.method import BrokerRoute
+    from rmqcli.admin.reset.method import ResetMethod
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
 
 #: Topic and broker name: what one request of a broker can reset at most.
-RouteKey = tuple[str, str]
+MethodKey = tuple[str, str]
 
 
-def route_key(queue: MessageQueue) -> RouteKey:
-    """Where `queue` belongs in `ResetPlan.routes`."""
+def method_key(queue: MessageQueue) -> MethodKey:
+    """Where `queue` belongs in `ResetPlan.methods`."""
     return queue.topic, queue.broker_name
 
 
@@ -125,7 +125,7 @@ class QueuePlan:
 class ResetPlan:
     """A whole reset: `queues` sorted, `warnings` about all of it.
 
-    `client_ids` are the members that are online and read the topic. `routes` says per
+    `client_ids` are the members that are online and read the topic. `methods` says per
     topic and broker how the offsets there can be set, `broadcast` holds why it is of no
     use in a broadcast group. `unknown` are the queues that are part of the reset but
     could not be read, and why: with any of them a plan is only to be looked at.
@@ -138,19 +138,19 @@ class ResetPlan:
     warnings: tuple[str, ...] = ()
     client_ids: tuple[str, ...] = ()
     broadcast: str = ""
-    routes: dict[RouteKey, BrokerRoute]
+    methods: dict[MethodKey, ResetMethod]
     cluster: ClusterIdentity | None = None
     unknown: Mapping[MessageQueue, RmqError] = field(default_factory=dict)
 
-    def route_of(self, queue: MessageQueue) -> BrokerRoute:
+    def method_of(self, queue: MessageQueue) -> ResetMethod:
         """How the offset of `queue` can be set."""
-        return self.routes[route_key(queue)]
+        return self.methods[method_key(queue)]
 
     @property
     def refusals(self) -> tuple[str, ...]:
         """Why this cannot be carried out so that it holds; empty when it can."""
-        routes = (self.route_of(each.queue) for each in self.changes)
-        refused = [r.warning for r in routes if r.mechanism is Mechanism.REFUSED]
+        methods = (self.method_of(each.queue) for each in self.changes)
+        refused = [r.warning for r in methods if r.mechanism is Mechanism.REFUSED]
         return tuple(filter(None, dict.fromkeys([self.broadcast, *refused])))
 
     @property
@@ -245,11 +245,11 @@ def restore(facts: QueueFacts, committed: int | None) -> QueueFacts:
 def make_plan(
     group: GroupFacts,
     queues: Iterable[QueueFacts],
-    routes: dict[RouteKey, BrokerRoute],
+    methods: dict[MethodKey, ResetMethod],
 ) -> ResetPlan:
     """Put a plan together; edges and store times are added by whoever reads them."""
     plans = tuple(plan_queue(each) for each in sorted(queues, key=lambda f: f.queue))
-    changed = {route_key(each.queue) for each in plans if each.is_change}
+    changed = {method_key(each.queue) for each in plans if each.is_change}
     warnings = []
     if group.client_ids:
         count = len(group.client_ids)
@@ -258,9 +258,9 @@ def make_plan(
             f" reading {group.topic}"
         )
     warnings += dict.fromkeys(
-        route.warning
-        for key, route in routes.items()
-        if route.warning and key in changed
+        method.warning
+        for key, method in methods.items()
+        if method.warning and key in changed
     )
     broadcast: str = ""
     if group.is_broadcast:
@@ -277,7 +277,7 @@ def make_plan(
         warnings=tuple(warnings),
         client_ids=group.client_ids,
         broadcast=broadcast,
-        routes=routes,
+        methods=methods,
         cluster=group.cluster,
     )
 

@@ -62,7 +62,7 @@ Target = ToPosition | Shift | PastMessage | ToOffsets | Restore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResetWish:
+class ResetRequest:
     """Everything that was asked for, but for whether to do it.
 
     `include_retry` also moves the group's retry topic; `wants_proof` promises a second

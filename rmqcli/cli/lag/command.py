@@ -102,10 +102,10 @@ def lag(
             "--store and --process-queues contradict each other",
             hint="only members know what they hold; a folder knows no members",
         )
-    from rmqcli.admin.lag.assemble import LagWish
+    from rmqcli.admin.lag.assemble import LagQuery
     from rmqcli.admin.lag.gather import LagGatherer
 
-    wish = LagWish(
+    query = LagQuery(
         groups=tuple(dict.fromkeys(groups or ())),
         topics=tuple(dict.fromkeys(topic or ())),
         process_queues=process_queues,
@@ -115,7 +115,7 @@ def lag(
         memory = None
         if store is None and not no_memory:
             memory = _open_memory(client, forget=forget)
-        gatherer = LagGatherer(client, wish, memory)
+        gatherer = LagGatherer(client, query, memory)
         if watch is not None:
             from rmqcli.cli.lag.watch import watch_lag
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag.model import compute_lag
-from rmqcli.admin.lag.trend import TREND_MIN_MS, Looks, judge
+from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.columns import queue_columns, summary_columns
 from rmqcli.cli.lag.rows import LagView
 from rmqcli.cli.ui.escape import safe
@@ -140,14 +140,14 @@ class _Watcher:
         self._common = common
         self._order = order
         self._view = view
-        self._looks = Looks()
+        self._samples = Samples()
         self._history: dict[tuple[object, ...], deque[int | None]] = {}
         self._at_ms = 0
 
     def take(self, reading: LagReading) -> None:
         """Take in a look."""
         found = [compute_lag(group) for group in reading.groups]
-        trends = self._looks.take(found, at_ms=reading.at_ms)
+        trends = self._samples.take(found, at_ms=reading.at_ms)
         lags = self._order([judge(lag, trends.get(lag.group)) for lag in found])
         self._view = dataclasses.replace(
             self._view, groups=lags, failures=reading.failures, trends=trends

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.reset.apply import ResetRun
     from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import ResetPlan
-    from rmqcli.admin.reset.target import ResetWish, Target, ToOffsets
+    from rmqcli.admin.reset.target import ResetRequest, Target, ToOffsets
     from rmqcli.api.client import Client
 
 _USAGE = "write rmq reset-offset GROUP TOPIC --to POS; see: rmq reset-offset --help"
@@ -169,7 +169,7 @@ def reset_offset(
     if group is None or topic is None:
         raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
     from rmqcli.admin.reset.gather import gather_plan
-    from rmqcli.admin.reset.target import ResetWish, Restore, ToOffsets
+    from rmqcli.admin.reset.target import ResetRequest, Restore, ToOffsets
 
     with common.open_client() as client:
         if mode == "--undo":
@@ -188,7 +188,7 @@ def reset_offset(
             undo_of = ""
         if isinstance(target, ToOffsets):
             _check_cluster(common, client, target, topic, other_cluster=other_cluster)
-        wish = ResetWish(
+        request = ResetRequest(
             group=group,
             topic=topic,
             target=target,
@@ -197,13 +197,13 @@ def reset_offset(
             wants_proof=wait,
             with_edges=show_edges,
         )
-        plan = gather_plan(client, wish)
+        plan = gather_plan(client, request)
         _warn(common, plan, target)
         if out is not None:
             _write_file(common, plan, out)
         if not execute:
             return _only_plan(common, plan)
-        return _execute(common, client, plan, wish, undo_of=undo_of)
+        return _execute(common, client, plan, request, undo_of=undo_of)
 
 
 def _mode(values: dict[str, object]) -> str:
@@ -378,7 +378,7 @@ def _execute(
     common: Common,
     client: Client,
     plan: ResetPlan,
-    wish: ResetWish,
+    request: ResetRequest,
     *,
     undo_of: str,
 ) -> int:
@@ -386,7 +386,7 @@ def _execute(
     from rmqcli.admin.reset.apply import ResetRun, recheck
 
     if plan.unknown:
-        raise _incomplete(plan, wish)
+        raise _incomplete(plan, request)
     if not plan.changes:
         return _nothing_to_do(common, plan, ResetRun(client, plan))
     if plan.refusals:
@@ -395,13 +395,13 @@ def _execute(
             hint="stop the consumers first, or try it and see with --wait",
         )
     _agree(common, plan)
-    plan = recheck(client, plan, wish.target)
+    plan = recheck(client, plan, request.target)
     run = ResetRun(client, plan)
     if not plan.changes:
         return _nothing_to_do(common, plan, run)
     backup_id = _save_backup(common, plan, undo_of=undo_of)
     return _run_and_report(
-        common, plan, run, backup_id=backup_id, wait=wish.wants_proof
+        common, plan, run, backup_id=backup_id, wait=request.wants_proof
     )
 
 
@@ -412,13 +412,13 @@ def _nothing_to_do(common: Common, plan: ResetPlan, run: ResetRun) -> int:
     return ExitCode.PARTIAL if plan.impossible else ExitCode.OK
 
 
-def _incomplete(plan: ResetPlan, wish: ResetWish) -> RefusedError:
+def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
     """Half a reset only for who asks for it, queue by queue."""
     from rmqcli.admin.reset.target import Restore, ToOffsets
 
     brokers = ", ".join(sorted({queue.broker_name for queue in plan.unknown}))
     hint = f"try again when {brokers} can be reached"
-    if not isinstance(wish.target, Restore | ToOffsets):
+    if not isinstance(request.target, Restore | ToOffsets):
         rest = dict.fromkeys(
             f" --queue {each.queue.broker_name}:{each.queue.queue_id}"
             for each in plan.queues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.lag.assemble import Assembler, BrokerPart, LagWish, SharedAnswers
+from rmqcli.admin.lag.assemble import Assembler, BrokerPart, LagQuery, SharedAnswers
 from rmqcli.admin.lag.model import GroupState, compute_lag
 from rmqcli.errors import BrokerError, DeadlineError
 from rmqcli.model import BrokerData, MessageQueue, QueueData, TopicRoute
@@ -52,7 +52,7 @@ def route(topic, *names, queues=2):
 def assemble(*parts, routes=None, shared=None, topics=()):
     assembler = Assembler(
         parts,
-        LagWish(groups=("G",), topics=topics),
+        LagQuery(groups=("G",), topics=topics),
         shared or SharedAnswers(),
         routes=routes or {},
         now_ms=1,

@@ -12,7 +12,7 @@ from rmqcli.admin.lag.model import (
     QueueReading,
     compute_lag,
 )
-from rmqcli.admin.lag.trend import Looks, compare, judge
+from rmqcli.admin.lag.trend import Samples, compare, judge
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 
 
@@ -241,19 +241,19 @@ def test_a_group_without_queues_has_no_rates():
     assert (trend.rate_in, trend.verdict) == (None, "NO_COMMIT")
 
 
-def states(looks, found, *, at_ms):
-    trends = looks.take([found], at_ms=at_ms)
+def states(samples, found, *, at_ms):
+    trends = samples.take([found], at_ms=at_ms)
     return judge(found, trends.get("G")).state
 
 
 def test_looks_are_compared_over_two_commit_intervals_at_least():
     """`--watch 2s` of a group that commits each 5 s, two looks of three without."""
-    looks = Looks()
+    samples = Samples()
     seen = []
     for second in range(0, 40, 2):
         committed = 100 * (second // 5)
         found = lag_of((committed, 20 + 20 * second), online=True)
-        trends = looks.take([found], at_ms=second * 1000)
+        trends = samples.take([found], at_ms=second * 1000)
         seen.append(judge(found, trends.get("G")).state)
         if trends:
             assert trends["G"].group.rate_in == 20.0
@@ -264,33 +264,33 @@ def test_looks_are_compared_over_two_commit_intervals_at_least():
 
 
 def test_a_group_that_stands_still_is_told_of_after_two_commit_intervals():
-    looks = Looks()
+    samples = Samples()
     stuck = lag_of((10, 50), online=True)
-    seen = [states(looks, stuck, at_ms=second * 1000) for second in range(0, 16, 2)]
+    seen = [states(samples, stuck, at_ms=second * 1000) for second in range(0, 16, 2)]
     assert seen == ["BEHIND"] * 5 + ["STALLED"] * 3
 
 
 def test_looks_far_apart_are_compared_one_with_the_next():
-    looks = Looks()
-    looks.take([lag_of((0, 100))], at_ms=0)
-    looks.take([lag_of((60, 120))], at_ms=20_000)
-    trend = looks.take([lag_of((100, 120))], at_ms=40_000)["G"].group
+    samples = Samples()
+    samples.take([lag_of((0, 100))], at_ms=0)
+    samples.take([lag_of((60, 120))], at_ms=20_000)
+    trend = samples.take([lag_of((100, 120))], at_ms=40_000)["G"].group
     assert (trend.rate_in, trend.rate_out) == (0.0, 2.0)
 
 
 def test_a_clock_that_is_set_back_begins_anew():
-    looks = Looks()
+    samples = Samples()
     stuck = lag_of((10, 50), online=True)
-    looks.take([stuck], at_ms=100_000)
-    assert looks.take([stuck], at_ms=50_000) == {}
-    assert looks.take([stuck], at_ms=59_999) == {}
-    assert looks.take([stuck], at_ms=60_000)["G"].group.verdict == "STALLED"
+    samples.take([stuck], at_ms=100_000)
+    assert samples.take([stuck], at_ms=50_000) == {}
+    assert samples.take([stuck], at_ms=59_999) == {}
+    assert samples.take([stuck], at_ms=60_000)["G"].group.verdict == "STALLED"
 
 
 def test_a_group_that_comes_later_has_no_trend_at_first():
-    looks = Looks()
-    looks.take([], at_ms=0)
-    assert looks.take([lag_of((10, 50))], at_ms=10_000) == {}
+    samples = Samples()
+    samples.take([], at_ms=0)
+    assert samples.take([lag_of((10, 50))], at_ms=10_000) == {}
 
 
 @pytest.mark.parametrize(

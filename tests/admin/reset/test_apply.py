@@ -10,7 +10,7 @@ import pytest
 
 from rmqcli.admin.reset.apply import ResetRun
 from rmqcli.admin.reset.gather import gather_plan
-from rmqcli.admin.reset.target import ResetWish, Shift, ToPosition
+from rmqcli.admin.reset.target import ResetRequest, Shift, ToPosition
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.clock import SystemClock
@@ -82,8 +82,10 @@ def commit(cluster, client, *offsets, broker="broker-a"):
         client.invoke(cluster.broker(broker).address, call)
 
 
-def plan_for(client, target, **wish):
-    return gather_plan(client, ResetWish(group="G", topic="T", target=target, **wish))
+def plan_for(client, target, **request):
+    return gather_plan(
+        client, ResetRequest(group="G", topic="T", target=target, **request)
+    )
 
 
 def to(offset):

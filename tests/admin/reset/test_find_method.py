@@ -11,7 +11,7 @@ import pytest
 from rmqcli.admin.reset.find_method import Membership, read_members
 from rmqcli.admin.reset.gather import gather_plan
 from rmqcli.admin.reset.method import Mechanism
-from rmqcli.admin.reset.target import ResetWish, Shift, ToOffsets, ToPosition
+from rmqcli.admin.reset.target import ResetRequest, Shift, ToOffsets, ToPosition
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.profiles import PROFILE_5_5_0
@@ -73,8 +73,10 @@ def commit(cluster, client, *offsets, broker="broker-a"):
         client.invoke(cluster.broker(broker).address, call)
 
 
-def plan_of(client, target, **wish):
-    return gather_plan(client, ResetWish(group="G", topic="T", target=target, **wish))
+def plan_of(client, target, **request):
+    return gather_plan(
+        client, ResetRequest(group="G", topic="T", target=target, **request)
+    )
 
 
 # --- who is online ---
@@ -226,22 +228,22 @@ def test_brokers_that_may_not_be_read_are_not_asked(start, connect):
 def test_nobody_online_is_a_commit_at_the_master(start, connect, like):
     cluster = start(like, brokers=2)
     asked = cluster.faults.observe(code=BROKER_CONFIG)
-    routes = plan_of(connect(cluster), ToPosition(Earliest())).routes
-    assert {key: route.mechanism for key, route in routes.items()} == {
+    methods = plan_of(connect(cluster), ToPosition(Earliest())).methods
+    assert {key: method.mechanism for key, method in methods.items()} == {
         A: Mechanism.COMMIT,
         B: Mechanism.COMMIT,
     }
-    assert routes[A].address == cluster.broker("broker-a").address
-    assert routes[B].address == cluster.broker("broker-b").address
-    assert not any(route.is_live or route.push for route in routes.values())
+    assert methods[A].address == cluster.broker("broker-a").address
+    assert methods[B].address == cluster.broker("broker-b").address
+    assert not any(method.is_live or method.push for method in methods.values())
     assert not asked.requests
 
 
 def test_a_new_broker_resets_by_itself(start, connect):
     cluster = start("5.5.0")
     with FakeMember(cluster):
-        route = plan_of(connect(cluster), ToPosition(AtOffset(3))).routes[A]
-    assert (route.mechanism, route.is_live, route.push) == (
+        method = plan_of(connect(cluster), ToPosition(AtOffset(3))).methods[A]
+    assert (method.mechanism, method.is_live, method.push) == (
         Mechanism.SERVER_RESET,
         True,
         None,
@@ -251,8 +253,8 @@ def test_a_new_broker_resets_by_itself(start, connect):
 def test_each_broker_of_a_mixed_group_has_its_own_way(start, connect):
     cluster = start("5.5.0", brokers=2)
     with FakeMember(cluster, broker="broker-b"):
-        routes = plan_of(connect(cluster), ToPosition(AtOffset(3))).routes
-    assert [routes[A].mechanism, routes[B].mechanism] == [
+        methods = plan_of(connect(cluster), ToPosition(AtOffset(3))).methods
+    assert [methods[A].mechanism, methods[B].mechanism] == [
         Mechanism.COMMIT,
         Mechanism.SERVER_RESET,
     ]
@@ -280,9 +282,9 @@ def test_the_setting_of_the_broker_decides(
     client = connect(cluster)
     commit(cluster, client, 4, 4)
     with FakeMember(cluster):
-        route = plan_of(client, ToPosition(AtOffset(3))).routes[A]
+        method = plan_of(client, ToPosition(AtOffset(3))).methods[A]
     expected = Mechanism.SERVER_RESET if is_server_side else Mechanism.REFUSED
-    assert route.mechanism is expected
+    assert method.mechanism is expected
 
 
 @pytest.mark.parametrize(
@@ -309,9 +311,9 @@ def test_what_a_broker_does_not_say_is_its_versions_default(
     )
     cluster.faults.add(action, code=BROKER_CONFIG)
     with FakeMember(cluster):
-        route = plan_of(client, ToPosition(AtOffset(3))).routes[A]
+        method = plan_of(client, ToPosition(AtOffset(3))).methods[A]
     expected = Mechanism.SERVER_RESET if is_server_side else Mechanism.REFUSED
-    assert route.mechanism is expected
+    assert method.mechanism is expected
 
 
 # --- the one time that an old broker can be given ---
@@ -330,12 +332,12 @@ def old(start, connect):
     return old
 
 
-def push_of(client, target, **wish):
+def push_of(client, target, **request):
     """Mechanism, timestamp and force, or None for no push."""
-    route = plan_of(client, target, **wish).routes[A]
-    assert route.is_live
-    push = route.push
-    return route.mechanism, push and (push.timestamp_ms, push.is_force)
+    method = plan_of(client, target, **request).methods[A]
+    assert method.is_live
+    push = method.push
+    return method.mechanism, push and (push.timestamp_ms, push.is_force)
 
 
 @pytest.mark.parametrize(
@@ -485,9 +487,9 @@ def test_each_broker_is_pushed_by_its_own_queues(rmq_cluster_factory, connect):
         commit(cluster, client, 4, broker=name)
     queue = MessageQueue("T", "broker-b", 0)
     with FakeMember(cluster), FakeMember(cluster, broker="broker-b"):
-        whole = plan_of(client, ToPosition(Earliest())).routes
-        half = plan_of(client, ToOffsets({queue: 0})).routes
-    assert {key: route.mechanism for key, route in whole.items()} == {
+        whole = plan_of(client, ToPosition(Earliest())).methods
+        half = plan_of(client, ToOffsets({queue: 0})).methods
+    assert {key: method.mechanism for key, method in whole.items()} == {
         A: Mechanism.CLIENT_PUSH,
         B: Mechanism.CLIENT_PUSH,
     }
@@ -506,8 +508,8 @@ def test_what_stops_the_push_of_one_broker_does_not_stop_another(
         cluster.send("T", ["x"] * 10, broker=name)
     commit(cluster, client, 4)  # none on broker-b: it would refuse the push
     with FakeMember(cluster), FakeMember(cluster, broker="broker-b"):
-        routes = plan_of(client, ToPosition(Latest())).routes
-    assert {key: route.mechanism for key, route in routes.items()} == {
+        methods = plan_of(client, ToPosition(Latest())).methods
+    assert {key: method.mechanism for key, method in methods.items()} == {
         A: Mechanism.CLIENT_PUSH,
         B: Mechanism.REFUSED,
     }

@@ -7,7 +7,7 @@ import pytest
 from rmqcli.admin.reset.apply import ResetRun
 from rmqcli.admin.reset.gather import gather_plan
 from rmqcli.admin.reset.target import (
-    ResetWish,
+    ResetRequest,
     Restore,
     Shift,
     ToOffsets,
@@ -68,8 +68,10 @@ def commit(cluster, client, offset, *, topic="T", group="G"):
     client.invoke(cluster.broker().address, call)
 
 
-def plan_of(client, target, **wish):
-    return gather_plan(client, ResetWish(group="G", topic="T", target=target, **wish))
+def plan_of(client, target, **request):
+    return gather_plan(
+        client, ResetRequest(group="G", topic="T", target=target, **request)
+    )
 
 
 @pytest.mark.parametrize("like", ["4.6.0", "4.9.7", "5.5.0"])
@@ -192,7 +194,7 @@ def test_a_file_that_names_the_retry_topic_asks_for_it(start):
 
 def test_a_reset_of_the_retry_topic_itself_is_one_of_a_topic(start):
     with connect(start()) as client:
-        wish = ResetWish(group="G", topic=RETRY, target=ToPosition(AtOffset(1)))
-        plan = gather_plan(client, wish)
+        request = ResetRequest(group="G", topic=RETRY, target=ToPosition(AtOffset(1)))
+        plan = gather_plan(client, request)
     assert [(each.queue, each.target) for each in plan.queues] == [(RETRY_QUEUE, 1)]
     assert plan.warnings == ()

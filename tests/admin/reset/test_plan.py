@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.admin.reset.method import BrokerRoute, Mechanism
+from rmqcli.admin.reset.method import Mechanism, ResetMethod
 from rmqcli.admin.reset.plan import (
     GroupFacts,
     QueueFacts,
@@ -81,11 +81,11 @@ def test_restore(saved, target):
 
 
 def plan_of(*queue_facts, mechanism=Mechanism.COMMIT, **group):
-    route = BrokerRoute(address="127.0.0.1:1", mechanism=mechanism, warning="why")
+    method = ResetMethod(address="127.0.0.1:1", mechanism=mechanism, warning="why")
     return make_plan(
         GroupFacts(group="G", topic="T", **group),
         queue_facts,
-        {("T", "broker-a"): route},
+        {("T", "broker-a"): method},
     )
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmqcli.admin.reset.method import BrokerRoute, Mechanism
+from rmqcli.admin.reset.method import Mechanism, ResetMethod
 from rmqcli.admin.reset.plan import GroupFacts, QueueFacts, make_plan
 from rmqcli.admin.reset.plan_file import read_plan, write_plan
 from rmqcli.errors import UsageError
@@ -26,9 +26,9 @@ def test_what_was_written_is_read(tmp_path):
         QueueFacts(queue=q, committed=c, min_offset=0, max_offset=9, wanted=w)
         for q, c, w in ((A0, 3, 5), (A1, None, 7), (B0, 1, None))
     ]
-    route = BrokerRoute(address="127.0.0.1:1", mechanism=Mechanism.COMMIT)
-    routes = {("T", "a"): route, ("T", "b"): route}
-    plan = make_plan(GroupFacts(group="G", topic="T"), facts, routes)
+    method = ResetMethod(address="127.0.0.1:1", mechanism=Mechanism.COMMIT)
+    methods = {("T", "a"): method, ("T", "b"): method}
+    plan = make_plan(GroupFacts(group="G", topic="T"), facts, methods)
     rows = [
         {"broker_name": "a", "queue_id": 0, "committed": 3, "target": 5},
         {"broker_name": "a", "queue_id": 1, "committed": None, "target": 7},

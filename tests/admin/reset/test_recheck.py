@@ -9,7 +9,13 @@ import pytest
 from rmqcli.admin.reset.apply import recheck
 from rmqcli.admin.reset.gather import gather_plan
 from rmqcli.admin.reset.method import Mechanism
-from rmqcli.admin.reset.target import ResetWish, Restore, Shift, ToOffsets, ToPosition
+from rmqcli.admin.reset.target import (
+    ResetRequest,
+    Restore,
+    Shift,
+    ToOffsets,
+    ToPosition,
+)
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
@@ -46,13 +52,13 @@ def commit(cluster, client, *offsets):
 
 def planned(client, target, *, is_live):
     """A plan, as if members read there when `is_live`."""
-    plan = gather_plan(client, ResetWish(group="G", topic="T", target=target))
+    plan = gather_plan(client, ResetRequest(group="G", topic="T", target=target))
     mechanism = Mechanism.SERVER_RESET if is_live else Mechanism.COMMIT
-    routes = {
-        key: replace(route, is_live=is_live, mechanism=mechanism)
-        for key, route in plan.routes.items()
+    methods = {
+        key: replace(method, is_live=is_live, mechanism=mechanism)
+        for key, method in plan.methods.items()
     }
-    return replace(plan, routes=routes)
+    return replace(plan, methods=methods)
 
 
 @pytest.mark.parametrize("is_live", [True, False])

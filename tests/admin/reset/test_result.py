@@ -8,7 +8,7 @@ from rmqcli.admin.reset.method import (
     Mechanism,
     PushQueue,
     PushRequest,
-    choose_route,
+    choose_method,
     find_push,
 )
 from rmqcli.admin.reset.result import judge, judge_unchanged
@@ -69,7 +69,7 @@ PUSH = PushRequest(timestamp_ms=0, is_force=True)
     ],
 )
 def test_choose_route(is_live, is_server_side, push, wants_proof, mechanism):
-    route = choose_route(
+    method = choose_method(
         address="127.0.0.1:1",
         version="4.9.7",
         is_live=is_live,
@@ -77,9 +77,9 @@ def test_choose_route(is_live, is_server_side, push, wants_proof, mechanism):
         push=push,
         wants_proof=wants_proof,
     )
-    assert route.mechanism is mechanism
-    assert route.is_live == is_live
-    assert bool(route.warning) == (is_live and not is_server_side)
+    assert method.mechanism is mechanism
+    assert method.is_live == is_live
+    assert bool(method.warning) == (is_live and not is_server_side)
 
 
 def queues(*rows):
