@@ -430,6 +430,8 @@ def test_nothing_happens_after_a_close():
     world.found([0, 1], call=held)
     world.engine.rebalances.soon()
     world.run(200_000)
+    world.engine.rebalances.soon()  # long after the last one
+    world.engine.rebalances.members_changed()
     assert world.network.names() == []
     assert not world.seen
 

@@ -10,7 +10,7 @@ from rmqcli.engine.checks import differences
 from rmqcli.errors import DeniedError
 from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.subscription import SubscriptionData
-from tests.engine.world import ME, OTHER, refusal, started
+from tests.engine.world import ME, OTHER, START_MS, refusal, started
 
 WARNING = "members of group g subscribe differently, so messages get lost: "
 
@@ -162,3 +162,16 @@ def test_only_what_selects_something_else_differs(here, there, count):
         for text in (here, there)
     )
     assert len(differences(ours, theirs)) == count
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "first_ms"), [(1_000, 900), (10_000, 9_000), (100_000, 99_000)]
+)
+def test_the_broker_is_asked_a_tenth_of_the_interval_before_a_heartbeat(
+    interval_ms, first_ms
+):
+    """And never more than a second before it."""
+    world = started(heartbeat_broker_interval_ms=interval_ms)
+    world.run(2 * interval_ms)
+    asked = [call.at_ms - START_MS for call in world.network.of("consumer_connection")]
+    assert asked == [first_ms, first_ms + interval_ms]
