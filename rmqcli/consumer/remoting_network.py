@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
-    from rmqcli.api.pending import Pending as ClientPending
     from rmqcli.engine.interfaces import PullAsk, RetryMessage, SendBack
     from rmqcli.model import BrokerData
     from rmqcli.tasks import Task
@@ -79,22 +78,9 @@ class RemotingNetwork:
 
     def submit(self, request: Request[T]) -> Pending[T]:
         """See Network."""
-        pending: Pending[T] = Pending()
-
-        def ended(call: ClientPending[T]) -> None:
-            outcome = call.outcome()
-            if isinstance(outcome, RmqError):
-                pending.fail(outcome)
-            else:
-                pending.succeed(outcome)
-
-        self._client.submit(
-            request.address,
-            request.call,
-            timeout_ms=request.timeout_ms,
-            on_done=ended,
+        return self._client.submit(
+            request.address, request.call, timeout_ms=request.timeout_ms
         )
-        return pending
 
     def fetch_queues(self, topic: str) -> Task[list[MessageQueue]]:
         """See Network."""

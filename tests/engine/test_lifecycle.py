@@ -719,12 +719,11 @@ def test_a_close_waits_for_brokers_for_3_to_5_s(timeout_ms, closed_after_ms, cap
     world.run(1)
     assert world.closed == [None]
     assert world.member.process_queues == {}
-    assert caplog.messages == [
-        (
-            "closing although not all brokers answered; a broker that did not may notice"
-            " later that this member left brokers=1"
-        )
-    ]
+    (said,) = caplog.messages
+    assert said == (
+        "closing although not all brokers answered; a broker that did not may notice"
+        " later that this member left brokers=1"
+    )
 
 
 def test_a_close_waits_for_brokers_for_what_listeners_left_of_its_time():
