@@ -1,18 +1,12 @@
-"""Creating, changing and deleting a consumer group, broker by broker, with a result for
-each.
+"""Consumer groups: listing, showing, creating, changing and deleting them.
 
-There is no transaction over several brokers: what was done stays done, and running the
-same again does the rest.
+Changes are made broker by broker, with a result for each. There is no transaction over
+several brokers: what was done stays done, and running the same again does the rest.
+Showing a group must not create it, so GET_SUBSCRIPTIONGROUP_CONFIG (352), which does,
+is not used.
 
-Source: UpdateSubGroupSubCommand and DeleteSubscriptionGroupCommand in apache/rocketmq.
-
-All consumer groups of a cluster, with how many members are online.
-
-Source: SubscriptionGroupManager, MixAll.isSysConsumerGroup in apache/rocketmq.
-
-One consumer group: its settings, members, subscriptions and topics.
-
-Asks nothing that would create the group: GET_SUBSCRIPTIONGROUP_CONFIG (352) would.
+Source: SubscriptionGroupManager, MixAll.isSysConsumerGroup, UpdateSubGroupSubCommand
+and DeleteSubscriptionGroupCommand in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -69,7 +63,7 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"  # MixAll.CID_RMQ_SYS_PREFIX
 class GroupRow:
     """One group. `members` is None when a broker that may know some did not answer.
 
-    `consume_type` and `message_model` are Java's names, None while nobody is online.
+    `consume_type` and `message_model` are Java's names, None while no member is online.
     """
 
     group: str
@@ -173,8 +167,8 @@ class GroupDetail:
     """Everything about one group; `configs` and `errors` by broker name.
 
     `topics` are those with committed offsets or a subscription. Where members differ
-    in what they subscribe to, the broker tells what the last heartbeat said, and
-    `mismatches` says who differs, a sentence each.
+    in what they subscribe to, the broker has the subscriptions of the last heartbeat,
+    and `mismatches` names the members that differ, a sentence each.
     """
 
     group: str
@@ -280,7 +274,7 @@ def _topics(
     addresses: Mapping[str, str],
     errors: dict[str, RmqError],
 ) -> set[str]:
-    """Topics with committed offsets. 4.x only tells them with everybody's."""
+    """Topics with committed offsets. 4.x only has a request for those of all groups."""
     names: set[str] = set()
     is_new = {n: client.broker_version(a) >= V5_0_0 for n, a in addresses.items()}
     single = ask_many(

@@ -553,7 +553,7 @@ class _LiveQueue:
 def broker_clock(
     table: Mapping[str, str], *, asked_ms: int, answered_ms: int
 ) -> BrokerClock:
-    """A broker's present time out of its runtime info, which tells it to the second.
+    """A broker's present time out of its runtime info, which has it to the second.
 
     When our own clock agrees with that, it is the finer one and is taken. Else the
     broker's counts, for it is what store times are measured with.
@@ -561,7 +561,7 @@ def broker_clock(
     match = _RUNTIME.search(table.get("runtime", ""))
     boot = table.get("bootTimestamp", "")
     if match is None or not boot.isdigit() or len(boot) > 15:
-        note = "the broker did not tell its time: this machine's clock was used"
+        note = "the broker did not report its time: this machine's clock was used"
         return BrokerClock(answered_ms, note)
     days, hours, minutes, seconds = (int(number[:9]) for number in match.groups())
     up_ms = days * DAY_MS + hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS

@@ -1,19 +1,12 @@
-"""Creating, changing and deleting a topic, broker by broker, with a result for each.
+"""Topics: listing, showing, creating, changing and deleting them.
 
-There is no transaction over several servers: what was done stays done, and running
-the same again does the rest.
+Brokers have a topic's settings, the name server has topics of brokers that do not
+answer now, so a list asks both. Changes are made server by server, with a result for
+each. There is no transaction over several servers: what was done stays done, and
+running the same again does the rest.
 
-Source: UpdateTopicSubCommand, DeleteTopicSubCommand and
+Source: TopicValidator, MixAll, UpdateTopicSubCommand, DeleteTopicSubCommand and
 DefaultMQAdminExtImpl.createOrUpdateOrderConf in apache/rocketmq.
-
-All topics of a cluster, put together from its name server and its brokers.
-
-Brokers know a topic's settings, the name server knows topics of brokers that do not
-answer now: so both are asked.
-
-Source: TopicValidator and MixAll in apache/rocketmq, for which topics are its own.
-
-One topic: its settings on each broker, its queues, and the groups that read it.
 """
 
 from __future__ import annotations
@@ -93,7 +86,7 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRow:
-    """One topic. Queue counts are sums over `brokers`; None where none told."""
+    """One topic. Queue counts are sums over `brokers`; None when none answered."""
 
     topic: str
     kind: str
@@ -352,7 +345,7 @@ def _queues(
     route: TopicRoute,
     stats: Mapping[str, dict[MessageQueue, TopicOffset] | RmqError],
 ) -> list[TopicQueue]:
-    """All queues that the route names, and those that a broker told of besides."""
+    """All queues that the route names, and those that only a broker reports."""
     offsets: dict[MessageQueue, TopicOffset | None] = {
         MessageQueue(route.topic, data.broker_name, queue_id): None
         for data in route.queues
@@ -434,7 +427,7 @@ def create_topic(
 
     Raises UnsupportedError, with nothing done, when attributes are asked of a 4.x.
     """
-    # Any answer tells the version, which decides how the rest is asked.
+    # Any answer has the version, which decides how the rest is asked.
     versions = ask_each(client, masters, get_broker_runtime_info())
     failed = {n: a for n, a in versions.items() if isinstance(a, RmqError)}
     answering = {n: a for n, a in masters.items() if n not in failed}
@@ -479,7 +472,7 @@ def create_topic(
 def set_order_conf(
     client: Client, topic: str, results: Collection[StepResult]
 ) -> list[StepResult]:
-    """Tell every name server the topic's fixed queues, as ordered topics need it."""
+    """Give every name server the topic's fixed queues, which ordered topics need."""
     parts = [
         f"{step.server}:{step.config.write_queue_nums}"
         for step in results
@@ -534,7 +527,7 @@ def delete_topic(client: Client, route: TopicRoute) -> list[StepResult]:
     deleted = ask_each(client, masters, delete_topic_in_broker(topic))
     results = _steps(masters, deleted, done="deleted")
     servers = {address: address for address in client.config.namesrv}
-    # Most topics have none, and name servers tell routes without it by default.
+    # Most topics have none, and name servers leave it out of routes by default.
     ask_each(client, servers, delete_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic))
     answers = ask_each(client, servers, delete_topic_in_namesrv(topic))
     return results + _steps(servers, answers, done="deleted")

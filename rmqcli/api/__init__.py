@@ -1,6 +1,6 @@
-"""One typed call per request code, the client that carries calls out, the route cache.
+"""One typed call per request code, and the client that carries calls out.
 
-A call is a value (`api.call.Call`): `calls_*.py` make them and are pure, `Client` sends
-them. A caller that asks many peers submits all its calls first and gathers afterwards,
-so that everything is in flight together under one deadline.
+A call is a value (`api.call.Call`): the functions of `api.calls` make them and are
+pure, `Client` sends them. `runner` runs tasks over a client: conversations with many
+brokers, side by side and under one deadline. `routes` keeps the routes of topics.
 """

@@ -1,7 +1,7 @@
-"""From an answer's code to an error of ours: the one table.
+"""From the code of an answer to an error: the one table.
 
 Source: ResponseCode and RemotingSysResponseCode in apache/rocketmq; what a code means
-for the person who asked is ours.
+to the caller is decided here.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from rmqcli.errors import RmqError
     from rmqcli.wire.command import RemotingCommand
 
-#: A remark is some words, or a stack trace; more than this is of no use to anyone.
+#: A remark is a sentence or a stack trace, of which the first lines are enough.
 REMARK_MAX = 500
 
 _TABLE: dict[int, tuple[type[BrokerError], str]] = {
     ResponseCode.SYSTEM_BUSY: (BusyError, "try again in a moment"),
     ResponseCode.SERVICE_NOT_AVAILABLE: (
         BusyError,
-        "the broker is starting, stopping, read-only or its disk is full",
+        "the broker is starting or stopping, is read-only, or its disk is full",
     ),
     ResponseCode.FLOW_CONTROL: (BusyError, "try again in a moment"),
     ResponseCode.NO_PERMISSION: (
         DeniedError,
-        "check the topic's permissions and the credentials (--acl-file)",
+        "check the topic's permissions and the credentials",
     ),
     ResponseCode.TOPIC_NOT_EXIST: (NotFoundError, "list topics with: rmq topics"),
     ResponseCode.QUERY_NOT_FOUND: (NotFoundError, ""),
@@ -44,26 +44,26 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
     ResponseCode.CONSUMER_NOT_ONLINE: (NotFoundError, ""),
     ResponseCode.NO_MESSAGE: (NotFoundError, ""),
     ResponseCode.BROKER_NOT_EXIST: (NotFoundError, "list brokers with: rmq brokers"),
-    ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key (--acl-file)"),
+    ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key"),
 }
 
 
 def error_of(answer: RemotingCommand, *, what: str, address: str) -> RmqError:
     """The error for an answer that is not a success.
 
-    The broker's own words are kept in `remark`, cut to `REMARK_MAX`; ACL 1.0 says its
-    denials with the general code 1, so there the words decide.
+    The broker's own text is kept in `remark`, cut to `REMARK_MAX`. ACL 1.0 denies with
+    the general code 1, so there the remark decides.
     """
     name = response_name(answer.code)
     remark = (answer.remark or "")[:REMARK_MAX]
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return UnsupportedError(
-            f"{address} does not know the request for {what}",
+            f"{address} does not support the request for {what}",
             hint="it needs a newer RocketMQ",
         )
     kind, hint = _TABLE.get(answer.code, (BrokerError, ""))
     if answer.code == ResponseCode.SYSTEM_ERROR and "AclException" in remark:
-        kind, hint = DeniedError, "check the credentials (--acl-file)"
+        kind, hint = DeniedError, "check the credentials"
     words = f": {_first_line(remark)}" if remark else ""
     return kind(
         f"{what}: {address} answered {name}{words}",

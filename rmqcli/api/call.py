@@ -1,8 +1,8 @@
 """A request as a value: what to send, and how to read the answer.
 
-Calls are made by the functions of `calls_*.py` and carried out by `Client`. A call
-knows the oldest broker that understands it, because a broker before 4.9.2 does not
-answer at all to a code that it does not know.
+Calls are made by the functions of `api.calls` and carried out by `Client`. A call names
+the oldest version that understands it, because a broker before 4.9.2 does not answer a
+code that it does not know.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class Client:
         return found[1]
 
     def broker_version(self, address: str) -> int:
-        """The MQVersion ordinal of the peer; asks it when no answer has told yet."""
+        """The MQVersion ordinal of the peer; asks it when no answer has come yet."""
         if address not in self._peers.versions:
             from rmqcli.api.calls.config import get_broker_runtime_info
 

@@ -34,7 +34,7 @@ def parse_address(text: str) -> Address:
     """Return the address in `text`: `host:port`, `1.2.3.4:port` or `[v6]:port`.
 
     Raises UsageError on anything else, such as a port outside 1..65535 or an IPv6
-    address without brackets, whose port cannot be told from its last group.
+    address without brackets, whose port looks like one more group.
     """
     host, colon, port_text = text.rpartition(":")
     if not colon or not host:

@@ -1,20 +1,18 @@
-"""One peer: the connection to it, what waits to be sent, and who waits for answers.
+"""One peer: the connection to it, requests that wait to be sent, and open requests.
 
     idle ──request──> looking up ──> dialing ──open──> open ──lost──> idle
                           └─────────────┴────failed───> idle, backing off
 
-A connection is made when a request needs one and again when it was lost. After a
+A connection is made when a request needs one, and again when it was lost. After a
 failed attempt the next one waits for the back-off; requests made meanwhile wait with
 it, or fail at once when their time would be over before.
 
-What was never sent is not lost with a connection that had worked: it goes out on the
-next one. What was sent fails with DisconnectedError, for the peer may have acted on it.
+A request that was not sent is not lost with a connection that had worked: it goes out
+on the next one. A request that was sent fails with DisconnectedError, because the peer
+may have carried it out. Requests of the peer are answered by the client's handler.
 
-Belongs to the thread that drives the `Loop`. Source: NettyRemotingAbstract.
-
-Requests that a peer sends down our connection, and what is answered. No I/O.
-
-Source: NettyRemotingAbstract#processRequestCommand in apache/rocketmq.
+Belongs to the thread that drives the `Loop`. Source: NettyRemotingAbstract and its
+#processRequestCommand in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ def encode_served(
     answer is code 3; when the handler raises it is code 1, as in Java.
     """
     try:
-        answer = _ask(handler, address, command)
+        answer = _answer_of(handler, address, command)
         if answer is None or command.is_oneway:
             return None
         return _encode(answer, command.opaque, serialize_type)
@@ -86,7 +84,7 @@ def encode_served(
 _REMARK_MAX = 1_000
 
 
-def _ask(
+def _answer_of(
     handler: Callable[[str, RemotingCommand], RemotingCommand | None] | None,
     address: str,
     command: RemotingCommand,
@@ -111,10 +109,10 @@ def _encode(
 _CHUNK_BYTES = 256 * 1024
 #: Reads of one turn, so that a flood from one peer does not starve the others.
 _READS_PER_TURN = 8
-#: After this silence a look at the socket precedes a send: the peer may have left.
+#: After this silence the socket is read before a send: the peer may have left.
 _SILENCE_MS = 1_000
-#: An incomplete frame shorter than this is put aside, so that the buffer can be lent
-#: to another connection.
+#: An incomplete frame shorter than this is copied, so that another connection can use
+#: the buffer.
 _OWN_BUFFER_FROM_BYTES = 32 * 1024
 
 _GO_AWAY = int(ResponseCode.GO_AWAY)
@@ -138,16 +136,16 @@ class Connection:
         self._dial: Dial | None = None
         self._stream: Stream | None = None
         self._events = 0
-        #: lent by the loop while there is something to read or a long frame comes in
+        #: one of the loop's, while there is something to read or a long frame comes in
         self._frames: FrameBuffer | None = None
-        #: the start of a frame, while no buffer is lent
+        #: the start of a frame, while there is no buffer
         self._rest = b""
         self._frame_count = 0
         self._first_bytes = b""
         self._unsent: deque[tuple[Reply[Any] | None, bytes]] = deque()
         #: what is being sent; TLS wants the same bytes again after WOULD_BLOCK
         self._chunk: memoryview | None = None
-        #: by the clock, not the loop's time: the peer goes on while nobody drives
+        #: by the clock, not the loop's time, which stands still while nothing drives it
         self._active_clock_ms = 0
         self._retry_clock_ms = 0
         self._backoff: Backoff | None = None
@@ -272,7 +270,7 @@ class Connection:
         self._start_dial(endpoints, now_ms)
 
     def looked_up(self, outcome: list[Endpoint] | ConnectError) -> None:
-        """Go on with what the look-up of the host's name found. See Asker."""
+        """Go on with what the look-up of the host's name found. See LookupListener."""
         if self._lookup_due_ms is None:
             return  # it came too late, or this is closed
         self._lookup_due_ms = None
@@ -378,7 +376,7 @@ class Connection:
     def _read(self, stream: Stream) -> None:
         frames = self._frames
         if frames is None:
-            frames = self._frames = self._loop.lend_buffer()
+            frames = self._frames = self._loop.take_buffer()
             if self._rest:
                 frames.feed(self._rest)
                 self._rest = b""
@@ -390,7 +388,7 @@ class Connection:
             if pending_bytes:
                 self._rest = frames.take_pending()
             self._frames = None
-            self._loop.take_buffer_back(frames)
+            self._loop.give_buffer_back(frames)
 
     def _read_into(self, frames: FrameBuffer, stream: Stream) -> None:
         for _ in range(_READS_PER_TURN):
@@ -466,7 +464,7 @@ class Connection:
         try:
             loop.reserve(self, len(data))
         except TransportError as error:
-            # It asks and asks and takes no answers.
+            # The peer keeps sending requests and reads no answers.
             self._lost(DisconnectedError(error.message, address=error.address))
             return
         self._unsent.append((None, data))  # sent after the reading

@@ -15,7 +15,7 @@ FIRST_BYTES_MAX = 16
 _PORT_HINT = (
     "RocketMQ listens on 9876 (name server), 10911 (broker) and 8080 (proxy remoting)"
 )
-_TLS_HINT = "this peer takes TLS: try --tls"
+_TLS_HINT = "this peer speaks TLS: connect with TLS"
 
 
 def guess_protocol(first: bytes) -> tuple[str, str]:
@@ -42,10 +42,10 @@ _HTTP_METHODS = frozenset(
 def not_remoting(address: str, first: bytes, error: WireError) -> DisconnectedError:
     """The error for a connection whose very first bytes make no sense."""
     protocol, hint = guess_protocol(first)
-    looks = f"look like {protocol}" if protocol else "are"
+    verb = f"look like {protocol}" if protocol else "are"
     found = DisconnectedError(
         f"{address} does not speak RocketMQ's remoting protocol: its first bytes"
-        f" {looks} {first[:FIRST_BYTES_MAX]!r}: {error.message}",
+        f" {verb} {first[:FIRST_BYTES_MAX]!r}: {error.message}",
         address=address,
         hint=hint,
     )
@@ -78,7 +78,9 @@ def ended(
     return DisconnectedError(
         f"{address} {reason} without ever answering",
         address=address,
-        hint="a peer that takes TLS only does this: try --tls" if plaintext else "",
+        hint="a peer that only speaks TLS does this: connect with TLS"
+        if plaintext
+        else "",
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Dial:
-    """An attempt under way. Whoever gets a Stream from it owns the socket."""
+    """An attempt under way. The caller owns the socket of the Stream that it gets."""
 
     def __init__(
         self, address: Address, *, tls: TlsDialer | None, timeout_ms: int
@@ -111,7 +111,7 @@ class Dial:
         sock = self.watched
         try:
             if sock.getsockname() == sock.getpeername():
-                # A local port that nobody listens on can be given to our own end.
+                # Without a listener there, a local port can be given to our own end.
                 return self._failed(errno.ECONNREFUSED, now_ms)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

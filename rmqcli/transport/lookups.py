@@ -1,14 +1,14 @@
-"""Names of hosts, looked up in threads of their own: the system's look-up may block.
+"""Host names, resolved in threads of their own because the system's resolver may block.
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
 | rmq-lookup | Lookups, look_up_within | getaddrinfo | its answer |
 
-No more than THREADS_MAX of a client run at once; further names wait for their turn.
-Nobody waits for the threads, which are daemons: who asked gives up at a deadline of its
-own. Literal addresses need none of this.
+No more than THREADS_MAX of a client run at once; further names wait for their turn. No
+other thread waits for them, and they are daemons: a connection gives up at a deadline
+of its own. Literal addresses need no thread.
 
-This machine's address, as a peer would see it. Nothing is sent to find it.
+`local_ip` is this machine's address as a peer would see it; nothing is sent to find it.
 
 Source: UtilAll.getIP and MessageClientIDSetter.createFakeIP in apache/rocketmq.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 THREADS_MAX: Final = 4
 
 
-class Asker(Protocol):
-    """What is told of the answer."""
+class LookupListener(Protocol):
+    """What waits for a look-up."""
 
     def looked_up(self, outcome: Outcome) -> None:
         """Go on with the endpoints, or without."""
@@ -53,8 +53,8 @@ class Lookups:
         self._wake = wake
         #: address text -> its endpoints, in the system's order of preference
         self._known: dict[str, list[Endpoint]] = {}
-        #: address text -> who waits for its look-up under way
-        self._askers: dict[str, Asker] = {}
+        #: address text -> what waits for its look-up under way
+        self._listeners: dict[str, LookupListener] = {}
         #: not begun, for there are enough threads
         self._waiting: deque[Address] = deque()
         #: appended to by the threads
@@ -66,8 +66,10 @@ class Lookups:
         """Whether `settle` has something to do."""
         return bool(self._answers)
 
-    def endpoints(self, address: Address, asker: Asker) -> list[Endpoint] | None:
-        """The endpoints of `address`, never none; None when `asker` will be told.
+    def endpoints(
+        self, address: Address, listener: LookupListener
+    ) -> list[Endpoint] | None:
+        """The endpoints of `address`, never none; None when they come later.
 
         Raises ConnectError for a literal address that the system does not take.
         """
@@ -76,8 +78,8 @@ class Lookups:
             known = self._known[address.text] = look_up(address)
         if known is not None:
             return known
-        is_under_way = address.text in self._askers
-        self._askers[address.text] = asker
+        is_under_way = address.text in self._listeners
+        self._listeners[address.text] = listener
         if not is_under_way:
             self._waiting.append(address)
             self._begin()
@@ -88,18 +90,18 @@ class Lookups:
         self._known.pop(address.text, None)
 
     def settle(self) -> None:
-        """Tell the askers of what was found."""
+        """Hand over what was found."""
         while self._answers:
             address, outcome = self._answers.popleft()
             self._running -= 1
             if not isinstance(outcome, ConnectError):
                 self._known[address.text] = outcome
             self._begin()
-            self._askers.pop(address.text).looked_up(outcome)
+            self._listeners.pop(address.text).looked_up(outcome)
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads are not there."""
-        self._askers.clear()
+        self._listeners.clear()
         self._waiting.clear()
         self._answers.clear()
         self._running = 0
@@ -169,7 +171,7 @@ def local_ip(toward: str) -> str | None:
     for family, sockaddr in endpoints:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                # A datagram socket's connect only looks up the way.
+                # A datagram socket's connect only chooses the route.
                 probe.connect(sockaddr)
                 return str(probe.getsockname()[0]).partition("%")[0]
         except OSError:

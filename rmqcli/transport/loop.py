@@ -1,17 +1,11 @@
 """One turn of I/O over all connections of a client: send, wait, read, expire.
 
-Everything here belongs to the one thread that drives it, but for `post`, which any
-thread may call. Whoever drives decides when; nothing here starts a thread.
+Everything here belongs to the one thread that drives the loop, except `post`, `wake`
+and `retire`, which any thread may call. Nothing here starts a thread.
 
-Time is that of `now_ms`: it stands still while nobody drives the loop, so that a
+Time is that of `now_ms`: it stands still while no thread drives the loop, so that a
 caller that stops to write a file (or is stopped by a full pipe) does not find its
 requests expired with the answers lying in the socket.
-
-When the replies of one client are due, for thousands in flight. Pure.
-
-A heap that is not told of answers: what was answered is dropped when its time comes,
-or when the answered ones are the most of it. It keeps numbers, not replies, so that
-an answer's body is never held for the length of its deadline.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     RequestHandler = Callable[[str, RemotingCommand], RemotingCommand | None]
 
 
-#: With fewer entries than this, looking for answered ones is not worth it.
+#: With fewer entries than this, dropping answered ones is not worth it.
 COMPACT_FROM = 1024
 
 
@@ -58,7 +52,13 @@ class Waiting(Protocol):
 
 
 class Deadlines:
-    """(deadline_ms, opaque, owner), earliest first. For one thread."""
+    """The deadlines of open requests, for thousands in flight. For one thread.
+
+    A heap of (deadline_ms, opaque, owner) that does not learn of answers: entries of
+    answered requests are dropped when their time comes, or when they are the most of
+    it. It keeps numbers, not replies, so that an answer's body is not held for the
+    length of its deadline.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Waiting]] = []
@@ -79,12 +79,12 @@ class Deadlines:
     def next_ms(self) -> int | None:
         """A moment at or before which nothing expires; None when nothing waits.
 
-        It may be that of a request already answered: looking then costs one turn.
+        It may be that of an answered request: waking for it costs one turn.
         """
         return self._heap[0][0] if self._heap else None
 
     def expire(self, now_ms: int) -> None:
-        """Tell the owners of the requests whose time is over."""
+        """Let the owners give up the requests whose time is over."""
         while self._heap and self._heap[0][0] <= now_ms:
             _, opaque, owner = heapq.heappop(self._heap)
             if opaque in owner.waiters:
@@ -97,12 +97,12 @@ OPAQUE_MAX = 0x7FFF_FFFF
 PAUSE_MS = 100
 
 #: Buffers kept for the next reads. More than one, because a connection in the middle
-#: of a long frame keeps the buffer that it was lent.
+#: of a long frame keeps its buffer.
 _SPARE_BUFFERS_MAX = 4
 
 
 class Watcher(Protocol):
-    """What is told that a watched socket is ready."""
+    """What watches a socket."""
 
     def on_event(self, mask: int) -> None:
         """Do what the socket is ready for, without blocking."""
@@ -124,7 +124,7 @@ class Loop:
         self.next_opaque = 1
         #: replies done since the start
         self.completed = 0
-        #: connections to look at again when their `due_ms` has come
+        #: connections whose `on_time` is due at their `due_ms`
         self.timed: set[Connection] = set()
         #: connections with bytes that the selector cannot see
         self.again: set[Connection] = set()
@@ -149,11 +149,11 @@ class Loop:
         self._has_more: Callable[[], bool] = bool
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds, less those in which nobody drove."""
+        """Monotonic milliseconds, less those in which no thread drove the loop."""
         return self._clock.monotonic_ms() - self.paused_ms
 
     def clock_ms(self) -> int:
-        """Monotonic milliseconds, whether somebody drives or not."""
+        """Monotonic milliseconds, driven or not."""
         return self._clock.monotonic_ms()
 
     def new_backoff(self) -> Backoff:
@@ -167,9 +167,9 @@ class Loop:
     def wake_on_post(self, has_more: Callable[[], bool]) -> None:
         """Let `post` and `wake` interrupt the wait of a turn in another thread.
 
-        They write to the waker only while it waits, for that costs as much as a request
-        does. So before it waits a turn asks `has_more`: whether there is what somebody
-        set just before he called `wake`.
+        They write to the waker only while the turn waits, because a write costs as much
+        as a request does. So a turn calls `has_more` before it waits: whether there is
+        what another thread set just before it called `wake`.
         """
         self._has_more = has_more
         self.need_waker()
@@ -248,11 +248,11 @@ class Loop:
         with self._lock:
             return list(self._retiring)
 
-    def lend_buffer(self) -> FrameBuffer:
-        """An empty buffer to read into."""
+    def take_buffer(self) -> FrameBuffer:
+        """An empty buffer to read into; the caller gives it back."""
         return self._spare_buffers.pop() if self._spare_buffers else FrameBuffer()
 
-    def take_buffer_back(self, buffer: FrameBuffer) -> None:
+    def give_buffer_back(self, buffer: FrameBuffer) -> None:
         """Keep an empty buffer for the next reader, unless enough are kept."""
         if len(self._spare_buffers) < _SPARE_BUFFERS_MAX:
             self._spare_buffers.append(buffer)
@@ -370,7 +370,8 @@ class Loop:
     def _wait_and_read(self, timeout_ms: int | None) -> None:
         again, self.again = self.again, set()
         wait_ms = 0 if again else self._wait_ms(timeout_ms)
-        # Set before looking: who posts now is either seen here, or sees that we wait.
+        # Set before the inbox is read: a thread that posts now is either seen here, or
+        # sees that this one waits.
         self._is_waiting = True
         if self._inbox or self.lookups.has_answers or self._has_more():
             wait_ms = 0
@@ -410,7 +411,7 @@ class Waker:
         try:
             self._writer.send(b"\0")
         except OSError:
-            # Full: it is readable already. Closed: nobody waits any more.
+            # Full: it is readable already. Closed: no turn waits any more.
             return
 
     def on_event(self, mask: int) -> None:

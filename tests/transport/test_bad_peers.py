@@ -227,7 +227,9 @@ def test_a_peer_that_leaves_without_an_answer(client, how):
 
     assert caught.value.message.startswith(f"{peer.address} ")
     assert caught.value.message.endswith("without ever answering")
-    assert caught.value.hint == "a peer that takes TLS only does this: try --tls"
+    assert (
+        caught.value.hint == "a peer that only speaks TLS does this: connect with TLS"
+    )
 
 
 def test_a_peer_that_leaves_in_the_middle_of_a_frame(client):

@@ -122,7 +122,7 @@ def test_a_missing_client_certificate_is_said():
             client.invoke(peer.address, PULL, timeout_ms=10_000)
 
         assert "certificate required" in caught.value.message
-        assert "try --tls" not in caught.value.hint
+        assert "connect with TLS" not in caught.value.hint
 
 
 def test_old_tls_is_refused():

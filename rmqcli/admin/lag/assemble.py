@@ -1,9 +1,7 @@
-"""What one broker is asked for a lag reading, and what it told.
+"""A lag reading, put together group by group from the parts of all brokers. Pure.
 
-Puts what the brokers told together, group by group. Pure.
-
-What a broker that failed would have told becomes rows without numbers: its queues of
-the group's topics by their routes, or one row for all of them when no route is known.
+A broker that failed leaves rows without numbers: its queues of the group's topics by
+their routes, or one row for all of them when no route is known.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class LagQuery:
 
 @fast_dataclass
 class BrokerPart:
-    """What one broker told, filled step by step; `failure` when it stopped telling."""
+    """What one broker reported, filled step by step; `failure` when it stopped."""
 
     broker_name: str
     address: str | None
@@ -74,7 +72,7 @@ class BrokerPart:
     ends: dict[str, dict[int, tuple[int, int]] | None] = field(default_factory=dict)
     spans: dict[GroupTopic, dict[int, QueueTimeSpan]] = field(default_factory=dict)
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
-    #: how many messages each group gave up on; a group that is not in it: not told
+    #: how many messages each group gave up on; a missing group was not reported
     dead_letters: dict[str, int] = field(default_factory=dict)
     group_failures: dict[str, RmqError] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -184,10 +182,10 @@ class Assembler:
                 )
 
     def _dead_letters(self, group: str) -> int | None:
-        """How many messages it gave up on; None when a broker did not tell."""
-        told = [part.dead_letters.get(group) for part in self._parts]
-        known = [count for count in told if count is not None]
-        return sum(known) if len(known) == len(told) else None
+        """How many messages it gave up on; None when a broker did not report it."""
+        counts = [part.dead_letters.get(group) for part in self._parts]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     def _add_members(self, reading: GroupReading) -> None:
         seen = [

@@ -4,8 +4,8 @@ Each step is pipelined, and committed offsets are read before max offsets:
 
 1. committed offsets: GET_CONSUME_STATS for each of a few groups, or for many groups
    the whole table (GET_ALL_CONSUMER_OFFSET) in one answer; the members
-2. GET_CONSUME_STATS answers 0 where nothing was committed: another request tells
-   which of the two it is
+2. GET_CONSUME_STATS answers 0 where nothing was committed, too: another request finds
+   out which of the two it is
 3. the ends of each topic's queues (GET_TOPIC_STATS_INFO); also of the retry and dead
    letter topics, in which messages may be that no group committed or subscribed to
 4. the age of the next message (QUERY_CONSUME_TIME_SPAN) where messages wait, what
@@ -303,8 +303,8 @@ def _read_waiting(
 def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Task[None]:
     """Topics that groups read at other brokers: they will read them here too.
 
-    A broker at which a group never committed tells nothing of it while nobody is
-    online: one that was added, or lost its offsets.
+    A broker at which a group never committed has nothing of it while no member is
+    online: a broker that was added, or lost its offsets.
     """
     pairs = list(wanted)
     topics = sorted({topic for _, topic in pairs} - part.ends.keys())
@@ -328,7 +328,7 @@ def read_topics_of_others(part: BrokerPart, wanted: Iterable[GroupTopic]) -> Tas
 def _ends_of(
     part: BrokerPart, group: str, outcome: dict[MessageQueue, TopicOffset] | RmqError
 ) -> dict[int, tuple[int, int]] | None:
-    """The ends of a topic's queues, empty when there is none; None when not told."""
+    """The ends of a topic's queues, empty without the topic; None when unknown."""
     if isinstance(outcome, NotFoundError):
         return {}
     if isinstance(outcome, TransportError):

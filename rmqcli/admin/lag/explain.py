@@ -92,7 +92,7 @@ def _members(lag: GroupLag) -> Iterator[str]:
         if lag.reading.members_unknown is not None:
             yield f"Its {lag.reading.members_unknown}."
         elif lag.total_lag != 0 and not lag.reading.failures:
-            yield "Nobody is online: nothing will be read until a member starts."
+            yield "No member is online: nothing is read until one starts."
         return
     count = len(members.connections)
     readable = sum(q.queue_id is not None and q.topic is not None for q in lag.queues)

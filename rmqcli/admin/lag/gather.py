@@ -1,9 +1,10 @@
-"""Reads what `compute_lag` needs from every broker, pipelined, under one deadline.
+"""Reads what a lag report needs from every broker, under one deadline.
 
-A broker that does not answer costs its own rows and nothing else: they become UNKNOWN,
-its queues taken from the name server's routes. One that has left the route of the name
-server that answers first is looked for at the others; one that none of them names has
-the queues of the last look (`lag_memory`), and those that members still hold.
+Each broker is a task (`broker`), so that one that does not answer costs its own rows
+and nothing else: they become UNKNOWN, its queues taken from the name server's routes. A
+broker that has left the route of the name server that answers first is searched for at
+the others; one that none of them names has the queues of the last run (`memory`), and
+those that members still hold.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class LagGatherer:
         return {group: queues for group, queues in lost.items() if queues}
 
     def _departure(self, name: str) -> BrokerFailure:
-        assert self._memory is not None  # noqa: S101  # it told of the broker
+        assert self._memory is not None  # noqa: S101  # the name came from it
         seen = self._memory.brokers[name]
         return BrokerFailure(
             broker_name=name,
@@ -196,9 +197,9 @@ class LagGatherer:
         memory.remember_brokers(
             {part.broker_name: part.address for part in parts}, now_ms=now_ms
         )
-        told = [part for part in parts if part.failure is None]
+        complete = [part for part in parts if part.failure is None]
         for reading in readings:
-            for part in told:
+            for part in complete:
                 if reading.group not in part.group_failures:
                     memory.remember(
                         reading.group,
@@ -209,7 +210,7 @@ class LagGatherer:
         if not query.groups and not query.topics:
             memory.keep_groups(
                 {reading.group for reading in readings},
-                {part.broker_name for part in told},
+                {part.broker_name for part in complete},
             )
         memory.save(now_ms=now_ms)
 
@@ -254,7 +255,7 @@ class LagGatherer:
     ) -> Mapping[str, TopicRoute | None]:
         """The routes of what a failed broker may have queues of.
 
-        None: there is no such topic. A topic that is not in it: nobody told.
+        None: there is no such topic. A topic that is not in it: no server answered.
         """
         if not failed:
             return {}
@@ -280,7 +281,7 @@ class LagGatherer:
     ) -> None:
         """Add the queues that only this name server knows.
 
-        A topic of which it does not tell is left out: nobody knows the whole of it.
+        A topic whose route it does not give is dropped: no server has the whole of it.
         """
         routes = run_tasks(
             self._client,

@@ -1,9 +1,8 @@
-"""Who is in a group, merged from what several brokers see. Pure.
+"""The members of a group, merged from what several brokers see. Pure.
 
 Members send heartbeats to every broker they use. A broker keeps one subscription table
-for a whole group, the one of whoever spoke last: brokers that disagree, or a member
-that differs from them, mean that members subscribe differently. Such a group loses
-messages.
+for a whole group, that of the last heartbeat: brokers that disagree, or a member that
+differs from them, mean that members subscribe differently. Such a group loses messages.
 
 Source: ConsumerConnection in apache/rocketmq.
 """
@@ -57,7 +56,7 @@ class Members:
 
 
 def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
-    """Topics to which members subscribe differently, and who has what."""
+    """Topics to which members subscribe differently, and the members of each filter."""
     tables = {
         client_id: _table(client.subscriptions)
         for client_id, client in sorted(clients.items())
@@ -69,7 +68,7 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
         for client_id, table in tables.items():
             having.setdefault(table.get(topic, "no subscription"), []).append(client_id)
         if len(having) > 1:
-            # The few first: they are the ones to look at.
+            # The few first: they are the ones to check.
             parts = sorted(having.items(), key=lambda item: (len(item[1]), item[1]))
             shown = "; ".join(f"{_names(ids)} {text}" for text, ids in parts)
             found.append(f"members differ on {topic}: {shown}")
@@ -77,7 +76,7 @@ def _differences(clients: Mapping[str, ClientQueues]) -> list[str]:
 
 
 def _names(client_ids: list[str]) -> str:
-    """Who has: three names, and how many more."""
+    """Three names and how many more, with their verb."""
     more = len(client_ids) - _NAMED_MAX
     names = ", ".join(client_ids[:_NAMED_MAX])
     if more > 0:

@@ -1,7 +1,7 @@
-"""Which queues groups had on which broker when `rmq lag` looked last.
+"""Which queues groups had on which broker at the last run of `rmq lag`.
 
-A broker that dies leaves the routes, and no name server tells that it was ever there:
-what is left looks like all there is. So each look leaves a note for the next one, a
+A broker that dies leaves the routes, and no name server says that it was ever there, so
+that what is left seems to be complete. So each run leaves a note for the next one, a
 JSON file for each set of name servers in `$XDG_STATE_HOME/rmqcli/lag` (else
 `~/.local/state/...`), readable by its owner only:
 
@@ -10,8 +10,8 @@ JSON file for each set of name servers in `$XDG_STATE_HOME/rmqcli/lag` (else
      "groups": {"GROUP": {"broker-a": {"TOPIC": [QUEUES, LAG or null]}}}}
 
 A broker is forgotten a week after it was seen last. Notes of which no broker is still
-there, by its name and address, are of another cluster and not used. What cannot be read
-or written is done without: nothing here raises.
+there, by its name and address, are of another cluster and not used. Notes that cannot
+be read or written are done without: nothing here raises.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class SeenBroker:
 
 
 def memory_directory(environ: Mapping[str, str]) -> Path:
-    """Where the notes are. A relative XDG_STATE_HOME is ignored, as its rules say."""
+    """Where the notes are. A relative XDG_STATE_HOME is ignored, as the XDG
+    specification has it."""
     state = environ.get("XDG_STATE_HOME", "")
     root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return root / "rmqcli" / "lag"
@@ -143,7 +144,8 @@ class LagMemory:
         *,
         topics: Collection[str] = (),
     ) -> None:
-        """Note what a group has on a broker that told all; of `topics` only, or all."""
+        """Note what a group has on a broker that reported all of it; of `topics` only,
+        or of all."""
         found: dict[str, list[int]] = {}
         unknown: set[str] = set()
         for item in queues:

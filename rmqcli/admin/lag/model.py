@@ -1,11 +1,9 @@
-"""How the values of lag are made classes: fast, because `rmq lag` starts for them.
-
-How far a group is behind: from what was read to numbers that do not lie. Pure.
+"""How far a group is behind its queues, computed from what was read. Pure.
 
     lag = max - clamp(committed, min, max)
 
 The caller reads committed offsets before max offsets: the other way round a busy group
-looks ahead of its queue. What is not known is None and says why, never 0 or -1.
+seems to be ahead of its queue. What is not known is None with a reason, never 0 or -1.
 
 What is known of a queue, and of a topic by its worst queue (`LagState`):
 
@@ -16,15 +14,15 @@ What is known of a queue, and of a topic by its worst queue (`LagState`):
 | EXPIRED | messages were deleted before they were read | of what is left |
 | AHEAD | committed beyond the last message | 0 |
 | BROADCAST | members keep their offsets themselves | None |
-| UNKNOWN | the broker did not tell | None |
+| UNKNOWN | the broker did not report it | None |
 
-How a group is doing (`GroupState`), one word for tables, `--watch` and JSON. The first
-look tells some; those with a star need a second one (`trend`). Of several that hold,
+How a group is doing (`GroupState`), one word for tables, `--watch` and JSON. One sample
+gives some of them; those with a star need a second one (`trend`). Of several that hold,
 the last in the table counts:
 
 | state | meaning |
 |---|---|
-| OK | nothing waits; * or all that waited at the first look was consumed by the second |
+| OK | nothing waits; * or all that waited at the first sample was consumed by the second |
 | BEHIND | messages wait, and members are active, or that is not known |
 | GROWING * | more wait than before, and not all that waited then was consumed |
 | NO_COMMIT | it never committed where messages are, so what waits is not known |
@@ -34,7 +32,7 @@ the last in the table counts:
 | REWOUND * | a committed offset went back |
 | AHEAD | it committed beyond the end of a queue |
 | EXPIRED | messages were deleted before it read them |
-| UNKNOWN | a broker did not tell, or has left the route |
+| UNKNOWN | a broker did not answer, or has left the route |
 
 Source: ConsumeStats, QueueTimeSpan in apache/rocketmq; the states are ours.
 """  # noqa: E501  # a table
@@ -130,7 +128,7 @@ class QueueReading:
     """What was read of one queue for one group; treat as immutable.
 
     `committed` None with `failure` None: never committed. `failure` says why the rest
-    is not known. `queue_id` None stands for all queues of a broker that did not tell
+    is not known. `queue_id` None stands for all queues of a broker that did not say
     which it has. Not frozen: a cluster has a hundred thousand.
     """
 
@@ -158,7 +156,7 @@ class QueueReading:
 
 @fast_dataclass
 class BrokerFailure:
-    """A broker that did not tell what was asked, and why."""
+    """A broker that did not give what was requested, and why."""
 
     broker_name: str
     address: str | None
@@ -173,14 +171,14 @@ class GroupReading:
     at_ms: int = 0
     queues: list[QueueReading] = field(default_factory=list)
     failures: list[BrokerFailure] = field(default_factory=list)
-    #: None when nobody was asked or nobody is online
+    #: None when no member is online, or brokers were not asked for members
     members: Members | None = None
-    #: why nobody was asked; None when `members` None means that nobody is online
+    #: why brokers were not asked for members; None when they were
     members_unknown: str | None = None
     #: client id -> what it holds; None when clients were not asked
     clients: Mapping[str, ClientQueues] | None = None
     notes: list[str] = field(default_factory=list)
-    #: messages in its dead letter topic; None when a broker did not tell
+    #: messages in its dead letter topic; None when a broker did not report them
     dead_letters: int | None = None
 
 
@@ -204,7 +202,7 @@ class QueueLag:
 
     @property
     def key(self) -> QueueKey:
-        """What tells a group's queues apart."""
+        """What identifies the queue within its group."""
         return self.topic, self.broker_name, self.queue_id
 
 
@@ -230,7 +228,7 @@ class TopicLag:
 class GroupLag:
     """A group's lag; `total_lag` is None, with a `reason`, when a part is unknown.
 
-    `state` is what one look tells, until `lag_trend.judge` has compared two.
+    `state` is that of one sample, until `trend.judge` has compared two.
     """
 
     group: str
@@ -245,7 +243,7 @@ class GroupLag:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a broker did not tell what was asked."""
+        """Whether a broker did not give what was requested."""
         return bool(self.reading.failures) or any(
             queue.state is LagState.UNKNOWN for queue in self.queues
         )
@@ -337,7 +335,7 @@ def _state(item: QueueReading, *, is_broadcast: bool) -> tuple[LagState, str | N
     if item.failure is not None:
         return LagState.UNKNOWN, item.failure
     if item.min_offset is None or item.max_offset is None:
-        return LagState.UNKNOWN, "the broker did not tell the queue's ends"
+        return LagState.UNKNOWN, "the broker did not report the queue's ends"
     if is_broadcast:
         return LagState.BROADCAST, OWN_OFFSETS
     if item.committed is None:
@@ -434,7 +432,7 @@ def _worst(queues: Sequence[QueueLag]) -> LagState:
     for queue in queues:
         state = queue.state
         if state is LagState.NO_COMMIT and queue.lag is not None:
-            continue  # an empty queue tells nothing about the group
+            continue  # an empty queue says nothing about the group
         if _RANK[state] > _RANK[worst]:
             worst = state
     if all(q.state is LagState.NO_COMMIT for q in queues):
@@ -445,7 +443,7 @@ def _worst(queues: Sequence[QueueLag]) -> LagState:
 def _owners(
     clients: Mapping[str, ClientQueues] | None,
 ) -> dict[tuple[str, str, int], list[str]]:
-    """Who holds each queue; more than one while queues change hands."""
+    """The members that hold each queue; several while queues change hands."""
     owners: dict[tuple[str, str, int], list[str]] = {}
     for client_id, client in sorted((clients or {}).items()):
         for queue in client.held_queues():

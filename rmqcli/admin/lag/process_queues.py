@@ -2,7 +2,7 @@
 
 A push consumer stops pulling a queue while it caches too many messages, too many MiB,
 or (concurrently) too wide a span of offsets; the last means that one message at the
-head is not done while later ones are. The limits are the client's own where it tells
+head is not done while later ones are. The limits are the client's own where it reports
 them.
 
 Source: ProcessQueue, ProcessQueueInfo, DefaultMQPushConsumerImpl#pullMessage in
@@ -87,7 +87,7 @@ class ClientQueues:
     subscriptions: tuple[SubscriptionData, ...] = ()
 
     def held_queues(self) -> list[MessageQueue]:
-        """The queues it works on: those it was told to let go are not among them."""
+        """The queues it works on, without those that rebalancing took away."""
         return [held.queue for held in self.queues if not held.dropped]
 
 
@@ -108,7 +108,7 @@ def read_running_info(
                 item,
                 client_id=client_id,
                 limits=limits,
-                # Who broadcasts shares its queues with nobody and needs no lock.
+                # In a broadcast group no other member has the queue: no lock.
                 is_orderly=is_orderly and not is_broadcast,
                 now_ms=now_ms,
             )
@@ -176,7 +176,7 @@ def queue_flags(
     FLOW_CONTROL: over a limit, so it is not pulled. STUCK_HEAD: messages are there
     and none was done for a minute, or the first holds back a span over the limit.
     EXPIRED_LOCK: orderly without a lock of the last 30 s, so it waits. DROPPED: it
-    was told to let the queue go. PULL_STOPPED: not pulled for two minutes.
+    lost the queue in a rebalance. PULL_STOPPED: not pulled for two minutes.
     """
     flags = []
     is_span_over = not is_orderly and _span(item) > limits.span

@@ -1,21 +1,21 @@
-"""Where a group's lag is going: two looks at it and the time between them. Pure.
+"""Where a group's lag is going: two samples of it and the time between them. Pure.
 
-Members commit every 5 s by default: what lies between two looks that are closer
+Members commit every 5 s by default: what lies between two samples that are closer
 together than two such intervals says nothing about a healthy group. So `TREND_MIN_MS`
 is the least time after which a queue is called STALLED or GROWING; `Samples` keeps as
-many looks as `--watch` needs to compare over that time.
+many as `--watch` needs to compare over that time.
 
-| a queue's verdict | between two looks |
+| a queue's verdict | between two samples |
 |---|---|
 | OK | all that waited at the first is consumed, or nothing waits at the second |
-| BEHIND | some of it waits still |
+| BEHIND | some of it still waits |
 | GROWING | the same, and lag grew by more than the floor |
 | STOPPED | messages wait, nothing was committed in any queue, no active member |
 | STALLED | nothing was committed in this queue, though members are active |
 | REWOUND | the committed offset went back |
 | UNKNOWN | one of the two lags is |
 
-A group's verdict is the worst of its queues', and of what its numbers mean (`lag`).
+A group's verdict is the worst of its queues', and of what its numbers mean (`model`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 COMMIT_INTERVAL_MS = 5_000  # ClientConfig.persistConsumerOffsetInterval
 TREND_MIN_MS = 2 * COMMIT_INTERVAL_MS
 
-#: Lag that grows by no more than this between two looks is the ebb and flow of a
-#: healthy group.
+#: Lag that grows by no more than this between two samples is the normal variation of
+#: a healthy group.
 GROWTH_FLOOR = 10
 
 
@@ -59,7 +59,7 @@ class GroupTrend:
 
 
 class Samples:
-    """The looks at some groups, back to one that is old enough to compare with."""
+    """Samples of some groups, back to one that is old enough to compare with."""
 
     def __init__(self, *, least_ms: int = TREND_MIN_MS) -> None:
         self._least_ms = least_ms
@@ -67,9 +67,9 @@ class Samples:
         self._samples: deque[tuple[int, dict[str, GroupLag]]] = deque()
 
     def take(self, lags: Iterable[GroupLag], *, at_ms: int) -> dict[str, GroupTrend]:
-        """Add a look; the trends since the newest look that is old enough, by group.
+        """Add a sample; the trends since the newest one that is old enough, by group.
 
-        A group that was not in that look, or whose first look is too young, has none.
+        A group that was not in that sample, or whose first is too young, has none.
         """
         now = {lag.group: lag for lag in lags}
         samples = self._samples
@@ -88,7 +88,7 @@ class Samples:
 
 
 def judge(lag: GroupLag, trend: GroupTrend | None) -> GroupLag:
-    """The group's lag with the state that two looks tell."""
+    """The group's lag with the state that two samples give."""
     if trend is None:
         return lag
     return dataclasses.replace(lag, state=trend.group.verdict)
@@ -130,10 +130,11 @@ def compare(before: GroupLag, after: GroupLag, *, elapsed_ms: int) -> GroupTrend
 def _is_at_work(
     after: GroupLag, moves: Iterable[tuple[int, int] | None]
 ) -> bool | None:
-    """Whether somebody consumes; None when only members that nobody asked for might."""
+    """Whether the group consumes; None when only members that brokers were not asked
+    for might."""
     if after.reading.members is not None:
         return True
-    # A proxy's members are not known to brokers, and their commits are seen.
+    # Brokers do not see a proxy's members, but they see their commits.
     if any(moved is not None and moved[1] > 0 for moved in moves):
         return True
     return False if after.reading.members_unknown is None else None
@@ -166,7 +167,7 @@ def _group_verdict(
     return worst_state(states)
 
 
-#: What a second look knows better.
+#: States of one sample that a second one refines.
 _OF_ONE_SAMPLE = (GroupState.OK, GroupState.BEHIND, GroupState.STOPPED)
 
 

@@ -1,7 +1,7 @@
 """Carries a plan out and reads back what came of it: `ResetRun`.
 
 An interrupt may come at any moment: a queue is marked before its request is sent, so
-`outcomes` always tells the truth about what may have changed. The plan decides how
+`outcomes` never hides what may have changed. The plan decides how
 offsets are set; the results are judged in `result`. Each topic and broker is a task, so
 that a broker that does not answer holds up only its own queues.
 
@@ -46,12 +46,12 @@ T = TypeVar("T")
 
 #: Consumers persist their offsets every 5 s; a little more proves that one has.
 PERSIST_WAIT_MS = 7_000
-#: A client that is told to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
+#: A client that is asked to reset stops, sleeps 10 s (MQClientInstance#resetOffset) and
 #: then commits; it may be busy before that.
 PUSH_WAIT_MS = 20_000
 _POLL_INTERVAL_MS = 100
 #: A client that obeyed a push commits the target and may be past it in its next pull:
-#: that moment must not be missed, or the reset looks as if nothing had happened.
+#: that moment must not be missed, or the reset seems to have done nothing.
 _PUSH_POLL_INTERVAL_MS = 10
 
 #: A broker that resets by itself ignores time and force when it is given an offset. One
@@ -71,8 +71,8 @@ class ResetRun:
         self._plan = plan
         #: queues whose request was sent or is being sent
         self._attempted: set[MessageQueue] = set()
-        #: queues whose broker took the request and tells its members to move
-        self._told: set[MessageQueue] = set()
+        #: queues whose broker took the request and makes its members move
+        self._moving: set[MessageQueue] = set()
         #: queue -> why its request had no success
         self._errors: dict[MessageQueue, RmqError] = {}
         #: queue -> why it could not be read back when that was last tried
@@ -91,7 +91,7 @@ class ResetRun:
         """Send everything, and read back once; until live members have obeyed.
 
         Members are waited for where the broker resets by itself, too: a commit that one
-        of them had sent before it was told undoes the reset, until the member stops,
+        of them had sent before that undoes the reset, until the member stops,
         takes the new offset over and commits it.
         """
         self._run([self._execute(key, queues) for key, queues in self._by_key()])
@@ -128,8 +128,8 @@ class ResetRun:
             yield from self._read_back(waiting)
 
     def _is_awaited(self, plan: QueuePlan) -> bool:
-        """Whether members were told to move here and have not been seen to."""
-        return plan.queue in self._told and not self._outcome(plan).is_good
+        """Whether members are to move here and have not been seen to."""
+        return plan.queue in self._moving and not self._outcome(plan).is_good
 
     def _watch(self, queues: list[QueuePlan]) -> Task[None]:
         deadline = Deadline(self._client.clock, PERSIST_WAIT_MS)
@@ -242,7 +242,7 @@ class ResetRun:
                 offset=_target(each),
             ),
         )
-        self._told.update(taken)
+        self._moving.update(taken)
 
     def _push(self, key: MethodKey, changes: list[QueuePlan]) -> Task[None]:
         """One push for all queues."""
@@ -257,13 +257,13 @@ class ResetRun:
             is_force=method.push.is_force,
         )
         try:
-            told = yield Request(method.address, call)
+            offsets = yield Request(method.address, call)
         except RmqError as error:
             self._errors.update((each.queue, error) for each in changes)
             return
         for each in changes:
-            self._targets[each.queue] = told.get(each.queue, _target(each))
-            self._told.add(each.queue)
+            self._targets[each.queue] = offsets.get(each.queue, _target(each))
+            self._moving.add(each.queue)
 
     def _send(
         self, changes: list[QueuePlan], make: Callable[[QueuePlan], Call[T]]

@@ -1,6 +1,6 @@
 """Which cluster a backup or a plan was made on: recorded in files, compared later.
 
-Clusters often share group, topic and broker names, so a cluster is told by the
+Clusters often share group, topic and broker names, so a cluster is identified by the
 addresses that its brokers advertise:
 
     same     one of its cluster names is the same, and at least one broker of the same
@@ -11,9 +11,9 @@ Name servers do not decide: one cluster is reached through several addresses, an
 address (a port that is forwarded) leads to several clusters. Advertised addresses do
 not depend on how the broker was reached, so TLS and the VIP port make no difference. A
 broker that is down, new or has moved does no harm while another one is unchanged. When
-every broker has moved, the cluster cannot be told from another one and is refused like
-one: the caller may insist. Two clusters that advertise the same addresses (containers
-of the same private network range) cannot be told apart.
+every broker has moved, the cluster cannot be distinguished from another one and is
+refused like one: the caller may insist. Two clusters that advertise the same addresses
+(containers of the same private network range) cannot be distinguished either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BROKERS_LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What a topic's route tells of its cluster.
+    """What a topic's route says of its cluster.
 
     `names` are the cluster names, sorted. `brokers` is broker name -> the addresses
     that its master and slaves advertise, sorted.

@@ -1,6 +1,6 @@
-"""Who is online, and how each broker's offsets can be set: asks, then decides.
+"""Finds the members that are online, and how each broker's offsets can be set.
 
-The decisions are `reset_mechanism`'s; here is what has to be asked for them.
+Here is what has to be asked; the decisions are in `method`.
 
 Source: ClientManageProcessor, AdminBrokerProcessor of the broker.
 """
@@ -51,7 +51,7 @@ _TIMESTAMPS_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The group as each broker sees it, by broker name; None: nobody is online.
+    """The group as each broker sees it, by broker name; None: no member is online.
 
     `errors` are the brokers that could not be asked, and why.
     """
@@ -81,7 +81,7 @@ class Membership:
         )
 
     def is_live(self, broker_name: str, topic: str) -> bool:
-        """Whether somebody reads `topic` there. Clients that assign queues to
+        """Whether a member reads `topic` there. Clients that assign queues to
         themselves announce no topic and count as reading it."""
         each = self.seen.get(broker_name)
         return each is not None and (

@@ -166,7 +166,7 @@ def _read_topic(
     if not queues:
         raise UsageError(f"topic {route.topic} has no queue that can be read")
     errors = members.errors
-    # Who did not say who is online is not waited for again.
+    # A broker that did not report its members is not waited for again.
     unknown = {q: errors[q.broker_name] for q in queues if q.broker_name in errors}
     every: dict[MessageQueue, QueueFacts] = {}
     asked = [queue for queue in queues if queue not in unknown]
@@ -200,7 +200,7 @@ def _read_retry(
     except NotFoundError:
         return None  # no member ever was online
     if not route.read_queues():
-        return None  # nobody may read it, members included
+        return None  # not readable, for members either
     return _read_topic(client, route, request, members)
 
 
@@ -240,7 +240,7 @@ def _named(target: Restore | ToOffsets, topic: _Topic) -> tuple[MessageQueue, ..
 def _aim(
     client: Client, group: str, topic: _Topic
 ) -> tuple[list[QueueFacts], dict[MessageQueue, RmqError]]:
-    """The chosen queues with where they are to go, and those that nobody knows."""
+    """The chosen queues with where they are to go, and those that are unknown."""
     facts = [topic.every[queue] for queue in topic.chosen if queue in topic.every]
     unknown = {q: topic.unknown[q] for q in topic.chosen if q in topic.unknown}
     match topic.target:

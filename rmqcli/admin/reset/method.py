@@ -1,9 +1,9 @@
 """How a broker's offsets can be set so that it holds: decided here, no I/O.
 
-    nobody reads            commit (15); the broker's table is all there is
+    no client reads         commit (15); the broker's table is all there is
     clients read, 5.2+      the broker resets each queue itself (222) and refuses the
                             clients' commits until they have moved
-    clients read, older     the broker tells the clients (222 -> 220): one timestamp for
+    clients read, older     the broker asks the clients (222 -> 220): one timestamp for
                             all queues, and only where every one of them comes out right
     clients read, else      a commit would be overwritten at their next persist
 
@@ -43,10 +43,9 @@ class PushRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetMethod:
-    """How one broker is dealt with. `address` is its master's.
+    """How offsets are set at one broker. `address` is its master's.
 
-    `is_live` tells whether clients read there; then a committed offset that moves on by
-    itself is no surprise.
+    `is_live` is whether clients read there: then a committed offset moves on by itself.
     """
 
     address: str
@@ -75,7 +74,7 @@ def choose_method(
     push: PushRequest | None,
     wants_proof: bool,
 ) -> ResetMethod:
-    """The way for one broker.
+    """The method for one broker.
 
     `wants_proof`: the caller reads back after a persist interval, so even what may be
     overwritten is worth trying.
@@ -137,7 +136,7 @@ def _push_fits(queue: PushQueue, found: int | None, *, is_force: bool) -> bool:
     # Without a stored offset in every queue the broker refuses the whole push.
     if found is None or queue.committed is None:
         return False
-    # Whoever is not to move may not be pulled back, and forward only by force.
+    # A queue that is to stay may not be pulled back, and moves forward only by force.
     target = queue.committed if queue.target is None else queue.target
     if is_force:
         return queue.target is not None and max(0, found) == target

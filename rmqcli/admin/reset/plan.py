@@ -2,7 +2,7 @@
 
 `make_plan` turns what was found on the cluster into a plan that says everything a
 person should know before agreeing: how many messages are skipped or replayed, and what
-is odd. How it is carried out is `reset_mechanism`'s, what came of it `reset_result`'s.
+is odd. How it can be carried out is in `method`, what came of it in `result`.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class QueuePlan:
     def moved_range(self) -> tuple[int, int] | None:
         """`start <= offset < end` of what is skipped or replayed and still there.
 
-        None when nobody can say: where a group that never committed starts is decided
-        by its consumers.
+        None when it is not known: a group that never committed starts where its
+        consumers choose.
         """
         if self.committed is None or self.target is None:
             return None
@@ -247,7 +247,7 @@ def make_plan(
     queues: Iterable[QueueFacts],
     methods: dict[MethodKey, ResetMethod],
 ) -> ResetPlan:
-    """Put a plan together; edges and store times are added by whoever reads them."""
+    """Put a plan together; `messages.with_times` adds edges and store times."""
     plans = tuple(plan_queue(each) for each in sorted(queues, key=lambda f: f.queue))
     changed = {method_key(each.queue) for each in plans if each.is_change}
     warnings = []

@@ -73,7 +73,7 @@ def judge(
         return Outcome(
             result=Result.UNCHANGED, is_good=False, read_back=last, note=note
         )
-    by = "a live consumer" if is_live else "somebody"
+    by = "a live consumer" if is_live else "another client"
     return Outcome(
         result=Result.OVERWRITTEN,
         is_good=False,

@@ -1,7 +1,4 @@
-"""Where each queue is to go: the wishes that a reset can have. Pure.
-
-Source of the wording: the targets of `rmq reset-offset`.
-"""
+"""What a reset is asked to do: its targets and its scope. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ Target = ToPosition | Shift | PastMessage | ToOffsets | Restore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """Everything that was asked for, but for whether to do it.
+    """Everything that was asked for, except whether to carry it out.
 
     `include_retry` also moves the group's retry topic; `wants_proof` promises a second
     read-back after a persist interval; `with_edges` also reads the messages on each

@@ -1,8 +1,8 @@
 """Queues that could not be read when tail started: tried again while it follows.
 
 One small question per broker, with back-off and without waiting for it; where a queue
-is read from is looked up once its broker answers. A queue comes back once and is then
-somebody else's.
+is read from is looked up once its broker answers. A queue that is back is the caller's
+and not watched any more.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LostQueues:
     `position` is what the caller wanted of every queue; None, the end, and times
     before now mean what they meant at `started_ms` of the client's monotonic clock, so
     nothing that was stored since is left out. Queues in `own` have a position of their
-    own, with the same meaning. `say` is told once of each broker that
-    it is waited for, and once that it is back. What a broker refuses is given up.
+    own, with the same meaning. `say` is called once for each broker that is waited
+    for, and once when it is back. What a broker refuses is given up.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Which of the messages that a broker gave are shown: `--tag --key --property --grep`.
 
 A broker filters tags by their hash, and "Aa" and "BB" share one, so tags are compared
-again here. What cannot be decoded is never filtered: nobody knows what it was.
+again here. What cannot be decoded is never filtered out, since its content is unknown.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TailFilter:
         try:
             text = message.body.decode("utf-8", "replace")
         except DecodeError:
-            return True  # shown, with its error: nobody knows what it says
+            return True  # shown, with its error: its content is unknown
         return self.pattern.search(text) is not None
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue, TopicRoute
     from rmqcli.wire.pull_answer import PullAnswer
 
-#: A broker looks at held requests every 5 s, so its answer may be that late.
+#: A broker checks held requests every 5 s, so its answer may be that late.
 _LATE_MS = 5_000
 
 _BACKOFF_FIRST_MS = 50
@@ -55,7 +55,7 @@ class FollowOptions:
     selects: Callable[[MessageQueue], bool] = lambda _queue: True
     #: how long a broker may hold a pull: ConsumerConfig's brokerSuspendMaxTimeMillis
     suspend_ms: int = 15_000
-    #: between two looks for new queues: ClientConfig.pollNameServerInterval
+    #: between two requests for new queues: ClientConfig.pollNameServerInterval
     route_every_ms: int = 30_000
     #: a broker that says no is asked again for so long: it may be starting
     refused_ms: int = 30_000
@@ -79,7 +79,7 @@ class _Followed:
 class Follower:
     """Give it the offsets to go on from, and `poll`. Not safe for threads.
 
-    `say` is told what a person should know, once for each outage of a broker. A new
+    `say` gets a sentence for the user, once for each outage of a broker. A new
     queue of a broker that nothing was followed of goes to `on_new_broker`: it may be a
     broker that was away, whose queues are old.
     """
@@ -99,7 +99,7 @@ class Follower:
         self._on_new_broker = on_new_broker
         self._addresses = AddressBook(client)
         self._queues: dict[MessageQueue, _Followed] = {}
-        #: brokers that somebody was told about
+        #: brokers whose outage was announced
         self._troubled: set[str] = set()
         self._chunks: deque[Chunk] = deque()
         self._topics = sorted({queue.topic for queue in positions})
@@ -121,7 +121,7 @@ class Follower:
         return not self._queues
 
     def stop(self) -> None:
-        """Follow nothing more; what is still out concerns nobody."""
+        """Follow nothing more; answers to open pulls are ignored."""
         self._queues.clear()
 
     def add(self, queue: MessageQueue, offset: int) -> None:
@@ -336,7 +336,7 @@ class Follower:
 
 
 def is_refusal(error: RmqError) -> bool:
-    """Whether asking again cannot help: no permission, a filter nobody understands."""
+    """Whether asking again cannot help: no permission, a filter that cannot be read."""
     if isinstance(error, BrokerError):
         return (
             isinstance(error, DeniedError)

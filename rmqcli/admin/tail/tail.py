@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Chunks between two looks at what can be released.
+#: Chunks read between two releases of merged items.
 _CHUNKS_A_RELEASE = 16
 _TURN_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPlan:
-    """What to read. `ranges` are read to their ends, then followed if so wished.
+    """What to read. `ranges` are read to their ends, then followed with `follow`.
 
     With `last` only so many messages of all ranges together, the latest. Then
     `look_back` bounds how many offsets of a queue are searched for them.

@@ -332,7 +332,7 @@ def test_a_retry_topic_is_not_said_to_start_where_members_choose():
     assert found == [
         "G has 7 messages to read.",
         "7 of them failed before and wait to be tried again.",
-        "Nobody is online: nothing will be read until a member starts.",
+        "No member is online: nothing is read until one starts.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""What brokers told, put together; above all what they did not tell."""
+"""What brokers reported, put together; above all what they did not report."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_retries_that_wait_are_a_backlog():
         ((10, 50), (10, 50), True, "STALLED"),
         ((10, 50), (10, 90), True, "STALLED"),
         ((10, 50), (10, 50), False, "STOPPED"),
-        ((10, 50), (30, 50), False, "BEHIND"),  # somebody commits: a proxy's member
+        ((10, 50), (30, 50), False, "BEHIND"),  # commits of a proxy's member
         ((10, 50), (50, 50), False, "OK"),
         ((10, 10), (10, 15), True, "OK"),  # new messages, not late yet
         ((10, 10), (10, 20), True, "OK"),
@@ -297,7 +297,7 @@ def test_a_group_that_comes_later_has_no_trend_at_first():
     ("lag", "words"),
     [
         (lag_of((10, 10)), "G has read everything."),
-        (lag_of((5, 10)), "Nobody is online: nothing will be read"),
+        (lag_of((5, 10)), "No member is online: nothing is read"),
         (lag_of((5, 10), online=True), "1 member is online."),
         (lag_of((15, 10), online=True), "committed offsets beyond the end of T@"),
         (lag_of((None, 7)), "T@broker-a:0, which hold 7 messages"),
