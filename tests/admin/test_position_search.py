@@ -182,13 +182,13 @@ def test_the_first_not_older_in_any_queue(gaps, min_offset, epoch_ms, kind):
 
 
 @pytest.mark.parametrize(("kind", "rounds"), [("new", 3), ("nearest", 3)])
-def test_a_good_hint_needs_one_look(kind, rounds):
+def test_a_good_hint_needs_one_pull(kind, rounds):
     queue = Queue(range(0, 100_000, 10), kind=kind)
     assert queue.resolve(at(50_005)).offset == 5001
     assert queue.rounds <= rounds
 
 
-def test_a_bad_hint_needs_few_looks():
+def test_a_bad_hint_needs_few_pulls():
     """A million messages, and a search that is no help."""
     queue = Queue(range(1_000_000), kind="useless")
     assert queue.resolve(at(777_777)).offset == 777_777

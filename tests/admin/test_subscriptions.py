@@ -49,7 +49,7 @@ def mixed(rmq_cluster):
 
 
 def test_members_that_differ_are_warned_and_shown(mixed, rmq_cluster, caplog, capsys):
-    """A39: one filters out what the other wants; offsets move past it all the same."""
+    """One filters out what the other wants; offsets move past it all the same."""
     caplog.set_level(logging.WARNING)
     with mixed({"orders": "A"}, 1) as one, mixed({"orders": "B", "refunds": "*"}, 2):
         wait_until(lambda: len(one.queues()) > 0)
@@ -79,7 +79,9 @@ def test_members_that_differ_are_warned_and_shown(mixed, rmq_cluster, caplog, ca
 
 
 @pytest.mark.rmq_versions("5.5.0")
-def test_a_java_member_that_differs_is_told_of(real_cluster, new_topic, caplog, capsys):
+def test_a_java_member_that_differs_is_reported(
+    real_cluster, new_topic, caplog, capsys
+):
     topic = new_topic(queues=2)
     group = f"G-{topic}"
     ours = consumer(

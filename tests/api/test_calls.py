@@ -146,7 +146,7 @@ def test_pull_says_what_it_found(version, offset, status):
     assert bool(pulled.body) is (status is PullStatus.FOUND)
 
 
-def test_nobody_online_is_none():
+def test_a_group_without_members_has_no_connection_list():
     _, answer = recorded("5.5.0")["consumer connection, nobody"]
 
     assert CALLS["consumer connection, nobody"].parse(answer) is None

@@ -111,7 +111,7 @@ def test_a_look_up_without_an_answer_has_a_deadline(names, quick_client):
     assert names.asked == ["never.test"]  # the second waits for the first one's thread
 
 
-def test_a_name_that_is_not_known_is_told_and_asked_for_again(names):
+def test_a_name_that_is_not_known_is_an_error_and_looked_up_again(names):
     names.gate.set()
     with RemotingClient() as client:
         for _ in range(2):

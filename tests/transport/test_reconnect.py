@@ -33,7 +33,7 @@ def drive(client, clock, reply, *, step_ms=50):
     raise AssertionError("the reply never ended")
 
 
-def test_nobody_listens(client):
+def test_a_port_without_a_listener_refuses_the_connection(client):
     address = f"127.0.0.1:{free_port()}"
 
     with pytest.raises(ConnectError) as caught:
@@ -87,7 +87,7 @@ def test_a_request_that_cannot_outlast_the_back_off_fails_at_once():
         assert clock.now_ms == before_ms
 
 
-def test_the_back_off_ends_also_while_nobody_drives():
+def test_the_back_off_ends_also_while_the_client_is_not_driven():
     clock = ManualClock()
     with RemotingClient(clock=clock, rng=random.Random(0)) as client:
         port = free_port()

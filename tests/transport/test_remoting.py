@@ -183,7 +183,7 @@ def test_a_late_answer_is_dropped_and_counted(client):
         assert peer.accepted == 1
 
 
-def test_answers_that_nobody_asked_for_are_counted_and_harm_nothing(client):
+def test_answers_to_no_request_are_counted_and_do_no_harm(client):
     def chatty(connection: PeerConnection) -> None:
         request = connection.read()
         for opaque in (-1, 0, 77_777, 0x7FFFFFFF):
@@ -330,7 +330,7 @@ def test_with_credentials_every_request_is_signed(caplog):
     assert "canary-secret" not in repr(options) + caplog.text
 
 
-def test_a_deadline_does_not_run_while_nobody_drives():
+def test_a_deadline_does_not_run_while_the_client_is_not_driven():
     """`tail | less` stops for a minute; the answers lie in the socket all along."""
     clock = ManualClock()
     sent = threading.Event()

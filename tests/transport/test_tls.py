@@ -87,7 +87,7 @@ def test_by_default_a_certificate_for_another_name_is_refused():
             client.invoke(f"localhost:{peer.port}", PULL, timeout_ms=10_000)
 
 
-def test_the_name_to_look_for_can_be_given():
+def test_the_name_in_the_certificate_can_be_given():
     """Brokers advertise an IP; their certificates name a host."""
     with (
         Peer(tls=server_context("elsewhere")) as peer,
@@ -168,16 +168,16 @@ def test_a_handshake_that_never_ends_has_a_deadline():
         client.invoke(peer.address, PULL, timeout_ms=10_000)
 
 
-def test_a_peer_that_takes_tls_only_is_said_to_be_one():
-    """It sees no ClientHello and closes, or sends an alert; both lead to --tls."""
+def test_the_hint_for_a_peer_that_only_speaks_tls_is_to_use_tls():
+    """It sees no ClientHello and closes, or sends an alert; both get the hint."""
     with Peer(tls=server_context()) as peer, RemotingClient() as client:
         with pytest.raises(DisconnectedError) as caught:
             client.invoke(peer.address, PULL, timeout_ms=10_000)
 
-        assert "--tls" in caught.value.hint
+        assert "connect with TLS" in caught.value.hint
 
 
-def test_a_slow_handshake_holds_nobody_up():
+def test_a_slow_handshake_holds_up_no_other_connection():
     """The handshake is driven by the selector, beside the other connections."""
     release = threading.Event()
 

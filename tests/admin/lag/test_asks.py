@@ -110,7 +110,7 @@ def test_an_unknown_topic_is_not_found(cluster, lag):
     assert lag(cluster, "billing", "--topic", "no-such-topic") == ({}, 3)
 
 
-def test_a_topic_of_which_nobody_told_is_not_called_unknown(rmq_cluster_factory, lag):
+def test_a_topic_of_a_broker_that_hangs_is_not_called_unknown(rmq_cluster_factory, lag):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_group("billing")
     cluster.send("orders", ["x"], broker="broker-b", queue_id=0)
@@ -240,7 +240,7 @@ def test_who_may_ask_no_broker_is_denied(rmq_cluster, lag):
         assert lag(rmq_cluster, *named) == ({}, 4)
 
 
-def test_who_may_not_see_a_retry_topic_is_told_so(rmq_cluster, lag):
+def test_a_denied_retry_topic_is_reported(rmq_cluster, lag):
     rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.create_group("billing")
     commit(rmq_cluster, "billing", "orders", {0: 0})
@@ -308,7 +308,7 @@ def test_a_queue_with_half_of_the_lag_is_named(first, is_told):
     assert any("of it is in T@broker-a:0." in each for each in explain(lag)) is is_told
 
 
-def test_a_filter_is_told_of_only_while_something_waits():
+def test_a_filter_is_explained_only_while_messages_wait():
     told = "It reads only A of T: messages with other tags count as lag until a pull"
     behind = words(queue(0, 5, 10), members=online("a", expression="A"))
     assert any(each.startswith(told) for each in behind)
@@ -336,7 +336,7 @@ def test_a_retry_topic_is_not_said_to_start_where_members_choose():
     ]
 
 
-def test_nobody_is_said_to_be_offline_while_a_broker_did_not_tell():
+def test_members_are_not_called_offline_while_a_broker_did_not_answer():
     failure = BrokerFailure(broker_name="b", address=None, message="no answer")
     (only,) = words(queue(0, 5, 10), failures=[failure])
     assert only == (
@@ -353,7 +353,7 @@ def test_five_queues_are_named(count, end):
     assert f"{end}): the broker keeps" in lost
 
 
-def test_five_stuck_queues_are_told_of():
+def test_five_stuck_queues_are_named():
     info = ConsumerRunningInfo(
         properties={},
         process_queues={

@@ -67,7 +67,7 @@ def rows(reading):
     ]
 
 
-def test_what_one_broker_told():
+def test_a_group_of_one_broker():
     part = told(committed={"T": {0: 4}}, inflight={("G", "T"): {0: 3}})
     reading = assemble(part)
     (queue,) = reading.queues
@@ -94,7 +94,7 @@ def test_a_hung_brokers_queues_come_from_the_route():
     assert [f.broker_name for f in reading.failures] == ["broker-b"]
 
 
-def test_what_a_broker_told_before_it_hung_is_kept():
+def test_what_a_broker_reported_before_it_hung_is_kept():
     part = hung(committed={("G", "T"): {1: 7}})
     reading = assemble(part, routes={"T": route("T", "broker-b")})
     assert [q.committed for q in reading.queues] == [None, 7]
@@ -111,7 +111,7 @@ def test_a_broker_that_the_group_never_used_does_not_matter():
     assert reading.failures == []
 
 
-def test_without_a_route_nobody_knows_whether_it_matters():
+def test_without_a_route_a_failed_broker_may_have_queues():
     reading = assemble(
         told(committed={"T": {0: 4}}), hung(), routes={"T": route("T", "broker-a")}
     )
@@ -182,7 +182,7 @@ def test_a_queue_with_two_holders_is_named():
         (MessageQueue("T", "__syslo__global__", 3), (), False),
     ],
 )
-def test_a_held_queue_of_a_broker_that_nobody_names_is_missed(queue, topics, is_missed):
+def test_a_held_queue_of_a_broker_in_no_route_is_missed(queue, topics, is_missed):
     online = ConsumerConnection(
         connections=(Connection("c1", "127.0.0.1:9", 0, 409),), subscriptions={}
     )
@@ -199,7 +199,7 @@ def test_a_held_queue_of_a_broker_that_nobody_names_is_missed(queue, topics, is_
     assert missed == [reason] * is_missed
 
 
-def test_what_a_refusing_broker_told_of_topics_needs_no_row_for_all():
+def test_topics_of_a_refusing_broker_need_no_row_for_all_queues():
     part = told(committed={}, group_failures={"G": DENIED})
     assert rows(assemble(part)) == [(None, "broker-a", None, True)]
 
@@ -229,7 +229,7 @@ def test_members_that_broadcast_share_queues_without_a_word():
     assert reading.notes == []
 
 
-def test_a_committed_queue_whose_ends_nobody_told_is_unknown():
+def test_a_committed_queue_without_reported_ends_is_unknown():
     reading = assemble(told(committed={"T": {0: 4, 5: 3}}))
     found = {q.queue_id: (q.state.value, q.lag) for q in compute_lag(reading).queues}
     assert found == {0: ("OK", 6), 5: ("UNKNOWN", None)}

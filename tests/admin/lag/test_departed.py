@@ -38,7 +38,7 @@ def rows(group):
 
 
 @pytest.mark.parametrize("named", [["billing"], []])
-def test_after_a_look_a_broker_that_left_is_missed(pair, lag, named):
+def test_after_a_run_a_broker_that_left_is_missed(pair, lag, named):
     before, code = lag(pair, *named)
     assert (before["billing"]["total_lag"], code) == (100, 0)
     pair.broker("broker-b").kill()
@@ -59,7 +59,7 @@ def test_after_a_look_a_broker_that_left_is_missed(pair, lag, named):
     assert code == 6
 
 
-def test_each_later_look_says_so_too(pair, lag):
+def test_each_later_run_says_so_too(pair, lag):
     lag(pair, "billing")
     pair.broker("broker-b").kill()
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_each_later_look_says_so_too(pair, lag):
         assert (found["billing"]["total_lag"], code) == (None, 6)
 
 
-def test_a_person_is_told_when_it_was_seen_and_how_to_forget_it(pair, capsys):
+def test_the_text_says_when_a_broker_was_seen_and_how_to_forget_it(pair, capsys):
     run(["lag", "billing", "-n", pair.namesrv])
     pair.broker("broker-b").kill()
     capsys.readouterr()
@@ -114,7 +114,7 @@ def test_a_topic_that_was_not_asked_for_is_not_missed(pair, lag):
     )
 
 
-def test_a_look_at_one_topic_does_not_forget_the_others(pair, lag):
+def test_a_run_for_one_topic_does_not_forget_the_others(pair, lag):
     pair.create_topic("other", queues=1)
     lag(pair, "billing")
     lag(pair, "billing", "--topic", "other")
@@ -179,7 +179,7 @@ def test_other_name_servers_are_asked_for_brokers(rmq_cluster_factory, lag):
     assert code == 6
 
 
-def test_a_broker_without_a_master_at_another_name_server_is_told_of(
+def test_a_broker_without_a_master_at_another_name_server_is_reported(
     rmq_cluster_factory, lag
 ):
     first, second = rmq_cluster_factory(), rmq_cluster_factory(brokers=2)
@@ -222,7 +222,7 @@ def test_a_broker_that_refused_before_it_left_is_missed(pair, lag):
     assert (len(rows(found["billing"])), code) == (4, 6)
 
 
-def test_a_look_at_one_group_does_not_forget_the_others(pair, lag):
+def test_a_run_for_one_group_does_not_forget_the_others(pair, lag):
     pair.create_group("audit")
     lag(pair)
     lag(pair, "audit")

@@ -171,7 +171,7 @@ def test_dead_letters_of_a_broker_that_hangs_are_unknown(rmq_cluster_factory, la
     assert (found["billing"]["dead_letters"], code) == (None, 6)
 
 
-def test_a_person_is_told_of_retries_and_dead_letters(waiting, capsys):
+def test_retries_and_dead_letters_are_explained(waiting, capsys):
     waiting.create_topic("%DLQ%billing", queues=1)
     waiting.send("%DLQ%billing", ["dead"] * 3)
     assert run(["lag", "billing", "--explain", "-n", waiting.namesrv]) == 0

@@ -52,7 +52,7 @@ def lost(memory, *, now_ms=NOW_MS, brokers=None):
     ]
 
 
-def test_the_next_look_knows_the_queues(noted):
+def test_the_next_run_knows_the_queues(noted):
     words = (
         "broker-b has left the route; it was seen 3m ago, with 12 messages to read in"
         " its queues"
@@ -67,7 +67,7 @@ def test_nothing_is_missed_while_all_are_there(noted):
     assert lost(open_memory(noted), brokers=BROKERS) == []
 
 
-def test_an_unknown_lag_is_not_told_as_a_number(tmp_path):
+def test_an_unknown_lag_is_not_shown_as_a_number(tmp_path):
     memory = open_memory(tmp_path)
     memory.remember_brokers(BROKERS, now_ms=NOW_MS)
     memory.remember("G", "broker-b", [queue(0), queue(1, committed=None)])
@@ -194,7 +194,7 @@ def test_there_are_no_more_than_32_files(tmp_path):
     assert {memory.path.name for memory in memories[8:]} == names
 
 
-def test_looks_in_quick_succession_write_once(noted):
+def test_samples_in_quick_succession_write_once(noted):
     memory = open_memory(noted)
     memory.save(now_ms=NOW_MS)
     memory.path.unlink()

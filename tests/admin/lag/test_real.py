@@ -142,7 +142,7 @@ def test_a_group_that_never_committed_anything(real_cluster, new_topic, lag):
     assert pick(queue, "state", "max_offset", "lag") == ("NO_COMMIT", 5, None)
 
 
-def test_retries_and_dead_letters_are_shown_though_nobody_committed_them(
+def test_retries_and_dead_letters_are_shown_without_a_commit(
     real_cluster, new_topic, lag
 ):
     topic = new_topic(queues=1)

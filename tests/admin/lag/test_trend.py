@@ -64,7 +64,7 @@ def lag_of(*offsets, online=False, low=0, topic="T", **more):
         ([(11, 10), (5, 10)], True, "AHEAD"),
     ],
 )
-def test_what_one_look_tells_of_a_group(offsets, online, state):
+def test_the_state_of_a_group_by_one_sample(offsets, online, state):
     assert lag_of(*offsets, online=online).state == state
 
 
@@ -72,7 +72,7 @@ def test_deleted_messages_count_more_than_a_group_that_stands_still():
     assert lag_of((1, 10), low=3).state == "EXPIRED"
 
 
-def test_a_backlog_of_which_nobody_knows_the_members_is_behind():
+def test_a_backlog_with_unknown_members_is_behind():
     assert lag_of((5, 10), members_unknown="a folder was read").state == "BEHIND"
 
 
@@ -110,7 +110,7 @@ def test_retries_that_wait_are_a_backlog():
         ((10, 50), (10, 40), True, "BEHIND"),  # made anew: no rates
     ],
 )
-def test_what_two_looks_tell_of_a_group(before, after, online, state):
+def test_the_state_of_a_group_by_two_samples(before, after, online, state):
     now = lag_of(after, online=online)
     trend = compare(lag_of(before), now, elapsed_ms=10_000)
     assert trend.group.verdict == state
@@ -130,7 +130,7 @@ def test_what_two_looks_tell_of_a_group(before, after, online, state):
         ((None, 0), (None, 0), "OK"),
     ],
 )
-def test_what_two_looks_tell_of_a_queue(before, after, verdict):
+def test_the_verdict_of_a_queue_by_two_samples(before, after, verdict):
     trend = compare(lag_of(before), lag_of(after, online=True), elapsed_ms=10_000)
     assert trend.queues["T", "broker-a", 0].verdict == verdict
 
@@ -138,7 +138,7 @@ def test_what_two_looks_tell_of_a_queue(before, after, verdict):
 @pytest.mark.parametrize(
     ("elapsed_ms", "state"), [(9_999, "BEHIND"), (10_000, "STALLED")]
 )
-def test_no_stall_is_told_before_members_have_had_time_to_commit_twice(
+def test_no_group_is_stalled_before_its_members_had_time_to_commit_twice(
     elapsed_ms, state
 ):
     before, after = lag_of((10, 50)), lag_of((10, 90), online=True)
@@ -148,14 +148,14 @@ def test_no_stall_is_told_before_members_have_had_time_to_commit_twice(
 @pytest.mark.parametrize(
     ("elapsed_ms", "state"), [(9_999, "BEHIND"), (10_000, "GROWING")]
 )
-def test_no_growth_is_told_before_members_have_had_time_to_commit_twice(
+def test_no_group_is_growing_before_its_members_had_time_to_commit_twice(
     elapsed_ms, state
 ):
     before, after = lag_of((10, 50)), lag_of((15, 90), online=True)
     assert compare(before, after, elapsed_ms=elapsed_ms).group.verdict == state
 
 
-def test_a_busy_healthy_group_does_not_grow_when_looks_fall_beside_its_commits():
+def test_a_busy_healthy_group_does_not_grow_when_samples_fall_beside_its_commits():
     """1,000 messages/s, committed each 5 s: looked at just after a commit, and just
     before one."""
     before, after = lag_of((10_000, 10_000)), lag_of((15_000, 20_000), online=True)
@@ -246,7 +246,7 @@ def states(samples, found, *, at_ms):
     return judge(found, trends.get("G")).state
 
 
-def test_looks_are_compared_over_two_commit_intervals_at_least():
+def test_samples_are_compared_over_two_commit_intervals_at_least():
     """`--watch 2s` of a group that commits each 5 s, two looks of three without."""
     samples = Samples()
     seen = []
@@ -263,14 +263,14 @@ def test_looks_are_compared_over_two_commit_intervals_at_least():
     assert seen[:5] == ["BEHIND"] * 5
 
 
-def test_a_group_that_stands_still_is_told_of_after_two_commit_intervals():
+def test_a_group_that_stands_still_is_stalled_after_two_commit_intervals():
     samples = Samples()
     stuck = lag_of((10, 50), online=True)
     seen = [states(samples, stuck, at_ms=second * 1000) for second in range(0, 16, 2)]
     assert seen == ["BEHIND"] * 5 + ["STALLED"] * 3
 
 
-def test_looks_far_apart_are_compared_one_with_the_next():
+def test_samples_far_apart_are_compared_one_with_the_next():
     samples = Samples()
     samples.take([lag_of((0, 100))], at_ms=0)
     samples.take([lag_of((60, 120))], at_ms=20_000)

@@ -178,7 +178,7 @@ def test_nothing_here_is_believed_when_said_three_times() -> None:
     assert state.take()[0].missing
 
 
-def test_a_filtered_answer_reaches_as_far_as_the_broker_looked() -> None:
+def test_a_filtered_answer_reaches_as_far_as_the_broker_searched() -> None:
     state = reading(filtered=True)
     assert state.next_ask() == (0, 100)
     assert state.next_ask() is None

@@ -182,7 +182,7 @@ def test_what_is_under_way_when_it_is_interrupted_is_not_called_untouched(
     assert told(run) == {FIRST: ("UNCHANGED", 30, still)}
 
 
-def test_members_of_a_new_broker_are_told_by_the_broker_queue_by_queue(start, connect):
+def test_a_new_broker_resets_its_members_queue_by_queue(start, connect):
     cluster = start("5.5.0")
     client = connect(cluster)
     commit(cluster, client, 30, 40)
@@ -275,7 +275,7 @@ def test_a_reset_that_still_waits_is_replaced(start, connect):
 
 
 @pytest.mark.parametrize("like", ["4.6.0", "4.9.7"])
-def test_members_of_an_old_broker_are_told_once_and_waited_for(start, connect, like):
+def test_members_of_an_old_broker_get_one_push_and_are_waited_for(start, connect, like):
     cluster = start(like)
     client = connect(cluster)
     commit(cluster, client, 30, 40)
@@ -320,7 +320,7 @@ def test_a_member_that_read_on_after_a_push_has_obeyed(start, connect):
     assert told(run) == {FIRST: ("CONFIRMED", 30, note), SECOND: ("CONFIRMED", 0, "")}
 
 
-def test_a_member_that_ignores_a_push_is_waited_for_and_told_of(start, connect):
+def test_a_member_that_ignores_a_push_is_waited_for_and_reported(start, connect):
     cluster = start("4.9.7")
     client = connect(cluster)
     commit(cluster, client, 30, 40)

@@ -193,7 +193,7 @@ def test_a_broker_that_has_no_master_is_an_error_of_its_own(start, connect):
     assert set(members.seen) == {"broker-b"}
 
 
-def test_when_nobody_answers_that_is_the_error(start, connect):
+def test_when_no_broker_answers_its_error_is_raised(start, connect):
     cluster = start()
     cluster.broker().hang()
     with pytest.raises(TransportError):
@@ -201,7 +201,7 @@ def test_when_nobody_answers_that_is_the_error(start, connect):
     cluster.broker().resume()
 
 
-def test_the_group_may_be_known_where_nobody_answers(start, connect):
+def test_the_group_may_exist_on_a_broker_that_does_not_answer(start, connect):
     """Not "does not exist": one broker could not be asked."""
     cluster = start(brokers=2, group=None)
     cluster.faults.add(faults.answer(1, "no"), code=CONFIGS, broker="broker-b")
@@ -225,7 +225,7 @@ def test_brokers_that_may_not_be_read_are_not_asked(start, connect):
 
 
 @pytest.mark.parametrize("like", ["4.6.0", "4.9.7", "5.5.0"])
-def test_nobody_online_is_a_commit_at_the_master(start, connect, like):
+def test_without_members_offsets_are_committed_at_the_master(start, connect, like):
     cluster = start(like, brokers=2)
     asked = cluster.faults.observe(code=BROKER_CONFIG)
     methods = plan_of(connect(cluster), ToPosition(Earliest())).methods

@@ -128,7 +128,7 @@ def test_what_a_broker_refuses_is_not_waited_for(client):
     assert (lost.is_over, lost.poll(), said) == (True, {}, [])
 
 
-def test_a_broker_nobody_knew_of_does_not_show_what_is_old(cluster, client):
+def test_a_new_broker_does_not_show_old_messages(cluster, client):
     """It was away: the name server had forgotten it when tail started."""
     away = cluster.broker("broker-b")
     away.kill()

@@ -37,7 +37,7 @@ def follow(
     return seen
 
 
-def test_it_goes_on_where_it_was_told_and_takes_what_arrives() -> None:
+def test_following_starts_at_the_given_offsets_and_takes_what_arrives() -> None:
     broker = ScriptedBroker({0: 40, 1: 3})
     said: list[str] = []
     with cluster(broker) as client:
@@ -61,7 +61,7 @@ def test_a_broker_that_never_waits_is_not_asked_in_a_spin() -> None:
     assert broker.pulls < 20
 
 
-def test_an_outage_is_told_and_nothing_is_lost_or_twice() -> None:
+def test_an_outage_is_announced_and_nothing_is_lost_or_repeated() -> None:
     broker = ScriptedBroker({0: 10})
     port = free_port()
     said: list[str] = []
@@ -83,7 +83,7 @@ def test_an_outage_is_told_and_nothing_is_lost_or_twice() -> None:
     assert "answers again" in said[1]
 
 
-def test_messages_that_a_broker_lost_are_told() -> None:
+def test_messages_that_a_broker_lost_are_announced() -> None:
     broker = ScriptedBroker({0: 10})
 
     def ends_before(_queue: int, offset: int, _turn: int) -> dict[str, object] | None:
