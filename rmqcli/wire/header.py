@@ -1,25 +1,26 @@
-"""Between a typed header and the text fields that carry it.
+"""Headers: typed classes of a command's extension fields, and the text on the wire.
 
-A header class is made by `@header_class` from `Header`. Its field names are the
-snake_case of the names on the wire; where a wire name cannot be had so, its metadata
-says it. Types that occur: str, int, bool and BoundaryType, each perhaps `| None`.
+A header class derives from `Header` and is made by `@declared` (see `fields.py`, also
+for the names). Types that occur: str, int, bool and BoundaryType, each perhaps
+`| None`. A field that is None is not sent; an absent one is its default.
 
 Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.errors import HeaderError
+from rmqcli.wire.fields import Fields, is_required, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
+    #: For each field: attribute, wire name, reader, and whether it must be there.
     Plan: TypeAlias = tuple[tuple[str, str, Callable[[str], object], bool], ...]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -35,45 +36,13 @@ class BoundaryType(enum.Enum):
     UPPER = "UPPER"
 
 
-def wire(name: str) -> dict[str, str]:
-    """The metadata of a dataclass field that is called `name` on the wire."""
-    return {"wire": name}
-
-
-class Header:
-    """What all header classes can do: compare, hash and show their fields."""
+class Header(Fields):
+    """Base of the header classes."""
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(
-            getattr(self, item[0]) == getattr(other, item[0])
-            for item in _plan(type(self))
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, item[0]) for item in _plan(type(self))))
-
-    def __repr__(self) -> str:
-        shown = (f"{n}={getattr(self, n)!r}" for n, *_ in _plan(type(self)))
-        return f"{type(self).__name__}({', '.join(shown)})"
-
 
 HeaderT = TypeVar("HeaderT", bound=Header)
-
-
-@dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
-)
-def header_class(cls: type[HeaderT]) -> type[HeaderT]:
-    """Make `cls` a dataclass with slots and keyword arguments.
-
-    The type checker sees it frozen. At run time it is not, and its methods are those
-    of Header: that makes a class in a quarter of the time, and start-up makes dozens.
-    """
-    return dataclasses.dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
 
 
 def to_ext_fields(header: Header) -> dict[str, str]:
@@ -92,14 +61,14 @@ def to_ext_fields(header: Header) -> dict[str, str]:
 
 
 def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> HeaderT:
-    """Read a header of class `cls`; fields it does not know are ignored.
+    """Read a header of class `cls`; fields that it does not declare are ignored.
 
     An absent field is its default; so is an empty one that is not text, because binary
     headers of 4.6 write null as nothing. Raises HeaderError, naming field and value,
     when a field cannot be read or one without a default is absent.
     """
     values: dict[str, object] = {}
-    for attribute, name, read, is_required in _plan(cls):
+    for attribute, name, read, is_needed in _plan(cls):
         text = ext_fields.get(name)
         if text or (text is not None and read is _read_text):
             try:
@@ -109,7 +78,7 @@ def from_ext_fields(cls: type[HeaderT], ext_fields: Mapping[str, str]) -> Header
                 raise HeaderError(
                     f"{cls.__name__}: {name} is {shown}, not a whole number of 64 bits"
                 ) from None
-        elif is_required:
+        elif is_needed:
             raise HeaderError(f"{cls.__name__}: {name} is missing")
     return cls(**values)
 
@@ -134,7 +103,7 @@ def _read_int(text: str) -> int:
 
 
 def _read_bool(text: str) -> bool:
-    # Boolean.parseBoolean: whatever is not "true" is false.
+    # Boolean.parseBoolean: every text but "true" is false.
     return text.lower() == "true"
 
 
@@ -143,7 +112,7 @@ def _read_text(text: str) -> str:
 
 
 def _read_boundary(text: str) -> BoundaryType:
-    # BoundaryType.getType: whatever is not "upper" is lower.
+    # BoundaryType.getType: every text but "upper" is lower.
     return BoundaryType.UPPER if text.lower() == "upper" else BoundaryType.LOWER
 
 
@@ -155,32 +124,20 @@ _READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-#: Per header class: its plan, made when it is first used.
-_PLANS: dict[type[object], Plan] = {}
+#: Header class -> its plan, made when the class is first used.
+_PLANS: dict[type[Header], Plan] = {}
 
 
 def _plan(cls: type[Header]) -> Plan:
-    """For each field: attribute, wire name, reader, and whether it must be there."""
     plan = _PLANS.get(cls)
     if plan is None:
-        plan = _PLANS[cls] = tuple(map(_plan_field, _dataclass_fields(cls)))
+        plan = _PLANS[cls] = tuple(
+            (
+                item.name,
+                wire_name(item),
+                _READERS[str(item.type).removesuffix(" | None")],
+                is_required(item),
+            )
+            for item in cls.__dataclass_fields__.values()
+        )
     return plan
-
-
-def _plan_field(
-    item: dataclasses.Field[object],
-) -> tuple[str, str, Callable[[str], object], bool]:
-    kind = str(item.type).removesuffix(" | None")
-    is_required = item.default is dataclasses.MISSING
-    name = item.metadata.get("wire") or _camel(item.name)
-    return item.name, name, _READERS[kind], is_required
-
-
-def _dataclass_fields(cls: type[Header]) -> tuple[dataclasses.Field[object], ...]:
-    return dataclasses.fields(cls)  # type: ignore[arg-type]  # header_class made it one
-
-
-def _camel(name: str) -> str:
-    """`queue_offset` -> `queueOffset`."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

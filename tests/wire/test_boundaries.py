@@ -11,8 +11,9 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.consumer import Connection, encode_producer_connection
 from rmqcli.wire.bodies.read import get_float, get_int, get_queue_nums, need_int, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
+from rmqcli.wire.fields import declared
 from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType, encode_frame
-from rmqcli.wire.header import Header, from_ext_fields, header_class
+from rmqcli.wire.header import Header, from_ext_fields
 from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import BatchItem, decode_batch, encode_batch, split_batch
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
@@ -154,7 +155,7 @@ def test_a_key_of_a_binary_header_has_a_length_of_16_bits(size, is_taken):
             encode_command(command, SerializeType.ROCKETMQ)
 
 
-@header_class
+@declared
 class Numbered(Header):
     """A header of one number."""
 

@@ -8,17 +8,12 @@ import pkgutil
 
 import pytest
 
-import rmqcli.wire.headers
 from rmqcli.errors import HeaderError
+from rmqcli.wire import headers
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
+from rmqcli.wire.fields import declared, wire_name
 from rmqcli.wire.frame import FrameBuffer, SerializeType
-from rmqcli.wire.header import (
-    BoundaryType,
-    Header,
-    from_ext_fields,
-    header_class,
-    to_ext_fields,
-)
+from rmqcli.wire.header import BoundaryType, Header, from_ext_fields, to_ext_fields
 from rmqcli.wire.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
@@ -33,10 +28,9 @@ NOT_OURS = {"bname", "lo", "ns", "nsd", "oway", "liteTopic"}
 
 def header_classes() -> dict[str, type[Header]]:
     classes: dict[str, type[Header]] = {}
-    for module in pkgutil.iter_modules(rmqcli.wire.headers.__path__):
-        found = vars(importlib.import_module(f"rmqcli.wire.headers.{module.name}"))
-        for name, value in found.items():
-            if dataclasses.is_dataclass(value):
+    for module in pkgutil.iter_modules(headers.__path__, f"{headers.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, type) and dataclasses.is_dataclass(value):
                 assert name not in classes
                 classes[name] = value  # type: ignore[assignment]
     return classes
@@ -53,12 +47,9 @@ GOLDEN = [
 def typed(header: Header) -> dict[str, object]:
     """The header's fields under their wire names, without those that are None."""
     fields: dict[str, object] = {}
-    for item in dataclasses.fields(header):  # type: ignore[arg-type]
+    for item in dataclasses.fields(header):
         value = getattr(header, item.name)
-        first, *rest = item.name.split("_")
-        name = item.metadata.get("wire") or first + "".join(
-            r.capitalize() for r in rest
-        )
+        name = wire_name(item)
         if value is not None:
             fields[name] = value.value if isinstance(value, BoundaryType) else value
     return fields
@@ -367,7 +358,7 @@ def test_boundary_types_are_read_as_in_java(text, value):
     assert to_ext_fields(header)["boundaryType"] in ("LOWER", "UPPER")
 
 
-@header_class
+@declared
 class SampleHeader(Header):
     """For the tests of what all header classes can do."""
 

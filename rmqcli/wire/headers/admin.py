@@ -7,17 +7,18 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from rmqcli.wire.header import Header, header_class
+from rmqcli.wire.fields import declared
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class GetTopicStatsInfoRequestHeader(Header):
     """Min and max offset of a topic's queues (202)."""
 
     topic: str
 
 
-@header_class
+@declared
 class GetConsumeStatsRequestHeader(Header):
     """A group's offsets beside the queues' ends (208)."""
 
@@ -26,35 +27,35 @@ class GetConsumeStatsRequestHeader(Header):
     topic_list: str | None = None  # 5.3.2, joined with ;
 
 
-@header_class
+@declared
 class GetConsumeStatsInBrokerHeader(Header):
     """Every group's consume stats (317)."""
 
     is_order: bool
 
 
-@header_class
+@declared
 class GetConsumerConnectionListRequestHeader(Header):
     """Who consumes in a group (203)."""
 
     consumer_group: str
 
 
-@header_class
+@declared
 class GetProducerConnectionListRequestHeader(Header):
     """Who produces in a group (204)."""
 
     producer_group: str
 
 
-@header_class
+@declared
 class GetConsumerListByGroupRequestHeader(Header):
     """The client ids of a group (38)."""
 
     consumer_group: str
 
 
-@header_class
+@declared
 class GetConsumerRunningInfoRequestHeader(Header):
     """What one consumer is doing, asked through its broker (307)."""
 
@@ -63,14 +64,14 @@ class GetConsumerRunningInfoRequestHeader(Header):
     jstack_enable: bool = False
 
 
-@header_class
+@declared
 class QueryTopicConsumeByWhoRequestHeader(Header):
     """The groups that consume a topic (300)."""
 
     topic: str
 
 
-@header_class
+@declared
 class QueryConsumeTimeSpanRequestHeader(Header):
     """The times a group is at (303)."""
 
@@ -78,14 +79,14 @@ class QueryConsumeTimeSpanRequestHeader(Header):
     group: str
 
 
-@header_class
+@declared
 class QueryTopicsByConsumerRequestHeader(Header):
     """The topics a group consumes (343, 5.0)."""
 
     group: str
 
 
-@header_class
+@declared
 class QuerySubscriptionByConsumerRequestHeader(Header):
     """A group's subscription to a topic (345, 5.0)."""
 
@@ -93,7 +94,7 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
     topic: str | None = None
 
 
-@header_class
+@declared
 class ViewBrokerStatsDataRequestHeader(Header):
     """One of a broker's counters (315)."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from rmqcli.wire.header import Header, header_class, wire
+from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class UnregisterClientRequestHeader(Header):
     """A client leaves a group (35)."""
 
@@ -21,7 +22,7 @@ class UnregisterClientRequestHeader(Header):
     consumer_group: str | None = None
 
 
-@header_class
+@declared
 class ConsumerSendMsgBackRequestHeader(Header):
     """Deliver a message again later (36).
 
@@ -38,14 +39,14 @@ class ConsumerSendMsgBackRequestHeader(Header):
     max_reconsume_times: int | None = None
 
 
-@header_class
+@declared
 class NotifyConsumerIdsChangedRequestHeader(Header):
     """A group's members changed (40, from the broker, one-way)."""
 
     consumer_group: str
 
 
-@header_class
+@declared
 class ConsumeMessageDirectlyResultRequestHeader(Header):
     """Consume this one message now (309)."""
 
@@ -58,7 +59,7 @@ class ConsumeMessageDirectlyResultRequestHeader(Header):
     group_sys_flag: int | None = None
 
 
-@header_class
+@declared
 class CheckTransactionStateRequestHeader(Header):
     """Was this transaction committed? (39, from the broker)"""
 
@@ -70,7 +71,7 @@ class CheckTransactionStateRequestHeader(Header):
     topic: str | None = None  # 5.3
 
 
-@header_class
+@declared
 class ReplyMessageRequestHeader(Header):
     """A reply to a request message (326, from the broker)."""
 

@@ -7,10 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from rmqcli.wire.header import Header, header_class
+from rmqcli.wire.fields import declared
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class CreateTopicRequestHeader(Header):
     """Make a topic, or set all of its settings (17)."""
 
@@ -26,42 +27,42 @@ class CreateTopicRequestHeader(Header):
     force: bool | None = None  # 5.0
 
 
-@header_class
+@declared
 class DeleteTopicRequestHeader(Header):
     """Remove a topic from one broker (215)."""
 
     topic: str
 
 
-@header_class
+@declared
 class GetTopicConfigRequestHeader(Header):
     """One topic's settings (351, 5.0)."""
 
     topic: str
 
 
-@header_class
+@declared
 class GetAllTopicConfigResponseHeader(Header):
     """How many topics there are (21)."""
 
     total_topic_num: int | None = None
 
 
-@header_class
+@declared
 class GetSubscriptionGroupConfigRequestHeader(Header):
     """One group's settings (352, 5.0). May create the group."""
 
     group: str
 
 
-@header_class
+@declared
 class GetAllSubscriptionGroupResponseHeader(Header):
     """How many groups there are (201)."""
 
     total_group_num: int | None = None
 
 
-@header_class
+@declared
 class DeleteSubscriptionGroupRequestHeader(Header):
     """Remove a group (207). Send both flags: each version knows one."""
 
@@ -70,7 +71,7 @@ class DeleteSubscriptionGroupRequestHeader(Header):
     clean_offset: bool | None = None  # 5.0
 
 
-@header_class
+@declared
 class UpdateGroupForbiddenRequestHeader(Header):
     """Whether a group may read a topic (353, 5.0)."""
 
@@ -79,7 +80,7 @@ class UpdateGroupForbiddenRequestHeader(Header):
     readable: bool | None = None
 
 
-@header_class
+@declared
 class GetBrokerConfigResponseHeader(Header):
     """The version of a broker's settings, as JSON (26)."""
 

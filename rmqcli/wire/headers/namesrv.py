@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from rmqcli.wire.header import Header, header_class, wire
+from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class GetRouteInfoRequestHeader(Header):
     """Where a topic's queues are (105)."""
 
@@ -20,14 +21,14 @@ class GetRouteInfoRequestHeader(Header):
     accept_standard_json_only: bool | None = None  # 4.9.4
 
 
-@header_class
+@declared
 class GetTopicsByClusterRequestHeader(Header):
     """The topics of one cluster (224)."""
 
     cluster: str
 
 
-@header_class
+@declared
 class GetKVConfigRequestHeader(Header):
     """One value of the name server's key-value store (101)."""
 
@@ -35,14 +36,14 @@ class GetKVConfigRequestHeader(Header):
     key: str
 
 
-@header_class
+@declared
 class GetKVConfigResponseHeader(Header):
     """The value."""
 
     value: str | None = None
 
 
-@header_class
+@declared
 class PutKVConfigRequestHeader(Header):
     """Set one value (100)."""
 
@@ -51,7 +52,7 @@ class PutKVConfigRequestHeader(Header):
     value: str
 
 
-@header_class
+@declared
 class DeleteKVConfigRequestHeader(Header):
     """Remove one value (102)."""
 
@@ -59,14 +60,14 @@ class DeleteKVConfigRequestHeader(Header):
     key: str
 
 
-@header_class
+@declared
 class GetKVListByNamespaceRequestHeader(Header):
     """Every value of one namespace (219)."""
 
     namespace: str
 
 
-@header_class
+@declared
 class RegisterBrokerRequestHeader(Header):
     """A broker announces itself and its topics (103)."""
 
@@ -81,7 +82,7 @@ class RegisterBrokerRequestHeader(Header):
     body_crc32: int = field(default=0, metadata=wire("bodyCrc32"))  # 0: not checked
 
 
-@header_class
+@declared
 class RegisterBrokerResponseHeader(Header):
     """Where a slave finds its master."""
 
@@ -89,7 +90,7 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-@header_class
+@declared
 class UnRegisterBrokerRequestHeader(Header):
     """A broker leaves (104)."""
 
@@ -99,7 +100,7 @@ class UnRegisterBrokerRequestHeader(Header):
     broker_id: int
 
 
-@header_class
+@declared
 class QueryDataVersionRequestHeader(Header):
     """Whether the broker's topics are known as they are (322)."""
 
@@ -109,14 +110,14 @@ class QueryDataVersionRequestHeader(Header):
     broker_id: int
 
 
-@header_class
+@declared
 class QueryDataVersionResponseHeader(Header):
     """Whether it must register again."""
 
     changed: bool
 
 
-@header_class
+@declared
 class BrokerHeartbeatRequestHeader(Header):
     """A broker is alive (904, 5.0)."""
 
@@ -131,7 +132,7 @@ class BrokerHeartbeatRequestHeader(Header):
     election_priority: int | None = None
 
 
-@header_class
+@declared
 class DeleteTopicFromNamesrvRequestHeader(Header):
     """Forget a topic (216)."""
 
@@ -139,35 +140,35 @@ class DeleteTopicFromNamesrvRequestHeader(Header):
     cluster_name: str | None = None
 
 
-@header_class
+@declared
 class RegisterTopicRequestHeader(Header):
     """Announce one topic (217, 5.0)."""
 
     topic: str
 
 
-@header_class
+@declared
 class WipeWritePermOfBrokerRequestHeader(Header):
     """Take a broker's topics out of writing (205)."""
 
     broker_name: str
 
 
-@header_class
+@declared
 class WipeWritePermOfBrokerResponseHeader(Header):
     """How many topics changed."""
 
     wipe_topic_count: int
 
 
-@header_class
+@declared
 class AddWritePermOfBrokerRequestHeader(Header):
     """Let a broker's topics be written again (327)."""
 
     broker_name: str
 
 
-@header_class
+@declared
 class AddWritePermOfBrokerResponseHeader(Header):
     """How many topics changed."""
 

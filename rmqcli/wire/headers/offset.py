@@ -7,10 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from rmqcli.wire.header import BoundaryType, Header, header_class
+from rmqcli.wire.fields import declared
+from rmqcli.wire.header import BoundaryType, Header
 
 
-@header_class
+@declared
 class QueryConsumerOffsetRequestHeader(Header):
     """The offset a group has committed for a queue (14)."""
 
@@ -20,14 +21,14 @@ class QueryConsumerOffsetRequestHeader(Header):
     set_zero_if_not_found: bool | None = None  # 5.0; false: say 22 instead of guessing
 
 
-@header_class
+@declared
 class QueryConsumerOffsetResponseHeader(Header):
     """The committed offset."""
 
     offset: int
 
 
-@header_class
+@declared
 class UpdateConsumerOffsetRequestHeader(Header):
     """Commit an offset, forward or back (15)."""
 
@@ -37,7 +38,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     commit_offset: int
 
 
-@header_class
+@declared
 class SearchOffsetRequestHeader(Header):
     """The offset for a store time in ms (29)."""
 
@@ -47,14 +48,14 @@ class SearchOffsetRequestHeader(Header):
     boundary_type: BoundaryType | None = None  # 5.1.4
 
 
-@header_class
+@declared
 class SearchOffsetResponseHeader(Header):
     """The offset found."""
 
     offset: int
 
 
-@header_class
+@declared
 class GetMaxOffsetRequestHeader(Header):
     """The next offset that will be written (30)."""
 
@@ -63,14 +64,14 @@ class GetMaxOffsetRequestHeader(Header):
     committed: bool | None = None  # 5.0
 
 
-@header_class
+@declared
 class GetMaxOffsetResponseHeader(Header):
     """The next offset that will be written."""
 
     offset: int
 
 
-@header_class
+@declared
 class GetMinOffsetRequestHeader(Header):
     """The oldest offset still there (31)."""
 
@@ -78,14 +79,14 @@ class GetMinOffsetRequestHeader(Header):
     queue_id: int
 
 
-@header_class
+@declared
 class GetMinOffsetResponseHeader(Header):
     """The oldest offset still there."""
 
     offset: int
 
 
-@header_class
+@declared
 class GetEarliestMsgStoretimeRequestHeader(Header):
     """The store time of the oldest message (32)."""
 
@@ -93,14 +94,14 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
     queue_id: int
 
 
-@header_class
+@declared
 class GetEarliestMsgStoretimeResponseHeader(Header):
     """Epoch ms; -1 when the queue is empty."""
 
     timestamp: int
 
 
-@header_class
+@declared
 class ResetOffsetRequestHeader(Header):
     """Reset a group's offsets of a topic (222, 220).
 
@@ -116,7 +117,7 @@ class ResetOffsetRequestHeader(Header):
     offset: int | None = None
 
 
-@header_class
+@declared
 class GetConsumerStatusRequestHeader(Header):
     """The offsets live consumers are at (223, 221)."""
 
@@ -125,7 +126,7 @@ class GetConsumerStatusRequestHeader(Header):
     client_addr: str | None = None  # a client id
 
 
-@header_class
+@declared
 class CloneGroupOffsetRequestHeader(Header):
     """Copy one group's offsets to another (314)."""
 

@@ -7,10 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from rmqcli.wire.header import Header, header_class
+from rmqcli.wire.fields import declared
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class PullMessageRequestHeader(Header):
     """What to pull, for whom, and what to commit. `sys_flag`: PullSysFlag."""
 
@@ -30,7 +31,7 @@ class PullMessageRequestHeader(Header):
     proxy_froward_client_id: str | None = None  # 5.1, spelled so
 
 
-@header_class
+@declared
 class PullMessageResponseHeader(Header):
     """Where to go on, and the queue's ends. Present with codes 0, 19, 20 and 21."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from rmqcli.wire.header import Header, header_class, wire
+from rmqcli.wire.fields import declared, wire
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class SendMessageRequestHeader(Header):
     """One message to store (10)."""
 
@@ -31,7 +32,7 @@ class SendMessageRequestHeader(Header):
     batch: bool = False
 
 
-@header_class
+@declared
 class SendMessageRequestHeaderV2(Header):
     """One message to store (310), or a batch (320)."""
 
@@ -51,7 +52,7 @@ class SendMessageRequestHeaderV2(Header):
     bname: str | None = field(default=None, metadata=wire("n"))  # 4.9.5
 
 
-@header_class
+@declared
 class SendMessageResponseHeader(Header):
     """Where it was stored. For a batch: ids joined with commas, the first offset."""
 
@@ -63,7 +64,7 @@ class SendMessageResponseHeader(Header):
     recall_handle: str | None = None  # 5.3.2
 
 
-@header_class
+@declared
 class EndTransactionRequestHeader(Header):
     """Commit or roll back a half message (37). `commit_or_rollback`: sysFlag bits."""
 
@@ -77,7 +78,7 @@ class EndTransactionRequestHeader(Header):
     transaction_id: str | None = None
 
 
-@header_class
+@declared
 class RecallMessageRequestHeader(Header):
     """Take back a delayed message (370, 5.3.2)."""
 
@@ -86,7 +87,7 @@ class RecallMessageRequestHeader(Header):
     recall_handle: str
 
 
-@header_class
+@declared
 class RecallMessageResponseHeader(Header):
     """The message that was taken back."""
 

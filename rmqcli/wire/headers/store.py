@@ -7,10 +7,11 @@ Source: the classes of the same names in apache/rocketmq.
 
 from __future__ import annotations
 
-from rmqcli.wire.header import Header, header_class
+from rmqcli.wire.fields import declared
+from rmqcli.wire.header import Header
 
 
-@header_class
+@declared
 class QueryMessageRequestHeader(Header):
     """Messages by key, from the index (12). Times in ms.
 
@@ -26,7 +27,7 @@ class QueryMessageRequestHeader(Header):
     last_key: str | None = None  # 5.5
 
 
-@header_class
+@declared
 class QueryMessageResponseHeader(Header):
     """How far the index has come."""
 
@@ -34,7 +35,7 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: int
 
 
-@header_class
+@declared
 class ViewMessageRequestHeader(Header):
     """The message at a commit log offset (33). The broker does not check it."""
 
@@ -42,7 +43,7 @@ class ViewMessageRequestHeader(Header):
     topic: str | None = None  # 5.3
 
 
-@header_class
+@declared
 class QueryConsumeQueueRequestHeader(Header):
     """Entries of a consume queue (321)."""
 
