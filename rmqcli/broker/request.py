@@ -10,10 +10,12 @@ Source: `RemotingCommand.createResponseCommand`, `RemotingSerializable` and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqcli.broker.effects import Send
 from rmqcli.errors import HeaderError, WireError
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import LanguageCode, ResponseCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.header import Header, from_ext_fields, to_ext_fields
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 
 HeaderT = TypeVar("HeaderT", bound=Header)
+T = TypeVar("T")
 
 
 class Refusal(Exception):  # noqa: N818  # an answer, no error of ours
@@ -78,8 +81,9 @@ class Request:
         except HeaderError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
 
-
-T = TypeVar("T")
+    def body(self, cls: type[T]) -> T:
+        """The typed JSON body. Raises Refusal(1) where it cannot be read."""
+        return read_body(partial(decode_body, cls), self)
 
 
 def read_body(parse: Callable[[bytes], T], request: Request) -> T:

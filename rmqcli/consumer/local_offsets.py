@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import BodyError, ConfigError
 from rmqcli.files import file_name_fault, read_regular, write_temporary
-from rmqcli.wire.bodies.read import get_queue_numbers, load_object
+from rmqcli.wire.bodies.offset import OffsetSerializeWrapper
+from rmqcli.wire.body import decode_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,7 @@ def _as_name(text: str) -> str:
 
 def parse_local_offsets(text: str) -> dict[MessageQueue, int]:
     """The offsets in the text of such a file. Raises BodyError."""
-    return get_queue_numbers(load_object(text, "local offsets"), "offsetTable")
+    return decode_body(OffsetSerializeWrapper, text).offset_table
 
 
 def format_local_offsets(offsets: Mapping[MessageQueue, int]) -> str:

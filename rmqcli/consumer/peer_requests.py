@@ -20,9 +20,8 @@ from rmqcli.engine.running_info import consume_directly, consumer_status, runnin
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue, dlq_topic
-from rmqcli.wire.bodies.consumer import encode_consumer_running_info
-from rmqcli.wire.bodies.heartbeat import encode_consume_directly_result
-from rmqcli.wire.bodies.offset import encode_consumer_status, parse_reset_offset
+from rmqcli.wire.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.header import from_ext_fields
@@ -119,7 +118,7 @@ class PeerRequests:
 
     def _reset(self, command: RemotingCommand) -> None:
         header = from_ext_fields(ResetOffsetRequestHeader, command.ext_fields)
-        offsets = parse_reset_offset(command.body)
+        offsets = decode_body(ResetOffsetBody, command.body).offset_table
         if header.group != self._member.group or not self._is_ours(header.topic):
             logger.warning(
                 "reset refused group=%r topic=%r: not ours", header.group, header.topic
@@ -138,7 +137,8 @@ class PeerRequests:
             return _no_consumer(header.group)
         offsets = consumer_status(self._member, header.topic)
         return RemotingCommand(
-            ResponseCode.SUCCESS, body=encode_consumer_status(offsets)
+            ResponseCode.SUCCESS,
+            body=encode_body(GetConsumerStatusBody(message_queue_table=offsets)),
         )
 
     def _running_info(self, command: RemotingCommand) -> RemotingCommand:
@@ -150,9 +150,7 @@ class PeerRequests:
         info = self.running_info(
             jstack=_thread_dump() if header.jstack_enable else None
         )
-        return RemotingCommand(
-            ResponseCode.SUCCESS, body=encode_consumer_running_info(info)
-        )
+        return RemotingCommand(ResponseCode.SUCCESS, body=encode_body(info))
 
     def _consume_directly(
         self, address: str, command: RemotingCommand
@@ -188,9 +186,7 @@ class PeerRequests:
         def consume() -> None:
             member = self._member
             result = consume_directly(message, member.listener, queue, member.clock)
-            answer = RemotingCommand(
-                ResponseCode.SUCCESS, body=encode_consume_directly_result(result)
-            )
+            answer = RemotingCommand(ResponseCode.SUCCESS, body=encode_body(result))
             try:
                 self._answer(address, command.opaque, answer)
             except RmqError as error:

@@ -75,28 +75,28 @@ def loads(data: bytes | bytearray | memoryview | str) -> JsonValue:
     return TolerantReader(text).read()
 
 
-def dumps(value: object) -> str:
+def dumps(value: object, *, bare_numbers: bool = False, pretty: bool = False) -> str:
     """Write `value` compactly, as every version of RocketMQ reads it.
 
     Keys that are ObjectKey or MessageQueue are written as objects, which Java wants
     where its map's key is one; every other key is quoted. Numbers that JSON does not
     have become null, as in Java. Raises BodyError when it nests too deep.
+
+    fastjson itself does not quote the keys of a map whose keys are numbers: with
+    `bare_numbers` these are written so. `pretty` is the form of a broker's config
+    files, with lines and tabs.
     """
     out: list[str] = []
     try:
-        _write(value, out.append)
+        _write(value, out.append, "\n" if pretty else "", bare_numbers)
     except RecursionError:
         raise too_deep() from None
     return "".join(out)
 
 
-def dump_body(data: Mapping[str, object]) -> bytes:
-    """A body in UTF-8. Fields of `data` that are None are left out, as in Java."""
-    kept = {name: value for name, value in data.items() if value is not None}
-    return dumps(kept).encode()
-
-
-def _write(value: object, put: Callable[[str], None]) -> None:
+def _write(
+    value: object, put: Callable[[str], None], line: str, bare_numbers: bool
+) -> None:
     if isinstance(value, str):
         put(_quote(value))
     elif value is None or isinstance(value, bool):
@@ -108,36 +108,45 @@ def _write(value: object, put: Callable[[str], None]) -> None:
     elif isinstance(value, MessageQueue):
         put(_queue_text(value))
     elif isinstance(value, dict):
-        _write_object(value, put)
+        _write_object(value, put, line, bare_numbers)
     elif isinstance(value, (list, tuple)):
-        _write_array(value, put)
+        _write_array(value, put, line, bare_numbers)
     else:
         raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _write_object(value: Mapping[object, object], put: Callable[[str], None]) -> None:
-    mark = "{"
+def _write_object(
+    value: Mapping[object, object],
+    put: Callable[[str], None],
+    line: str,
+    bare_numbers: bool,
+) -> None:
+    inner = line and line + "\t"
+    mark = "{" + inner
     for key, item in value.items():
         put(mark)
-        if isinstance(key, ObjectKey):
+        if isinstance(key, ObjectKey) or (bare_numbers and isinstance(key, int)):
             put(str(key))
         elif isinstance(key, MessageQueue):
             put(_queue_text(key))
         else:
             put(_quote(str(key)))
         put(":")
-        _write(item, put)
-        mark = ","
-    put("{}" if mark == "{" else "}")
+        _write(item, put, inner, bare_numbers)
+        mark = "," + inner
+    put(line + "}" if value else "{}")
 
 
-def _write_array(value: Sequence[object], put: Callable[[str], None]) -> None:
-    mark = "["
+def _write_array(
+    value: Sequence[object], put: Callable[[str], None], line: str, bare_numbers: bool
+) -> None:
+    inner = line and line + "\t"
+    mark = "[" + inner
     for item in value:
         put(mark)
-        _write(item, put)
-        mark = ","
-    put("[]" if mark == "[" else "]")
+        _write(item, put, inner, bare_numbers)
+        mark = "," + inner
+    put(line + "]" if value else "[]")
 
 
 def _queue_text(queue: MessageQueue) -> str:

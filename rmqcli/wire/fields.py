@@ -8,10 +8,7 @@ metadata holds the wire name. The two modules turn such classes into text and ba
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar, TypeVar, dataclass_transform
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 
 class Fields:
@@ -62,7 +59,7 @@ def wire_name(item: dataclasses.Field[Any]) -> str:
     """The field's wire name: `queue_offset` is `queueOffset` unless declared."""
     first, *rest = item.name.split("_")
     name = first + "".join(part.capitalize() for part in rest)
-    return str(item.metadata.get("wire", name))
+    return str(item.metadata.get("wire") or name)
 
 
 def is_required(item: dataclasses.Field[Any]) -> bool:

@@ -8,10 +8,11 @@ Source: `FilterAPI.buildSubscriptionData`/`build`, `SubscriptionData`, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmqcli.errors import UsageError
+from rmqcli.wire.body import body_field
 from rmqcli.wire.ids import java_string_hash
 
 SUB_ALL: Final = "*"  # SubscriptionData.SUB_ALL
@@ -35,7 +36,8 @@ class SubscriptionData:
     tags_set: frozenset[str] = frozenset()
     code_set: frozenset[int] = frozenset()
     sub_version: int = 0
-    expression_type: str | None = TAG  # null in what 4.0 clients send
+    # Absent from what 4.0 clients send.
+    expression_type: str | None = field(default=TAG, metadata=body_field(absent=None))
     class_filter_mode: bool = False
 
 

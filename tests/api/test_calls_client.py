@@ -12,7 +12,8 @@ from rmqcli.api.calls.client import (
 )
 from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.heartbeat import parse_lock_request
+from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.command import decode_command
 from rmqcli.wire.frame import FrameBuffer
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
@@ -88,10 +89,10 @@ def test_the_flags_say_what_a_pull_carries(fields, flag, commit, expression):
 )
 def test_locks_are_asked_for_as_java_does(make, name, version):
     java = recorded(name, version)
-    group, client_id, queues = parse_lock_request(java.body)
-    ours = make(group, client_id, queues)
+    body = decode_body(LockBatchRequestBody, java.body)
+    ours = make(body.consumer_group, body.client_id, body.mq_set)
     assert ours.code == java.code
-    assert parse_lock_request(ours.body) == (group, client_id, queues)
+    assert decode_body(LockBatchRequestBody, ours.body) == body
 
 
 def test_a_send_back_is_as_javas():

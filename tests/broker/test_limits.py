@@ -10,16 +10,9 @@ from rmqcli.broker.effects import Peer
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.wire.bodies.config import (
-    SubscriptionGroupConfig,
-    TopicConfig,
-    encode_subscription_group,
-)
-from rmqcli.wire.bodies.heartbeat import (
-    ConsumerData,
-    HeartbeatData,
-    encode_heartbeat,
-)
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.config import CreateTopicRequestHeader
 from tests.broker.driving import Driver, need
@@ -38,9 +31,12 @@ def heartbeat(*groups: str, producers: tuple[str, ...] = ()) -> bytes:
         )
         for group in groups
     )
-    return encode_heartbeat(
-        HeartbeatData(client_id="c", consumers=consumers, producer_groups=producers)
+    data = HeartbeatData(
+        client_id="c",
+        consumers=consumers,
+        producers=tuple(ProducerData(group_name=group) for group in producers),
     )
+    return encode_body(data)
 
 
 @pytest.fixture
@@ -161,7 +157,7 @@ def with_groups(count: int) -> Driver:
 
 
 def update_group(driver: Driver, group: str):
-    body = encode_subscription_group(SubscriptionGroupConfig(group_name=group))
+    body = encode_body(SubscriptionGroupConfig(group_name=group))
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     return need(driver.ask(code, body=body))
 

@@ -168,7 +168,12 @@ def test_nothing_from_a_peer_reaches_the_terminal_raw(capsys):
     members = Members()
     members.add(
         ConsumerConnection(
-            connections=(Connection("c\x1b[2J", "a\x07", 0, 409),), subscriptions={}
+            connections=(
+                Connection(
+                    client_id="c\x1b[2J", client_addr="a\x07", language=0, version=409
+                ),
+            ),
+            subscriptions={},
         )
     )
     hostile = group(

@@ -8,7 +8,8 @@ import pytest
 
 from rmqcli.api.calls.offset import invoke_broker_to_reset_offset
 from rmqcli.consumer.peer_requests import PeerRequests
-from rmqcli.wire.bodies.offset import encode_reset_offset
+from rmqcli.wire.bodies.offset import ResetOffsetBody
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand
 from tests.consumer.asking import Asking
@@ -51,7 +52,7 @@ class Asked:
         return answer
 
     def reset(self, offset, *, address=A_BROKER, group="g", topic=TOPIC, queue=None):
-        body = encode_reset_offset({queue or queue_of(): offset})
+        body = encode_body(ResetOffsetBody(offset_table={queue or queue_of(): offset}))
         fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
         return self.ask(RESET, address=address, body=body, **fields)
 

@@ -18,7 +18,10 @@ WARNING = "members of group g subscribe differently, so messages get lost: "
 def seen(*client_ids, **expressions):
     """What a broker tells; `orders="A"` is an expression of that topic."""
     return ConsumerConnection(
-        connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+        connections=tuple(
+            Connection(client_id=c, client_addr="127.0.0.1:1", language=0, version=409)
+            for c in client_ids
+        ),
         subscriptions={
             topic: SubscriptionData(topic=topic, sub_string=text)
             for topic, text in expressions.items()
@@ -72,7 +75,11 @@ def test_what_differs_is_named(caplog, table, words):
 def test_a_filter_of_another_kind_differs(caplog):
     world = started()
     world.network.connection = ConsumerConnection(
-        connections=(Connection(OTHER, "127.0.0.1:1", 0, 409),),
+        connections=(
+            Connection(
+                client_id=OTHER, client_addr="127.0.0.1:1", language=0, version=409
+            ),
+        ),
         subscriptions={
             "orders": SubscriptionData(
                 topic="orders", sub_string="a > 1", expression_type="SQL92"

@@ -8,27 +8,24 @@ import pytest
 
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import (
-    parse_all_subscription_group,
-    parse_all_topic_config,
-    parse_kv_table,
+    KVTable,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
     parse_properties_text,
 )
 from rmqcli.wire.bodies.consumer import (
-    parse_consumer_connection,
-    parse_consumer_list,
-    parse_consumer_running_info,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    GetConsumerListByGroupResponseBody,
 )
-from rmqcli.wire.bodies.offset import parse_group_list
-from rmqcli.wire.bodies.route import (
-    parse_cluster_info,
-    parse_topic_list,
-    parse_topic_route,
-)
+from rmqcli.wire.bodies.offset import GroupList
+from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
 from rmqcli.wire.bodies.stats import (
-    parse_consume_stats,
-    parse_consume_time_spans,
-    parse_topic_stats,
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    TopicStatsTable,
 )
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import LanguageCode
 from rmqcli.wire.command import RemotingCommand, decode_command
 from rmqcli.wire.frame import FrameBuffer
@@ -116,7 +113,9 @@ def test_cluster_and_topics(version):
 
     assert info.clusters == {"DefaultCluster": ["broker-a"]}
     assert info.brokers["broker-a"].addresses.keys() == {0}
-    assert {"GoldA", "GoldB", "%RETRY%gold_live"} <= set(parse_topic_list(topics.body))
+    assert {"GoldA", "GoldB", "%RETRY%gold_live"} <= set(
+        decode_body(TopicList, topics.body).topic_list
+    )
 
 
 @each_version
@@ -129,7 +128,7 @@ def test_consume_stats_agree_with_the_oracle(version):
             if case["group"] == group
         }
         for answer in answers(version, f"consume stats {group}"):
-            stats = parse_consume_stats(answer.body)
+            stats = decode_body(ConsumeStats, answer.body)
             assert stats.offsets.keys() == expected.keys()
             for queue, offset in stats.offsets.items():
                 case = expected[queue]
@@ -144,7 +143,7 @@ def test_a_group_that_never_was_has_no_offsets(version):
     """No error: the table is empty."""
     for answer in answers(version, "consume stats gold_never"):
         assert answer.code == 0
-        assert parse_consume_stats(answer.body).offsets == {}
+        assert decode_body(ConsumeStats, answer.body).offsets == {}
 
 
 @each_version
@@ -155,7 +154,7 @@ def test_topic_stats_agree_with_the_oracle(version):
         if case["topic"] == "GoldA"
     }
     for answer in answers(version, "topic stats"):
-        stats = parse_topic_stats(answer.body)
+        stats = decode_body(TopicStatsTable, answer.body).offset_table
         assert {q: (o.min_offset, o.max_offset) for q, o in stats.items()} == expected
 
 
@@ -199,11 +198,13 @@ def test_consumers(version):
     (ids,) = answers(version, "consumer ids")
     (info,) = answers(version, "running info")
 
-    group = parse_consumer_connection(connection.body)
-    running = parse_consumer_running_info(info.body)
+    group = decode_body(ConsumerConnection, connection.body)
+    running = decode_body(ConsumerRunningInfo, info.body)
 
     (member,) = group.connections
-    assert parse_consumer_list(ids.body) == [member.client_id]
+    assert decode_body(
+        GetConsumerListByGroupResponseBody, ids.body
+    ).consumer_id_list == [member.client_id]
     assert member.language == LanguageCode.JAVA
     assert member.version == {"4.6.0": 333, "5.5.0": 513}[version]
     assert group.consume_type == "CONSUME_PASSIVELY"
@@ -230,12 +231,12 @@ def test_time_spans_and_groups(version):
     (spans,) = answers(version, "consume time span")
     (groups,) = answers(version, "groups of a topic")
 
-    read = parse_consume_time_spans(spans.body)
+    read = decode_body(QueryConsumeTimeSpanBody, spans.body).consume_time_span_set
 
     assert {span.queue.queue_id for span in read} == {0, 1, 2}
     assert all(span.min_time_stamp <= span.max_time_stamp for span in read)
     assert all(span.delay_time == 0 for span in read)
-    assert "gold_live" in parse_group_list(groups.body)
+    assert "gold_live" in decode_body(GroupList, groups.body).group_list
 
 
 @each_version
@@ -245,15 +246,19 @@ def test_settings_and_counters(version):
     (topics,) = answers(version, "all topic config")
     (groups,) = answers(version, "all groups")
 
-    table = parse_kv_table(runtime.body)
+    table = decode_body(KVTable, runtime.body).table
     settings = parse_properties_text(config.body)
 
     assert table["brokerVersionDesc"] == {"4.6.0": "V4_6_0", "5.5.0": "V5_5_0"}[version]
     assert settings["brokerName"] == "broker-a"
     assert len(settings) > 100
-    topic = parse_all_topic_config(topics.body)["GoldA"]
+    topic = decode_body(TopicConfigSerializeWrapper, topics.body).topic_config_table[
+        "GoldA"
+    ]
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (3, 3, 6)
-    group = parse_all_subscription_group(groups.body)["gold_offline"]
+    group = decode_body(SubscriptionGroupWrapper, groups.body).subscription_group_table[
+        "gold_offline"
+    ]
     assert group.retry_max_times == 16
     assert group.consume_enable
 
@@ -262,4 +267,7 @@ def test_topics_of_a_group():
     """343, from 5.0 on."""
     (answer,) = answers("5.5.0", "topics of a group")
 
-    assert parse_topic_list(answer.body) == ["GoldA", "%RETRY%gold_live"]
+    assert decode_body(TopicList, answer.body).topic_list == [
+        "GoldA",
+        "%RETRY%gold_live",
+    ]

@@ -8,8 +8,10 @@ import pytest
 
 from rmqcli.errors import BodyError, DecodeError, FrameError, HeaderError
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.consumer import Connection, encode_producer_connection
-from rmqcli.wire.bodies.read import get_float, get_int, get_queue_nums, need_int, to_int
+from rmqcli.wire.bodies.config import DataVersion
+from rmqcli.wire.bodies.consumer import Connection, ProducerConnection
+from rmqcli.wire.bodies.route import QueueData
+from rmqcli.wire.body import encode_body, from_json, to_float, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command
 from rmqcli.wire.fields import declared
 from rmqcli.wire.frame import Frame, FrameBuffer, SerializeType, encode_frame
@@ -191,8 +193,7 @@ def test_numbers_of_a_header_have_64_bits(text, is_taken):
 )
 def test_numbers_of_a_body_have_64_bits(value, is_taken):
     for read in (
-        lambda: get_int({"n": value}, "n", None),
-        lambda: need_int({"n": value}, "n"),
+        lambda: from_json(DataVersion, {"counter": value}).counter,
         lambda: to_int(value, "n"),
         lambda: to_int(str(value), "n"),
     ):
@@ -214,22 +215,23 @@ def test_a_number_as_text_in_a_body_has_twenty_characters_at_most(digits, is_tak
 
 
 def test_whole_numbers_that_are_read_as_fractions_have_64_bits():
-    assert get_float({"n": INT64 - 1}, "n") == float(INT64 - 1)
-    assert get_float({"n": 1 - INT64}, "n") == float(1 - INT64)
+    assert to_float(INT64 - 1, "n") == float(INT64 - 1)
+    assert to_float(1 - INT64, "n") == float(1 - INT64)
     for value in (INT64, -INT64):
         with pytest.raises(BodyError, match="not a number"):
-            get_float({"n": value}, "n")
+            to_float(value, "n")
 
 
 @pytest.mark.parametrize(
     ("value", "is_taken"), [(0, True), (-1, False), (65_535, True), (65_536, False)]
 )
 def test_numbers_of_queues(value, is_taken):
+    data = {"brokerName": "b", "readQueueNums": value}
     if is_taken:
-        assert get_queue_nums({"n": value}, "n") == value
+        assert from_json(QueueData, data).read_queue_nums == value
     else:
         with pytest.raises(BodyError, match=r"0\.\.65535"):
-            get_queue_nums({"n": value}, "n")
+            from_json(QueueData, data)
 
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(256, True), (257, False)])
@@ -408,11 +410,11 @@ def test_the_first_and_the_last_version_with_a_name(ordinal, name):
 
 
 def test_producers_are_read_back_as_they_were_written():
-    known = [
+    known = (
         Connection(client_id="a", client_addr="h:1", language=0, version=513),
         Connection(client_id="b", client_addr="h:2", language=1, version=1),
-    ]
-    text = encode_producer_connection(known).decode()
+    )
+    text = encode_body(ProducerConnection(connections=known)).decode()
     written = fastjson.loads(text)
     assert isinstance(written, dict)
     assert written["connectionSet"] == [

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rmqcli.errors import UsageError
-from rmqcli.wire.bodies.subscription import encode_check_client
+from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.subscription import parse_subscription, tag_matches
 from tests.golden_vectors import load
 
@@ -76,7 +77,11 @@ def test_a_subscription_has_no_version_unless_one_is_given():
 
 def test_a_subscription_to_be_checked_names_client_and_group():
     subscription = parse_subscription("T", "A", sub_version=5)
-    body = encode_check_client(client_id="c@1", group="g", subscription=subscription)
+    body = encode_body(
+        CheckClientRequestBody(
+            client_id="c@1", group="g", subscription_data=subscription
+        )
+    )
     assert b" " not in body
     assert json.loads(body) == {
         "clientId": "c@1",

@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
-from rmqcli.wire.bodies.heartbeat import (
-    encode_heartbeat,
-    encode_lock_request,
-    parse_lock_answer,
-)
+from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody, LockBatchResponseBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import (
     ConsumerSendMsgBackRequestHeader,
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.model import MessageQueue
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
+    from rmqcli.wire.command import RemotingCommand
 
 
 def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
@@ -34,7 +32,7 @@ def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
         RequestCode.HEART_BEAT,
         nothing,
         what=f"heartbeat of {heartbeat.client_id}",
-        body=encode_heartbeat(heartbeat),
+        body=encode_body(heartbeat),
     )
 
 
@@ -54,9 +52,9 @@ def lock_batch_mq(
     """Lock queues for one member; those that are its own now."""
     return make_call(
         RequestCode.LOCK_BATCH_MQ,
-        lambda answer: set(parse_lock_answer(answer.body)),
+        _locked_queues,
         what=f"locks of {len(queues)} queues for group {group}",
-        body=encode_lock_request(group, client_id, queues),
+        body=_lock_request(group, client_id, queues),
     )
 
 
@@ -68,7 +66,7 @@ def unlock_batch_mq(
         RequestCode.UNLOCK_BATCH_MQ,
         nothing,
         what=f"unlocking of {len(queues)} queues of group {group}",
-        body=encode_lock_request(group, client_id, queues),
+        body=_lock_request(group, client_id, queues),
     )
 
 
@@ -80,3 +78,15 @@ def consumer_send_msg_back(header: ConsumerSendMsgBackRequestHeader) -> Call[Non
         what=f"send-back of {header.origin_msg_id} for group {header.group}",
         header=header,
     )
+
+
+def _lock_request(group: str, client_id: str, queues: Sequence[MessageQueue]) -> bytes:
+    return encode_body(
+        LockBatchRequestBody(
+            client_id=client_id, consumer_group=group, mq_set=list(queues)
+        )
+    )
+
+
+def _locked_queues(answer: RemotingCommand) -> set[MessageQueue]:
+    return set(decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set)

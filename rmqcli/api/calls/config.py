@@ -9,29 +9,26 @@ from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
 from rmqcli.wire.bodies.config import (
-    encode_subscription_group,
-    parse_all_subscription_group,
-    parse_all_topic_config,
-    parse_kv_table,
+    KVTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupNames,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
     parse_properties_text,
-    parse_subscription_group,
-    parse_topic_config,
 )
-from rmqcli.wire.bodies.read import get_object, load_object
-from rmqcli.wire.bodies.route import parse_topic_list
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.config import (
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
 )
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 
 #: The topic whose route and permissions a new topic copies.
 AUTO_CREATE_TOPIC_KEY_TOPIC = "TBW102"  # TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -41,7 +38,9 @@ def get_all_topic_config() -> Call[dict[str, TopicConfig]]:
     """Every topic's settings on this broker."""
     return make_call(
         RequestCode.GET_ALL_TOPIC_CONFIG,
-        lambda answer: parse_all_topic_config(answer.body),
+        lambda answer: (
+            decode_body(TopicConfigSerializeWrapper, answer.body).topic_config_table
+        ),
         what="settings of all topics",
     )
 
@@ -50,7 +49,7 @@ def get_topic_config(topic: str) -> Call[TopicConfig]:
     """One topic's settings on this broker (5.0 and later)."""
     return make_call(
         RequestCode.GET_TOPIC_CONFIG,
-        lambda answer: parse_topic_config(answer.body),
+        lambda answer: decode_body(TopicConfig, answer.body),
         what=f"settings of topic {topic}",
         header=GetTopicConfigRequestHeader(topic=topic),
         needs_version=V5_0_0,
@@ -95,38 +94,21 @@ def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfi
     """Every consumer group's settings on this broker."""
     return make_call(
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        lambda answer: parse_all_subscription_group(answer.body),
-        what="settings of all groups",
-    )
-
-
-def get_subscription_group_names() -> Call[list[str]]:
-    """The names of all groups of which the broker has settings, at a fraction of the
-    cost of reading these."""
-    return make_call(
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        lambda answer: list(
-            get_object(
-                load_object(answer.body, "settings of all groups"),
-                "subscriptionGroupTable",
-            )
+        lambda answer: (
+            decode_body(SubscriptionGroupWrapper, answer.body).subscription_group_table
         ),
         what="settings of all groups",
     )
 
 
-def get_subscription_group_config(group: str) -> Call[SubscriptionGroupConfig]:
-    """One group's settings (5.0 and later).
-
-    The broker creates a group that it does not know, so this is not for looking
-    around: `get_all_subscription_group_config` is.
-    """
+def get_subscription_group_names() -> Call[list[str]]:
+    """The groups of which the broker has settings, without reading the settings."""
     return make_call(
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
-        lambda answer: parse_subscription_group(answer.body),
-        what=f"settings of group {group}",
-        header=GetSubscriptionGroupConfigRequestHeader(group=group),
-        needs_version=V5_0_0,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: list(
+            decode_body(SubscriptionGroupNames, answer.body).subscription_group_table
+        ),
+        what="settings of all groups",
     )
 
 
@@ -138,7 +120,7 @@ def update_and_create_subscription_group(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         nothing,
         what=f"creation of group {config.group_name}",
-        body=encode_subscription_group(config),
+        body=encode_body(config),
     )
 
 
@@ -158,7 +140,7 @@ def get_broker_runtime_info() -> Call[dict[str, str]]:
     """The broker's counters and versions, all as text."""
     return make_call(
         RequestCode.GET_BROKER_RUNTIME_INFO,
-        lambda answer: parse_kv_table(answer.body),
+        lambda answer: decode_body(KVTable, answer.body).table,
         what="runtime info",
     )
 
@@ -169,13 +151,4 @@ def get_broker_config() -> Call[dict[str, str]]:
         RequestCode.GET_BROKER_CONFIG,
         lambda answer: parse_properties_text(answer.body),
         what="broker settings",
-    )
-
-
-def get_system_topic_list_from_broker() -> Call[list[str]]:
-    """The names of the broker's own topics."""
-    return make_call(
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-        lambda answer: parse_topic_list(answer.body),
-        what="system topic list",
     )

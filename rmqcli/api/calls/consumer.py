@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
 from rmqcli.model import TOOLS_CONSUMER_GROUP
-from rmqcli.wire.bodies.subscription import encode_check_client
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
-    GetProducerConnectionListRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
 from rmqcli.wire.version import V5_0_0
@@ -23,7 +22,6 @@ from rmqcli.wire.version import V5_0_0
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.wire.bodies.consumer import (
-        Connection,
         ConsumerConnection,
         ConsumerRunningInfo,
     )
@@ -39,16 +37,6 @@ def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
         what=f"members of group {group}",
         header=GetConsumerConnectionListRequestHeader(consumer_group=group),
         also_ok=(ResponseCode.CONSUMER_NOT_ONLINE,),
-    )
-
-
-def get_producer_connection_list(group: str) -> Call[tuple[Connection, ...]]:
-    """The producers of a producer group on this broker; code 1 when there are none."""
-    return make_call(
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        _producer_connection,
-        what=f"producers of group {group}",
-        header=GetProducerConnectionListRequestHeader(producer_group=group),
     )
 
 
@@ -87,10 +75,6 @@ def query_topics_by_consumer(group: str) -> Call[list[str]]:
     )
 
 
-# Readers of bodies are loaded with the first answer that has one: most groups that are
-# looked at have nobody online, and the modules cost 10 ms of every start.
-
-
 def check_client_config(
     subscription: SubscriptionData,
     *,
@@ -102,43 +86,45 @@ def check_client_config(
     Code 1 where it has SQL92 off, SUBSCRIPTION_PARSE_FAILED where it cannot read it. A
     pull does not tell: with an expression that cannot be read it gets every message.
     """
+    from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
+
     return make_call(
         RequestCode.CHECK_CLIENT_CONFIG,
         nothing,
         what=f"check of {subscription.expression_type} for topic {subscription.topic}",
-        body=encode_check_client(
-            client_id=client_id, group=group, subscription=subscription
+        body=encode_body(
+            CheckClientRequestBody(
+                client_id=client_id, group=group, subscription_data=subscription
+            )
         ),
     )
+
+
+# Declarations of bodies are loaded with the first answer that has one: most groups that
+# `rmq lag` shows have no member online, and the modules add to every start.
 
 
 def _consumer_connection(answer: RemotingCommand) -> ConsumerConnection | None:
     if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
         return None
-    from rmqcli.wire.bodies.consumer import parse_consumer_connection
+    from rmqcli.wire.bodies.consumer import ConsumerConnection
 
-    return parse_consumer_connection(answer.body)
-
-
-def _producer_connection(answer: RemotingCommand) -> tuple[Connection, ...]:
-    from rmqcli.wire.bodies.consumer import parse_producer_connection
-
-    return parse_producer_connection(answer.body)
+    return decode_body(ConsumerConnection, answer.body)
 
 
 def _consumer_list(answer: RemotingCommand) -> list[str]:
-    from rmqcli.wire.bodies.consumer import parse_consumer_list
+    from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
 
-    return parse_consumer_list(answer.body)
+    return decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list
 
 
 def _consumer_running_info(answer: RemotingCommand) -> ConsumerRunningInfo:
-    from rmqcli.wire.bodies.consumer import parse_consumer_running_info
+    from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
-    return parse_consumer_running_info(answer.body)
+    return decode_body(ConsumerRunningInfo, answer.body)
 
 
 def _topic_list(answer: RemotingCommand) -> list[str]:
-    from rmqcli.wire.bodies.route import parse_topic_list
+    from rmqcli.wire.bodies.route import TopicList
 
-    return parse_topic_list(answer.body)
+    return decode_body(TopicList, answer.body).topic_list

@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call, nothing
-from rmqcli.wire.bodies.route import (
-    parse_cluster_info,
-    parse_topic_list,
-    parse_topic_route,
-)
+from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_route
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
     DeleteKVConfigRequestHeader,
@@ -51,7 +48,7 @@ def get_all_topic_list() -> Call[list[str]]:
     """Every topic's name, retry, dead-letter and system ones among them."""
     return make_call(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        lambda answer: parse_topic_list(answer.body),
+        lambda answer: decode_body(TopicList, answer.body).topic_list,
         what="topic list",
     )
 
@@ -60,18 +57,9 @@ def get_topics_by_cluster(cluster: str) -> Call[list[str]]:
     """The names of the topics that brokers of `cluster` have."""
     return make_call(
         RequestCode.GET_TOPICS_BY_CLUSTER,
-        lambda answer: parse_topic_list(answer.body),
+        lambda answer: decode_body(TopicList, answer.body).topic_list,
         what=f"topics of cluster {cluster}",
         header=GetTopicsByClusterRequestHeader(cluster=cluster),
-    )
-
-
-def get_system_topic_list_from_namesrv() -> Call[list[str]]:
-    """Topics named after clusters and brokers; brokers know the other system topics."""
-    return make_call(
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        lambda answer: parse_topic_list(answer.body),
-        what="system topic list",
     )
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
-from rmqcli.wire.bodies.offset import parse_all_consumer_offset, parse_reset_offset
+from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper, ResetOffsetBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.offset import (
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMaxOffsetResponseHeader,
     GetMinOffsetRequestHeader,
@@ -136,21 +135,13 @@ def search_offset_by_timestamp(
     )
 
 
-def get_earliest_msg_storetime(topic: str, queue_id: int) -> Call[int | None]:
-    """The oldest message's store time in ms, None for an empty queue."""
-    return make_call(
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-        _earliest_storetime,
-        what=f"earliest store time of {topic}:{queue_id}",
-        header=GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id),
-    )
-
-
 def get_all_consumer_offset() -> Call[dict[tuple[str, str], dict[int, int]]]:
     """Every committed offset of a broker: (group, topic) to queue id to offset."""
     return make_call(
         RequestCode.GET_ALL_CONSUMER_OFFSET,
-        lambda answer: parse_all_consumer_offset(answer.body),
+        lambda answer: decode_body(
+            ConsumerOffsetSerializeWrapper, answer.body
+        ).by_group_and_topic(),
         what="committed offsets of all groups",
     )
 
@@ -173,7 +164,11 @@ def invoke_broker_to_reset_offset(
     """
     return make_call(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        lambda answer: parse_reset_offset(answer.body) if answer.body else {},
+        lambda answer: (
+            decode_body(ResetOffsetBody, answer.body).offset_table
+            if answer.body
+            else {}
+        ),
         what=f"reset of group {group} in {topic}",
         header=ResetOffsetRequestHeader(
             topic=topic,
@@ -191,8 +186,3 @@ def _committed_offset(answer: RemotingCommand) -> int | None:
         return None
     header = from_ext_fields(QueryConsumerOffsetResponseHeader, answer.ext_fields)
     return header.offset if header.offset >= 0 else None
-
-
-def _earliest_storetime(answer: RemotingCommand) -> int | None:
-    header = from_ext_fields(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields)
-    return header.timestamp if header.timestamp > 0 else None

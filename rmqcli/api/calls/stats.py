@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from rmqcli.api.call import make_call
 from rmqcli.wire.bodies.stats import (
-    parse_consume_stats,
-    parse_consume_time_spans,
-    parse_topic_stats,
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    TopicStatsTable,
 )
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.admin import (
     GetConsumeStatsRequestHeader,
@@ -24,14 +25,14 @@ from rmqcli.wire.headers.admin import (
 if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.bodies.stats import ConsumeStats, QueueTimeSpan, TopicOffset
+    from rmqcli.wire.bodies.stats import QueueTimeSpan, TopicOffset
 
 
 def get_topic_stats_info(topic: str) -> Call[dict[MessageQueue, TopicOffset]]:
     """Min, max and last store time of the topic's queues on this broker."""
     return make_call(
         RequestCode.GET_TOPIC_STATS_INFO,
-        lambda answer: parse_topic_stats(answer.body),
+        lambda answer: decode_body(TopicStatsTable, answer.body).offset_table,
         what=f"stats of topic {topic}",
         header=GetTopicStatsInfoRequestHeader(topic=topic),
     )
@@ -46,7 +47,7 @@ def get_consume_stats(group: str, topic: str | None = None) -> Call[ConsumeStats
     """
     return make_call(
         RequestCode.GET_CONSUME_STATS,
-        lambda answer: parse_consume_stats(answer.body),
+        lambda answer: decode_body(ConsumeStats, answer.body),
         what=f"consume stats of group {group}",
         header=GetConsumeStatsRequestHeader(consumer_group=group, topic=topic),
     )
@@ -56,7 +57,9 @@ def query_consume_time_span(topic: str, group: str) -> Call[list[QueueTimeSpan]]
     """Per queue: store times of the first, last and next message, and the delay."""
     return make_call(
         RequestCode.QUERY_CONSUME_TIME_SPAN,
-        lambda answer: parse_consume_time_spans(answer.body),
+        lambda answer: (
+            decode_body(QueryConsumeTimeSpanBody, answer.body).consume_time_span_set
+        ),
         what=f"time span of group {group} in {topic}",
         header=QueryConsumeTimeSpanRequestHeader(topic=topic, group=group),
     )
@@ -65,11 +68,11 @@ def query_consume_time_span(topic: str, group: str) -> Call[list[QueueTimeSpan]]
 def query_topic_consume_by_who(topic: str) -> Call[list[str]]:
     """Groups that subscribe to the topic now or have committed offsets in it."""
     # Needed by few commands, and the module costs start-up time.
-    from rmqcli.wire.bodies.offset import parse_group_list
+    from rmqcli.wire.bodies.offset import GroupList
 
     return make_call(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        lambda answer: parse_group_list(answer.body),
+        lambda answer: sorted(decode_body(GroupList, answer.body).group_list),
         what=f"groups of topic {topic}",
         header=QueryTopicConsumeByWhoRequestHeader(topic=topic),
     )

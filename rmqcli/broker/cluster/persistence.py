@@ -12,26 +12,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from rmqcli.broker import table_json as java_json
-from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
 from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import (
-    parse_all_subscription_group,
-    parse_all_topic_config,
+    DataVersion,
+    SubscriptionGroupConfig,
+    TopicConfig,
 )
-from rmqcli.wire.bodies.read import get_int, get_object, get_table, to_int
+from rmqcli.wire.bodies.offset import split_keys
+from rmqcli.wire.body import from_json, reader_of, to_int, to_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.clock import Now
     from rmqcli.errors import RmqError
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
     from rmqcli.wire.fastjson import JsonObject
 
 TOPICS: Final = "topics.json"
@@ -39,7 +38,6 @@ GROUPS: Final = "subscriptionGroup.json"
 OFFSETS: Final = "consumerOffset.json"
 DELAYS: Final = "delayOffset.json"
 
-_TOPIC_GROUP_SEPARATOR: Final = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 _INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
 _log = get_logger(__name__)
@@ -135,7 +133,7 @@ class Persistence:
                 offsets.commit_pull(group, topic, queue_id, offset)
 
     def _load_delays(self, data: JsonObject) -> None:
-        levels = _numbers(DELAYS, "offsetTable", get_object(data, "offsetTable"))
+        levels = _numbers(DELAYS, "offsetTable", _table(data, "offsetTable"))
         self._broker.schedule.load(levels)
 
     def start(self, now: Now) -> None:
@@ -165,7 +163,8 @@ class Persistence:
             if name in self._written and self._written[name] == state:
                 continue
             data = table(self._broker)
-            self._files.write(name, java_json.dumps(data, pretty=True))
+            text = fastjson.dumps(data, bare_numbers=True, pretty=True)
+            self._files.write(name, text)
             self._written[name] = state
 
     def _try_to_save(self, *names: str) -> None:
@@ -194,35 +193,32 @@ class Persistence:
         return dict(broker.schedule.offsets)
 
 
-def _topics(data: JsonObject) -> Collection[TopicConfig]:
-    return _readable(TOPICS, data, "topicConfigTable", parse_all_topic_config).values()
+def _topics(data: JsonObject) -> list[TopicConfig]:
+    table = _table(data, "topicConfigTable")
+    return _readable(TOPICS, table, TopicConfig, "topicName")
 
 
-def _groups(data: JsonObject) -> Collection[SubscriptionGroupConfig]:
-    return _readable(
-        GROUPS, data, "subscriptionGroupTable", parse_all_subscription_group
-    ).values()
+def _groups(data: JsonObject) -> list[SubscriptionGroupConfig]:
+    table = _table(data, "subscriptionGroupTable")
+    return _readable(GROUPS, table, SubscriptionGroupConfig, "groupName")
 
 
-def _body(data: JsonObject) -> bytes:
-    return fastjson.dumps(data).encode()
+def _table(data: JsonObject, name: str) -> JsonObject:
+    value = data.get(name)
+    return {} if value is None else to_object(value, name)
 
 
-def _readable(
-    file: str,
-    data: JsonObject,
-    table_name: str,
-    parse: Callable[[bytes], dict[str, T]],
-) -> dict[str, T]:
-    """The entries of a table that can be read; a warning for each that cannot."""
-    try:
-        return parse(_body(data))
-    except BodyError:
-        pass  # at least one: which?
-    found: dict[str, T] = {}
-    for key, value in get_object(data, table_name).items():
+def _readable(file: str, table: JsonObject, cls: type[T], key_field: str) -> list[T]:
+    """The entries of a table that can be read; a warning for each that cannot.
+
+    `key_field` repeats the table's key in each entry; an entry may lack it.
+    """
+    found: list[T] = []
+    for key, value in table.items():
+        if value is None:
+            continue
         try:
-            found |= parse(_body({table_name: {key: value}}))
+            found.append(from_json(cls, {key_field: key, **to_object(value, key)}))
         except BodyError as error:
             _left_out(file, key, error.message)
     return found
@@ -233,13 +229,12 @@ def _offsets(
 ) -> dict[tuple[str, str], dict[int, int]]:
     """By topic and group; keys that are not `topic@group` are left out, as in Java."""
     offsets = {}
-    for key, table in get_object(data, table_name).items():
-        parts = key.split(_TOPIC_GROUP_SEPARATOR)
-        if len(parts) != 2 or table is None:
-            continue
+    tables = _table(data, table_name)
+    for key, topic, group in split_keys(tables):
+        table = tables[key]
         if isinstance(table, dict):
-            offsets[parts[0], parts[1]] = _numbers(OFFSETS, key, table)
-        else:
+            offsets[topic, group] = _numbers(OFFSETS, key, table)
+        elif table is not None:
             _left_out(OFFSETS, key, "not an object")
     return offsets
 
@@ -267,16 +262,12 @@ def _left_out(file: str, key: str, why: str) -> None:
 
 
 def _version(data: JsonObject, default: DataVersion) -> DataVersion:
-    found = get_object(data, "dataVersion")
-    return DataVersion(
-        state_version=get_int(found, "stateVersion", 0),
-        timestamp=get_int(found, "timestamp", default.timestamp),
-        counter=get_int(found, "counter", 0),
-    )
+    given = _table(data, "dataVersion")
+    return from_json(DataVersion, {"timestamp": default.timestamp, **given})
 
 
 def _forbidden(data: JsonObject) -> dict[str, dict[str, int]]:
-    return {
-        group: {topic: get_int(topics, topic, 0) for topic in topics}
-        for group, topics in get_table(data, "forbiddenTable")
-    }
+    table: dict[str, dict[str, int]] = reader_of(dict[str, dict[str, int]])(
+        _table(data, "forbiddenTable"), "forbiddenTable"
+    )
+    return table

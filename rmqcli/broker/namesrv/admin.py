@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.wire.bodies.config import encode_kv_table
+from rmqcli.wire.bodies.config import KVTable
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -70,7 +71,7 @@ def get_kv_list(server: NamesrvState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
         )
-    return Reply(body=encode_kv_table(table))
+    return Reply(body=encode_body(KVTable(table=table)))
 
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.namesrv.routes import EXPIRED_MS, BrokerId, Registration
 from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
-from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.errors import BodyError
-from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
     TopicConfig,
-    encode_kv_table,
-    parse_all_topic_config,
 )
-from rmqcli.wire.bodies.read import get_int, get_object, load_object
+from rmqcli.wire.bodies.route import QUEUE_NUMS_MAX
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
@@ -39,11 +39,9 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.request import Request
-    from rmqcli.wire.fastjson import JsonObject
 
 _INFLATED_MAX: Final = 32 * 1024 * 1024
 _TIMEOUT_MAX_MS: Final = 3_600_000
-_QUEUES_MAX: Final = 65_535
 _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 _CRC_MASK: Final = 0x7FFF_FFFF
 
@@ -82,7 +80,9 @@ def register_broker(server: NamesrvState, request: Request) -> Reply:
             master_addr=master[0], ha_server_addr=master[1]
         )
     order = server.kv.table(_ORDER_NAMESPACE)
-    return Reply(header=answer, body=b"" if order is None else encode_kv_table(order))
+    return Reply(
+        header=answer, body=b"" if order is None else encode_body(KVTable(table=order))
+    )
 
 
 @handles(RequestCode.UNREGISTER_BROKER)
@@ -104,7 +104,7 @@ def unregister_broker(server: NamesrvState, request: Request) -> Reply:
 def query_data_version(server: NamesrvState, request: Request) -> Reply:
     """Whether a broker must register again (322); it counts as a sign of life."""
     header = request.header(QueryDataVersionRequestHeader)
-    given = read_body(_parse_data_version, request)
+    given = request.body(DataVersion)
     broker = BrokerId(
         cluster=header.cluster_name,
         broker_name=header.broker_name,
@@ -116,7 +116,7 @@ def query_data_version(server: NamesrvState, request: Request) -> Reply:
         server.routes.touch(header.broker_name, header.broker_addr, request.now)
     return Reply(
         header=QueryDataVersionResponseHeader(changed=known != given),
-        body=b"" if known is None else fastjson.dump_body(known.to_json()),
+        body=b"" if known is None else encode_body(known),
     )
 
 
@@ -128,23 +128,9 @@ def broker_heartbeat(server: NamesrvState, request: Request) -> Reply:
     return Reply()
 
 
-def _parse_data_version(body: bytes) -> DataVersion:
-    return _data_version(load_object(body, "data version"))
-
-
-def _data_version(data: JsonObject) -> DataVersion:
-    return DataVersion(
-        state_version=get_int(data, "stateVersion", 0),
-        timestamp=get_int(data, "timestamp", 0),
-        counter=get_int(data, "counter", 0),
-    )
-
-
 def _parse_plain(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
-    data = load_object(body, "registration")
-    wrapper = get_object(data, "topicConfigSerializeWrapper")
-    topics = parse_all_topic_config(fastjson.dumps(wrapper).encode())
-    return _data_version(get_object(wrapper, "dataVersion")), topics
+    data = decode_body(RegisterBrokerBody, body).topic_config_serialize_wrapper
+    return data.data_version or DataVersion(), data.topic_config_table
 
 
 def _parse_compressed(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfig]]:
@@ -157,7 +143,7 @@ def _parse_compressed(body: bytes) -> tuple[DataVersion, Mapping[str, TopicConfi
     if inflater.unconsumed_tail:
         raise BodyError(f"registration of more than {_INFLATED_MAX} bytes")
     reader = _Reader(data)
-    version = _parse_data_version(reader.text())
+    version = decode_body(DataVersion, reader.text())
     topics: dict[str, TopicConfig] = {}
     for _ in range(reader.number()):
         config = _topic(reader.text().decode("utf-8", "replace"))
@@ -193,7 +179,7 @@ def _topic(text: str) -> TopicConfig:
         name, read, write, perm = parts[0], *map(int, parts[1:4])
     except ValueError as error:
         raise BodyError(f"topic {text[:80]!r} cannot be read") from error
-    if not (0 <= read <= _QUEUES_MAX and 0 <= write <= _QUEUES_MAX):
+    if not (0 <= read <= QUEUE_NUMS_MAX and 0 <= write <= QUEUE_NUMS_MAX):
         raise BodyError(f"topic {name[:80]!r} with {read} and {write} queues")
     return TopicConfig(
         topic_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm

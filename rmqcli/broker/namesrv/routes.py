@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rmqcli.broker.effects import Peer
-    from rmqcli.broker.state.data_version import DataVersion
     from rmqcli.clock import Now
-    from rmqcli.wire.bodies.config import TopicConfig
+    from rmqcli.wire.bodies.config import DataVersion, TopicConfig
 
 BROKERS_MAX: Final = 1_000
 TOPICS_MAX: Final = 200_000

@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.namesrv.state import handles
 from rmqcli.broker.request import Refusal, Reply, read_body
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.route import encode_topic_list, parse_topic_route
+from rmqcli.wire.bodies.route import (
+    BrokerData,
+    ClusterInfoData,
+    QueueData,
+    TopicList,
+    TopicRouteData,
+    parse_topic_route,
+)
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.fastjson import ObjectKey
 from rmqcli.wire.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
@@ -31,58 +37,53 @@ from rmqcli.wire.headers.namesrv import (
 from rmqcli.wire.version import V4_9_4
 
 if TYPE_CHECKING:
+    from rmqcli import model
     from rmqcli.broker.namesrv.state import NamesrvState
     from rmqcli.broker.profiles import VersionProfile
     from rmqcli.broker.request import Request
-    from rmqcli.model import BrokerData, QueueData, TopicRoute
 
 
-def route_body(route: TopicRoute, profile: VersionProfile, *, is_strict: bool) -> bytes:
+def route_body(
+    route: model.TopicRoute, profile: VersionProfile, *, is_strict: bool
+) -> bytes:
     """The answer to 105."""
-    brokers = [_broker(each, profile, is_strict=is_strict) for each in route.brokers]
-    return fastjson.dump_body(
-        {
-            "brokerDatas": brokers,
-            "filterServerTable": {},
-            "queueDatas": [_queue(each, profile) for each in route.queues],
-        }
+    data = TopicRouteData(
+        broker_datas=[_broker(each, profile) for each in route.brokers],
+        queue_datas=[_queue(each, profile) for each in route.queues],
     )
+    return encode_body(data, bare_numbers=not is_strict)
 
 
 def cluster_body(
-    brokers: dict[str, BrokerData],
+    brokers: dict[str, model.BrokerData],
     clusters: dict[str, list[str]],
     profile: VersionProfile,
 ) -> bytes:
     """The answer to 106: in the legacy form, whoever asks."""
-    table = {
-        name: _broker(each, profile, is_strict=False) for name, each in brokers.items()
-    }
-    return fastjson.dump_body({"brokerAddrTable": table, "clusterAddrTable": clusters})
+    table = {name: _broker(each, profile) for name, each in brokers.items()}
+    data = ClusterInfoData(broker_addr_table=table, cluster_addr_table=clusters)
+    return encode_body(data, bare_numbers=True)
 
 
-def _broker(
-    broker: BrokerData, profile: VersionProfile, *, is_strict: bool
-) -> dict[str, object]:
-    key = str if is_strict else ObjectKey
-    data: dict[str, object] = {
-        "brokerAddrs": {key(i): address for i, address in broker.addresses.items()},
-        "brokerName": broker.broker_name,
-        "cluster": broker.cluster,
-    }
-    if profile.has_acting_master:
-        data["enableActingMaster"] = False
-    return data
+def _broker(broker: model.BrokerData, profile: VersionProfile) -> BrokerData:
+    return BrokerData(
+        broker_name=broker.broker_name,
+        broker_addrs=broker.addresses,
+        cluster=broker.cluster,
+        enable_acting_master=False if profile.has_acting_master else None,
+    )
 
 
-def _queue(queue: QueueData, profile: VersionProfile) -> dict[str, object]:
-    return {
-        "brokerName": queue.broker_name,
-        "perm": queue.perm,
-        "readQueueNums": queue.read_queue_nums,
-        profile.topic_sys_flag_name: queue.topic_sys_flag,
-        "writeQueueNums": queue.write_queue_nums,
-    }
+def _queue(queue: model.QueueData, profile: VersionProfile) -> QueueData:
+    is_old_name = profile.topic_sys_flag_name == "topicSynFlag"
+    return QueueData(
+        broker_name=queue.broker_name,
+        perm=queue.perm,
+        read_queue_nums=queue.read_queue_nums,
+        topic_syn_flag=queue.topic_sys_flag if is_old_name else None,
+        topic_sys_flag=None if is_old_name else queue.topic_sys_flag,
+        write_queue_nums=queue.write_queue_nums,
+    )
 
 
 @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -112,14 +113,15 @@ def get_cluster_info(server: NamesrvState, request: Request) -> Reply:
 @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
 def get_topics(server: NamesrvState, request: Request) -> Reply:
     """All topics (206)."""
-    return Reply(body=encode_topic_list(server.routes.topics()))
+    return Reply(body=encode_body(TopicList(topic_list=server.routes.topics())))
 
 
 @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
 def get_topics_by_cluster(server: NamesrvState, request: Request) -> Reply:
     """The topics of one cluster (224)."""
     cluster = request.header(GetTopicsByClusterRequestHeader).cluster
-    return Reply(body=encode_topic_list(server.routes.topics(cluster)))
+    topics = server.routes.topics(cluster)
+    return Reply(body=encode_body(TopicList(topic_list=topics)))
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
@@ -133,7 +135,9 @@ def get_system_topics(server: NamesrvState, request: Request) -> Reply:
         a for b in server.routes.brokers().values() for a in b.addresses.values()
     ]
     address = addresses[0] if addresses else None
-    return Reply(body=encode_topic_list(names, broker_addr=address))
+    return Reply(
+        body=encode_body(TopicList(topic_list=list(names), broker_addr=address))
+    )
 
 
 @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV)

@@ -13,18 +13,25 @@ Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntime
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker import table_json as java_json
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.state.topics import SCHEDULE_TOPIC
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import encode_kv_table, parse_properties_text
-from rmqcli.wire.bodies.subscription import subscription_json
-from rmqcli.wire.codes import RequestCode, ResponseCode, language_name
+from rmqcli.wire.bodies.config import KVTable, parse_properties_text
+from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
+from rmqcli.wire.bodies.stats import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeQueueData,
+    QueryConsumeQueueResponseBody,
+)
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader
 from rmqcli.wire.headers.store import QueryConsumeQueueRequestHeader
 from rmqcli.wire.message.decode import decode_messages
@@ -34,7 +41,6 @@ from rmqcli.wire.version import V4_9_4
 if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.broker.state.stats import Recent
     from rmqcli.clock import Now
 
 
@@ -75,19 +81,19 @@ def get_config(broker: BrokerState, _: Request) -> Reply:
 @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
 def get_runtime_info(broker: BrokerState, request: Request) -> Reply:
     """GET_BROKER_RUNTIME_INFO (28)."""
-    return Reply(body=encode_kv_table(runtime_table(broker, request.now)))
+    return Reply(body=encode_body(KVTable(table=runtime_table(broker, request.now))))
 
 
 @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
 def get_all_offsets(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_CONSUMER_OFFSET (43)."""
-    return Reply(body=java_json.dumps(offsets_json(broker)).encode())
+    return Reply(body=encode_body(offsets_json(broker), bare_numbers=True))
 
 
 @handles(RequestCode.GET_ALL_DELAY_OFFSET)
 def get_delay_offsets(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_DELAY_OFFSET (45)."""
-    return Reply(body=java_json.dumps(delays_json(broker)).encode())
+    return Reply(body=encode_body(delays_json(broker), bare_numbers=True))
 
 
 @handles(RequestCode.VIEW_BROKER_STATS_DATA)
@@ -101,14 +107,12 @@ def view_stats(broker: BrokerState, request: Request) -> Reply:
             f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
         )
     recent = counted.recent(header.stats_key, request.now)
-    none = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
-    data = {"statsDay": none, "statsHour": none, "statsMinute": _stats_json(recent)}
-    return Reply(body=fastjson.dumps(data).encode())
-
-
-def _stats_json(recent: Recent) -> dict[str, float]:
-    mean = recent.total / recent.times if recent.times else 0.0
-    return {"avgpt": mean, "sum": recent.total, "tps": recent.tps}
+    minute = BrokerStatsItem(
+        avgpt=recent.total / recent.times if recent.times else 0.0,
+        sum=recent.total,
+        tps=recent.tps,
+    )
+    return Reply(body=encode_body(BrokerStatsData(stats_minute=minute)))
 
 
 @handles(RequestCode.QUERY_CONSUME_QUEUE)
@@ -119,29 +123,31 @@ def get_entries(broker: BrokerState, request: Request) -> Reply:
     bounds = broker.store.queue_bounds(topic, queue_id)
     if bounds is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-    data: dict[str, object] = {"minQueueIndex": bounds[0], "maxQueueIndex": bounds[1]}
-    if header.consumer_group is not None:
-        found = broker.clients.subscription(header.consumer_group, topic)
-        if found is None:
-            data["filterData"] = f"{header.consumer_group}@{topic} is not online!"
-        else:
-            data["filterData"] = "null"
-            data["subscriptionData"] = subscription_json(found)
+    body = QueryConsumeQueueResponseBody(
+        min_queue_index=bounds[0], max_queue_index=bounds[1]
+    )
+    group = header.consumer_group
+    if group is not None:
+        found = broker.clients.subscription(group, topic)
+        body = replace(
+            body,
+            filter_data="null" if found else f"{group}@{topic} is not online!",
+            subscription_data=found,
+        )
     count = min(max(0, header.count), _ENTRIES_MAX)
     units = broker.store.units(topic, queue_id, header.index, count)
     if not units:
         remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
-        return Reply(remark=remark, body=fastjson.dumps(data).encode())
-    data["queueData"] = [
-        {
-            "eval": True,
-            "physicOffset": unit.commit_log_offset,
-            "physicSize": unit.size_bytes,
-            "tagsCode": unit.tags_code,
-        }
+        return Reply(remark=remark, body=encode_body(body))
+    entries = [
+        ConsumeQueueData(
+            physic_offset=unit.commit_log_offset,
+            physic_size=unit.size_bytes,
+            tags_code=unit.tags_code,
+        )
         for unit in units
     ]
-    return Reply(body=fastjson.dumps(data).encode())
+    return Reply(body=encode_body(replace(body, queue_data=entries)))
 
 
 @handles(RequestCode.GET_ALL_PRODUCER_INFO, since=V4_9_4)
@@ -149,18 +155,18 @@ def get_producers(broker: BrokerState, _: Request) -> Reply:
     """GET_ALL_PRODUCER_INFO (328)."""
     table = {
         group: [
-            {
-                "clientId": each.client_id,
-                "language": language_name(each.language),
-                "lastUpdateTimestamp": each.seen.epoch_ms,
-                "remoteIP": each.peer.address,
-                "version": each.version,
-            }
+            ProducerInfo(
+                client_id=each.client_id,
+                language=each.language,
+                last_update_timestamp=each.seen.epoch_ms,
+                remote_ip=each.peer.address,
+                version=each.version,
+            )
             for each in broker.clients.producers(group)
         ]
         for group in broker.clients.producer_groups()
     }
-    return Reply(body=fastjson.dumps({"data": table}).encode())
+    return Reply(body=encode_body(ProducerTableInfo(data=table)))
 
 
 _POOLS: Final = {

@@ -18,8 +18,8 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.errors import RmqError
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.read import get_queue_numbers, load_object
+from rmqcli.wire.bodies.offset import GetConsumerStatusBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerRunningInfoRequestHeader
 from rmqcli.wire.headers.client import ConsumeMessageDirectlyResultRequestHeader
@@ -138,18 +138,17 @@ class _StatusRound:
         self._missing -= 1
         if not isinstance(answer, NoAnswer) and answer.code == ResponseCode.SUCCESS:
             try:
-                data = load_object(bytes(answer.body), "consumer status")
-                offsets = get_queue_numbers(data, "messageQueueTable")
+                status = decode_body(GetConsumerStatusBody, bytes(answer.body))
             except RmqError:
                 pass  # as in RocketMQ, a member with an unreadable answer is left out
             else:
-                self._table[member.client_id] = offsets
+                self._table[member.client_id] = status.message_queue_table
         if not self._missing:
             self._broker.answer(self._request, Reply(body=_status_body(self._table)))
 
 
 def _status_body(table: dict[str, dict[MessageQueue, int]]) -> bytes:
-    return fastjson.dumps({"consumerTable": table, "messageQueueTable": {}}).encode()
+    return encode_body(GetConsumerStatusBody(consumer_table=table))
 
 
 def _member(broker: BrokerState, group: str, client_id: str) -> Member:

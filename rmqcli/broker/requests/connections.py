@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.filter.message_filter import is_tag_type
 from rmqcli.broker.filter.sql92 import compile_sql92
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Refusal, Reply
 from rmqcli.wire.bodies.consumer import (
     Connection,
     ConsumerConnection,
-    encode_consumer_connection,
-    encode_producer_connection,
+    ProducerConnection,
 )
-from rmqcli.wire.bodies.read import get_object, load_object
-from rmqcli.wire.bodies.subscription import read_subscription
+from rmqcli.wire.bodies.heartbeat import CheckClientRequestBody
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import (
     GetConsumerConnectionListRequestHeader,
@@ -51,7 +50,7 @@ def get_consumer_connections(broker: BrokerState, request: Request) -> Reply:
         message_model=group.message_model,
         consume_from_where=group.consume_from_where,
     )
-    return Reply(body=encode_consumer_connection(connection))
+    return Reply(body=encode_body(connection))
 
 
 @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
@@ -63,7 +62,8 @@ def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist"
         )
-    return Reply(body=encode_producer_connection(map(_connection, members)))
+    connection = ProducerConnection(connections=tuple(map(_connection, members)))
+    return Reply(body=encode_body(connection))
 
 
 @handles(RequestCode.CHECK_CLIENT_CONFIG)
@@ -71,7 +71,7 @@ def check_client_config(broker: BrokerState, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
     if not request.command.body and broker.profile.has_bodies_of_5:
         return Reply()  # 4.x fails to read it
-    subscription = read_body(_checked_subscription, request)
+    subscription = request.body(CheckClientRequestBody).subscription_data
     if subscription is None or is_tag_type(subscription.expression_type):
         return Reply()
     kind = subscription.expression_type
@@ -95,12 +95,6 @@ def _expression_fault(
     if compile_sql92(subscription.sub_string, has_text_words=has_text_words) is None:
         return f"SQL92 expression cannot be read: {subscription.sub_string}"
     return None
-
-
-def _checked_subscription(body: bytes) -> SubscriptionData | None:
-    data = load_object(body, "client to check")
-    item = get_object(data, "subscriptionData")
-    return read_subscription(item) if item else None
 
 
 def _connection(member: Member) -> Connection:

@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.model import MessageQueue
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.offset import encode_group_list
-from rmqcli.wire.bodies.subscription import subscription_json
+from rmqcli.wire.bodies.consumer import QuerySubscriptionResponseBody
+from rmqcli.wire.bodies.offset import GroupList
+from rmqcli.wire.bodies.route import TopicList
+from rmqcli.wire.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import (
     GetConsumeStatsInBrokerHeader,
@@ -50,15 +58,14 @@ def get_consume_stats(broker: BrokerState, request: Request) -> Reply:
             for each in _asked_topics(broker, group, header.topic)
             if _is_subscribed(broker, group, each)
         )
-    table: dict[MessageQueue, dict[str, int]] = {}
+    table: dict[MessageQueue, OffsetWrapper] = {}
     tps = 0.0
     for topic in topics:
         rows = _consume_rows(broker, group, topic)
         if rows is not None:
             table |= rows
             tps += _tps(broker, group, topic, request.now)
-    data = {"consumeTps": tps, "offsetTable": table}
-    return Reply(body=fastjson.dumps(data).encode())
+    return Reply(body=encode_body(ConsumeStats(consume_tps=tps, offsets=table)))
 
 
 def _asked_topics(broker: BrokerState, group: str, topic: str | None) -> list[str]:
@@ -75,7 +82,7 @@ def _is_subscribed(broker: BrokerState, group: str, topic: str) -> bool:
 
 def _consume_rows(
     broker: BrokerState, group: str, topic: str
-) -> dict[MessageQueue, dict[str, int]] | None:
+) -> dict[MessageQueue, OffsetWrapper] | None:
     """A row for each read queue; None when the topic is unknown."""
     config = broker.topics.get(topic)
     if config is None:
@@ -91,22 +98,23 @@ def _consume_rows(
 
 def _consume_row(
     broker: BrokerState, group: str, topic: str, queue_id: int
-) -> dict[str, int]:
+) -> OffsetWrapper:
     """Never committed and committed at 0 look alike: RocketMQ says 0 for both."""
     _, broker_offset = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
     time_ms = None
     if consumed:
         time_ms = broker.store.store_time_ms(topic, queue_id, consumed - 1)
-    row = {
-        "brokerOffset": broker_offset,
-        "consumerOffset": consumed,
-        "lastTimestamp": time_ms or 0,
-    }
+    pull_offset = None
     if broker.profile.has_bodies_of_5:
         pulled = broker.offsets.pull_offset(group, topic, queue_id)
-        row["pullOffset"] = max(consumed, pulled or 0)
-    return row
+        pull_offset = max(consumed, pulled or 0)
+    return OffsetWrapper(
+        broker_offset=broker_offset,
+        consumer_offset=consumed,
+        pull_offset=pull_offset,
+        last_timestamp=time_ms or 0,
+    )
 
 
 def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
@@ -117,10 +125,10 @@ def _tps(broker: BrokerState, group: str, topic: str, now: Now) -> float:
 def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
     """GET_BROKER_CONSUME_STATS (317): every group, a list of its topics' stats."""
     is_order = request.header(GetConsumeStatsInBrokerHeader).is_order
-    listed: list[dict[str, list[dict[str, object]]]] = []
+    listed: list[dict[str, list[ConsumeStats]]] = []
     total = inflight = 0
     for group in broker.groups.all():
-        stats: list[dict[str, object]] = []
+        stats: list[ConsumeStats] = []
         for topic in sorted(broker.offsets.topics_of(group)):
             config = broker.topics.get(topic)
             if config is None or (is_order and not config.order):
@@ -129,19 +137,18 @@ def get_broker_consume_stats(broker: BrokerState, request: Request) -> Reply:
                 continue
             rows = _consume_rows(broker, group, topic) or {}
             tps = _tps(broker, group, topic, request.now)
-            stats.append({"consumeTps": tps, "offsetTable": rows})
+            stats.append(ConsumeStats(consume_tps=tps, offsets=rows))
             for row in rows.values():
-                total += row["brokerOffset"] - row["consumerOffset"]
-                inflight += row.get("pullOffset", 0) - row["consumerOffset"]
+                total += row.broker_offset - row.consumer_offset
+                inflight += (row.pull_offset or 0) - row.consumer_offset
         listed.append({group: stats})
-    data: dict[str, object] = {
-        "brokerAddr": broker.settings.address,
-        "consumeStatsList": listed,
-        "totalDiff": total,
-    }
-    if broker.profile.has_bodies_of_5:
-        data["totalInflightDiff"] = inflight
-    return Reply(body=fastjson.dumps(data).encode())
+    body = ConsumeStatsList(
+        broker_addr=broker.settings.address,
+        consume_stats_list=listed,
+        total_diff=total,
+        total_inflight_diff=inflight if broker.profile.has_bodies_of_5 else None,
+    )
+    return Reply(body=encode_body(body))
 
 
 @handles(RequestCode.QUERY_CONSUME_TIME_SPAN)
@@ -154,37 +161,35 @@ def get_consume_time_span(broker: BrokerState, request: Request) -> Reply:
         raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     now_ms = request.now.epoch_ms
     spans = [
-        _time_span(broker, group, MessageQueue(topic, broker.settings.broker_name, n))
-        | {"delayTime": _delay_ms(broker, group, topic, n, now_ms)}
+        _time_span(
+            broker, group, MessageQueue(topic, broker.settings.broker_name, n), now_ms
+        )
         for n in range(config.write_queue_nums)
     ]
-    return Reply(body=fastjson.dumps({"consumeTimeSpanSet": spans}).encode())
+    body = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
+    return Reply(body=encode_body(body))
 
 
 def _time_span(
-    broker: BrokerState, group: str, queue: MessageQueue
-) -> dict[str, object]:
+    broker: BrokerState, group: str, queue: MessageQueue, now_ms: int
+) -> QueueTimeSpan:
     topic, queue_id = queue.topic, queue.queue_id
     store = broker.store
     low, high = store.queue_bounds(topic, queue_id) or (0, 0)
     consumed = broker.offsets.query(group, topic, queue_id) or 0
     first = _time(broker, topic, queue_id, low)
-    times = {
-        "minTimeStamp": first,
-        "maxTimeStamp": _time(broker, topic, queue_id, high - 1),
-        "consumeTimeStamp": (
-            _time(broker, topic, queue_id, consumed - 1) if consumed > 0 else first
-        ),
-    }
-    shown = {f"{name}Str": _human(time_ms) for name, time_ms in times.items()}
-    span: dict[str, object] = {
-        "messageQueue": {
-            "brokerName": queue.broker_name,
-            "queueId": queue_id,
-            "topic": topic,
-        }
-    }
-    return span | times | shown
+    last = _time(broker, topic, queue_id, high - 1)
+    at = _time(broker, topic, queue_id, consumed - 1) if consumed > 0 else first
+    return QueueTimeSpan(
+        queue=queue,
+        min_time_stamp=first,
+        max_time_stamp=last,
+        consume_time_stamp=at,
+        delay_time=_delay_ms(broker, group, topic, queue_id, now_ms),
+        min_time_stamp_str=_human(first),
+        max_time_stamp_str=_human(last),
+        consume_time_stamp_str=_human(at),
+    )
 
 
 def _time(broker: BrokerState, topic: str, queue_id: int, offset: int) -> int:
@@ -223,7 +228,7 @@ def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
         if broker.clients.subscription(name, topic) is not None
     }
     groups = sorted(online | broker.offsets.groups_of(topic))
-    return Reply(body=encode_group_list(groups))
+    return Reply(body=encode_body(GroupList(group_list=groups)))
 
 
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
@@ -231,19 +236,20 @@ def get_topics_of_group(broker: BrokerState, request: Request) -> Reply:
     """QUERY_TOPICS_BY_CONSUMER (343): by what the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
-    data = {"brokerAddr": broker.settings.address, "topicList": topics}
-    return Reply(body=fastjson.dumps(data).encode())
+    body = TopicList(broker_addr=broker.settings.address, topic_list=topics)
+    return Reply(body=encode_body(body))
 
 
 @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, since=V5_0_0)
 def get_subscription(broker: BrokerState, request: Request) -> Reply:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
     header = request.header(QuerySubscriptionByConsumerRequestHeader)
-    data: dict[str, object] = {"group": header.group, "topic": header.topic}
-    found = broker.clients.subscription(header.group, header.topic or "")
-    if found is not None:
-        data["subscriptionData"] = subscription_json(found)
-    return Reply(body=fastjson.dump_body(data))
+    body = QuerySubscriptionResponseBody(
+        group=header.group,
+        topic=header.topic,
+        subscription_data=broker.clients.subscription(header.group, header.topic or ""),
+    )
+    return Reply(body=encode_body(body))
 
 
 @handles(RequestCode.CLONE_GROUP_OFFSET)

@@ -11,13 +11,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.topics import part
 from rmqcli.broker.state.groups import GROUPS_MAX, group_name_fault
 from rmqcli.broker.table_json import group_json, groups_json
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import parse_subscription_group
-from rmqcli.wire.bodies.read import get_objects, load_object
+from rmqcli.wire.bodies.config import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.config import (
     DeleteSubscriptionGroupRequestHeader,
@@ -29,7 +32,6 @@ from rmqcli.wire.version import V4_9_0, V5_0_0, V5_3_1
 if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
 _GROUPS_MAX: Final = 10_000
 
@@ -37,7 +39,7 @@ _GROUPS_MAX: Final = 10_000
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 def update_group(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the body replaces all settings."""
-    config = read_body(parse_subscription_group, request)
+    config = request.body(SubscriptionGroupConfig)
     _check(broker, config)
     broker.groups.put(config)
     return Reply()
@@ -46,15 +48,7 @@ def update_group(broker: BrokerState, request: Request) -> Reply:
 @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, since=V5_3_1)
 def update_groups(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
-
-    def parse(body: bytes) -> list[SubscriptionGroupConfig]:
-        items = get_objects(load_object(body, "groups"), "groupConfigList")
-        return [
-            parse_subscription_group(fastjson.dumps(item).encode())
-            for item in items[:_GROUPS_MAX]
-        ]
-
-    configs = read_body(parse, request)
+    configs = request.body(SubscriptionGroupList).group_config_list[:_GROUPS_MAX]
     for config in configs:
         _check(broker, config)
     for config in configs:
@@ -77,12 +71,12 @@ def _check(broker: BrokerState, config: SubscriptionGroupConfig) -> None:
 def get_groups(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), from 5.3 on in parts."""
     if not broker.profile.has_bodies_of_5:
-        return Reply(body=fastjson.dumps(groups_json(broker)).encode())
+        return Reply(body=encode_body(groups_json(broker)))
     groups = broker.groups.all()
     first, count = part(request, "groupSeq", "maxGroupNum", broker.groups.data_version)
     data = groups_json(broker, list(islice(groups.values(), first, first + count)))
     return Reply(
-        body=fastjson.dumps(data).encode(),
+        body=encode_body(data),
         ext_fields={"totalGroupNum": str(len(groups))},
     )
 
@@ -97,7 +91,7 @@ def get_group(broker: BrokerState, request: Request) -> Reply:
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"No group in this broker. group: {group}",
         )
-    return Reply(body=fastjson.dumps(group_json(broker, config)).encode())
+    return Reply(body=encode_body(group_json(broker, config)))
 
 
 @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
@@ -133,5 +127,5 @@ def update_forbidden(broker: BrokerState, request: Request) -> Reply:
             )
         broker.groups.set_readable(group, topic, readable=header.readable)
     readable = not broker.groups.is_read_forbidden(group, topic)
-    data = {"group": group, "readable": readable, "topic": topic}
-    return Reply(body=fastjson.dumps(data).encode())
+    body = GroupForbidden(group=group, topic=topic, readable=readable)
+    return Reply(body=encode_body(body))

@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.clients import Member
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX
-from rmqcli.wire.bodies.consumer import encode_consumer_list
-from rmqcli.wire.bodies.heartbeat import parse_heartbeat
+from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
+from rmqcli.wire.bodies.heartbeat import HeartbeatData
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 @handles(RequestCode.HEART_BEAT)
 def heart_beat(broker: BrokerState, request: Request) -> Reply:
     """Register the client on this connection in all its groups (34)."""
-    data = read_body(parse_heartbeat, request)
+    data = request.body(HeartbeatData)
     broker.clients.check(request.peer, data)
     command = request.command
     language = LanguageCode.OTHER if command.language is None else command.language
@@ -65,4 +66,6 @@ def get_consumer_list(broker: BrokerState, request: Request) -> Reply:
     group = broker.clients.consumer_group(name)
     if group is None:
         raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-    return Reply(body=encode_consumer_list(m.client_id for m in group.members))
+    client_ids = [member.client_id for member in group.members]
+    body = GetConsumerListByGroupResponseBody(consumer_id_list=client_ids)
+    return Reply(body=encode_body(body))

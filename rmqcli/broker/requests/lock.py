@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Reply, read_body
-from rmqcli.wire.bodies.heartbeat import encode_lock_answer, parse_lock_request
+from rmqcli.broker.request import Reply
+from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody, LockBatchResponseBody
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 @handles(RequestCode.LOCK_BATCH_MQ)
 def lock_batch(broker: BrokerState, request: Request) -> Reply:
     """Take or renew locks; answers those that the client has now (41)."""
-    group, client_id, queues = read_body(parse_lock_request, request)
-    locked = broker.locks.lock(group, client_id, queues, request.now)
-    return Reply(body=encode_lock_answer(locked))
+    body = request.body(LockBatchRequestBody)
+    locked = broker.locks.lock(
+        body.consumer_group, body.client_id, body.mq_set, request.now
+    )
+    return Reply(body=encode_body(LockBatchResponseBody(lock_ok_mq_set=locked)))
 
 
 @handles(RequestCode.UNLOCK_BATCH_MQ)
 def unlock_batch(broker: BrokerState, request: Request) -> Reply:
     """Give locks back (42)."""
-    group, client_id, queues = read_body(parse_lock_request, request)
-    broker.locks.unlock(group, client_id, queues)
+    body = request.body(LockBatchRequestBody)
+    broker.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
     return Reply()

@@ -31,8 +31,10 @@ from rmqcli.broker.message.get import (
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import OFFSET_MOVED_EVENT, PERM_READ
 from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
 from rmqcli.store.message_store import StoreFullError
-from rmqcli.wire import fastjson
+from rmqcli.wire.bodies.offset import OffsetMovedEvent
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.pull import PullMessageRequestHeader
 from rmqcli.wire.message.encode import MessageFields
@@ -223,19 +225,17 @@ def _store_offset_moved_event(
     Source: PullMessageProcessor.generateOffsetMovedEvent.
     """
     group = header.consumer_group
-    event = {
-        "consumerGroup": group,
-        "messageQueue": {
-            "brokerName": broker.settings.broker_name,
-            "queueId": header.queue_id,
-            "topic": header.topic,
-        },
-        "offsetNew": offset_new,
-        "offsetRequest": header.queue_offset,
-    }
+    event = OffsetMovedEvent(
+        consumer_group=group,
+        message_queue=MessageQueue(
+            header.topic, broker.settings.broker_name, header.queue_id
+        ),
+        offset_new=offset_new,
+        offset_request=header.queue_offset,
+    )
     fields = MessageFields(
         topic=OFFSET_MOVED_EVENT,
-        body=fastjson.dumps(event).encode(),
+        body=encode_body(event),
         queue_id=0,
         born_timestamp_ms=now.epoch_ms,
         born_host=broker.settings.address,

@@ -15,7 +15,12 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.search_offset import offset_in_queue_by_time
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.offset import encode_reset_offset, encode_reset_offset_for_c
+from rmqcli.wire.bodies.offset import (
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import LanguageCode, RequestCode, ResponseCode
 from rmqcli.wire.headers.offset import ResetOffsetRequestHeader
 
@@ -33,7 +38,7 @@ def reset_offset(broker: BrokerState, request: Request) -> Reply:
     else:
         is_cpp = request.command.language == LanguageCode.CPP
         offsets = _reset_by_members(broker, header, is_cpp=is_cpp)
-    return Reply(body=encode_reset_offset(offsets))
+    return Reply(body=encode_body(ResetOffsetBody(offset_table=offsets)))
 
 
 def _reset_at_broker(
@@ -103,7 +108,9 @@ def _reset_by_members(
             f"Group: {header.group} Topic: {header.topic} "
             f"Timestamp: {header.timestamp}",
         )
-    encode = encode_reset_offset_for_c if is_cpp else encode_reset_offset
+    body = encode_body(
+        _body_for_c(offsets) if is_cpp else ResetOffsetBody(offset_table=offsets)
+    )
     push = ResetOffsetRequestHeader(
         topic=header.topic,
         group=header.group,
@@ -115,7 +122,7 @@ def _reset_by_members(
             member.peer,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
             push,
-            body=encode(offsets),
+            body=body,
         )
     return offsets
 
@@ -148,3 +155,17 @@ def _targets_of_members(
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
         offsets[queue] = max(0, offset)
     return offsets
+
+
+def _body_for_c(offsets: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
+    return ResetOffsetBodyForC(
+        offset_table=[
+            MessageQueueForC(
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                offset=offset,
+            )
+            for queue, offset in offsets.items()
+        ]
+    )

@@ -18,24 +18,25 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.request import Refusal, Reply, read_body
+from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import (
     NOT_ALLOWED_SEND_TOPICS,
     TOPICS_MAX,
     is_system_topic,
     topic_name_fault,
 )
-from rmqcli.broker.table_json import topics_json, version_json
+from rmqcli.broker.table_json import topics_json
 from rmqcli.errors import BodyError
 from rmqcli.files import file_name_fault
 from rmqcli.model import MessageQueue
-from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import (
+    CreateTopicListRequestBody,
+    DataVersion,
     TopicConfig,
-    encode_topic_config,
-    parse_all_topic_config,
 )
-from rmqcli.wire.bodies.read import get_objects, load_object
+from rmqcli.wire.bodies.route import TopicList
+from rmqcli.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetTopicStatsInfoRequestHeader
 from rmqcli.wire.headers.config import (
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
-    from rmqcli.broker.state.data_version import DataVersion
 
 
 #: Name -> the values it can have; None: a number.
@@ -138,14 +138,8 @@ def update_topic(broker: BrokerState, request: Request) -> Reply:
 @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, since=V5_3_0)
 def update_topics(broker: BrokerState, request: Request) -> Reply:
     """UPDATE_AND_CREATE_TOPIC_LIST (18): all or none."""
-
-    def parse(body: bytes) -> list[TopicConfig]:
-        items = get_objects(load_object(body, "topics"), "topicConfigList")
-        table = {str(item.get("topicName")): item for item in items[:_TOPICS_MAX]}
-        data = fastjson.dumps({"topicConfigTable": table}).encode()
-        return list(parse_all_topic_config(data).values())
-
-    configs = read_body(parse, request)
+    listed = request.body(CreateTopicListRequestBody).topic_config_list[:_TOPICS_MAX]
+    configs = list({config.topic_name: config for config in listed}.values())
     for config in configs:
         _check_topic(broker, config)
     for config in configs:
@@ -232,23 +226,20 @@ def get_topic(broker: BrokerState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}"
         )
-    return Reply(body=encode_topic_config(config))
+    return Reply(body=encode_body(config))
 
 
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
 def get_topics(broker: BrokerState, request: Request) -> Reply:
     """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
     if not broker.profile.has_bodies_of_5:
-        return Reply(body=fastjson.dumps(topics_json(broker)).encode())
+        return Reply(body=encode_body(topics_json(broker)))
     topics = broker.topics.all()
     first, count = part(request, "topicSeq", "maxTopicNum", broker.topics.data_version)
     configs = list(islice(topics.values(), first, first + count))
-    data = topics_json(broker, configs)
-    data["mappingDataVersion"] = version_json(
-        broker, dataclasses.replace(broker.topics.data_version, counter=0)
-    )
+    mapping_version = dataclasses.replace(broker.topics.data_version, counter=0)
     return Reply(
-        body=fastjson.dumps(data).encode(),
+        body=encode_body(topics_json(broker, configs, mapping_version=mapping_version)),
         ext_fields={"totalTopicNum": str(len(topics))},
     )
 
@@ -271,7 +262,7 @@ def part(
 
 def _is_same(text: str, version: DataVersion) -> bool:
     try:
-        return fastjson.loads(text) == version.to_json()
+        return decode_body(DataVersion, text) == version
     except BodyError:
         return False
 
@@ -292,20 +283,20 @@ def get_topic_stats(broker: BrokerState, request: Request) -> Reply:
     queues = config.write_queue_nums
     if broker.profile.has_bodies_of_5:
         queues = max(queues, config.read_queue_nums)
-    table: dict[MessageQueue, dict[str, int]] = {}
+    table: dict[MessageQueue, TopicOffset] = {}
     for queue_id in range(queues):
         low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
         time_ms = broker.store.store_time_ms(topic, queue_id, high - 1) if high else 0
         queue = MessageQueue(topic, broker.settings.broker_name, queue_id)
-        table[queue] = {
-            "lastUpdateTimestamp": time_ms or 0,
-            "maxOffset": high,
-            "minOffset": low,
-        }
-    data: dict[str, object] = {"offsetTable": table}
+        table[queue] = TopicOffset(
+            min_offset=low, max_offset=high, last_update_timestamp=time_ms or 0
+        )
+    tps = None
     if broker.profile.has_bodies_of_5:
-        data["topicPutTps"] = broker.stats.topic_put_nums.recent(topic, request.now).tps
-    return Reply(body=fastjson.dumps(data).encode())
+        tps = broker.stats.topic_put_nums.recent(topic, request.now).tps
+    return Reply(
+        body=encode_body(TopicStatsTable(offset_table=table, topic_put_tps=tps))
+    )
 
 
 @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
@@ -314,4 +305,4 @@ def get_system_topics(broker: BrokerState, _: Request) -> Reply:
     own = {broker.settings.cluster, broker.settings.broker_name}
     named = {topic for topic in broker.topics.all() if is_system_topic(topic)}
     topics = sorted(own | named | NOT_ALLOWED_SEND_TOPICS)
-    return Reply(body=fastjson.dumps({"topicList": topics}).encode())
+    return Reply(body=encode_body(TopicList(topic_list=topics)))

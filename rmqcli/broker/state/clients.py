@@ -176,16 +176,17 @@ class ClientTable:
         """
         joined = {consumer.group_name for consumer in data.consumers}
         groups = joined | self._consuming.get(peer, set())
-        produced = set(data.producer_groups) | self._producing.get(peer, set())
+        sending = {producer.group_name for producer in data.producers}
+        produced = sending | self._producing.get(peer, set())
         if max(len(groups), len(produced)) > PEER_GROUPS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"more than {PEER_GROUPS_MAX} groups"
             )
         for known, named in (
             (self._consumers, joined),
-            (self._producers, data.producer_groups),
+            (self._producers, sending),
         ):
-            new = len(set(named).difference(known))
+            new = len(named.difference(known))
             if new and len(known) + new > MEMBER_GROUPS_MAX:
                 raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
@@ -202,7 +203,7 @@ class ClientTable:
         """A client says what it is: `member` in each of its groups."""
         for consumer in data.consumers:
             self._register_consumer(member, consumer, is_partial=data.without_sub)
-        for name in data.producer_groups:
+        for name in (producer.group_name for producer in data.producers):
             self._producers.setdefault(name, {})[member.peer] = member
             self._producing.setdefault(member.peer, set()).add(name)
             self._producer_peers[member.client_id] = member.peer

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
-from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+from rmqcli.wire.bodies.config import DataVersion, SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

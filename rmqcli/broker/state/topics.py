@@ -14,10 +14,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
-from rmqcli.broker.state.data_version import DataVersion
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
-from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.bodies.config import DataVersion, TopicConfig
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The JSON bodies of requests and answers, by area."""
+"""The JSON bodies of requests and answers, by area: declarations for `wire.body`."""

@@ -1,38 +1,40 @@
 """Settings of topics, groups and brokers, and a broker's counters.
 
-Numbers here are what someone configured: they are not checked for sense.
+The same objects are in a broker's config files. Numbers here are what someone
+configured: they are not checked for sense.
 
-Source: TopicConfig, SubscriptionGroupConfig, KVTable in apache/rocketmq.
+Source: TopicConfig, TopicConfigSerializeWrapper, RegisterBrokerBody, DataVersion,
+SubscriptionGroupConfig, SubscriptionGroupWrapper, KVTable in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import field, replace
 
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.read import (
-    get_bool,
-    get_int,
-    get_object,
-    get_table,
-    get_text,
-    load_object,
-    need_text,
-    to_text,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rmqcli.wire.fastjson import JsonObject
+from rmqcli.wire.body import Body, body_field
+from rmqcli.wire.fields import declared
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """One topic's settings on one broker. Defaults are Java's.
+@declared
+class DataVersion(Body):
+    """The version of a table. Name servers take topics whose version differs."""
 
-    `attributes` are there from 5.0 on, such as `message.type`.
+    counter: int = 0
+    state_version: int | None = 0  # 5.0
+    timestamp: int = 0
+
+    def next(self, epoch_ms: int | None = None) -> DataVersion:
+        """The version after one more change."""
+        timestamp = self.timestamp if epoch_ms is None else epoch_ms
+        return replace(self, counter=self.counter + 1, timestamp=timestamp)
+
+
+@declared
+class TopicConfig(Body):
+    """One topic's settings on one broker; also the answer to GET_TOPIC_CONFIG (351).
+
+    Defaults are Java's. `attributes`, such as `message.type`, came with 5.0; None
+    leaves them out.
     """
 
     topic_name: str
@@ -45,12 +47,40 @@ class TopicConfig:
     attributes: dict[str, str] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionGroupConfig:
-    """One group's settings on one broker. Defaults are Java's.
+@declared
+class TopicConfigSerializeWrapper(Body):
+    """The answer to GET_ALL_TOPIC_CONFIG (21), and topics.json."""
 
-    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) replaces all of them, so change a parsed
-    one with `dataclasses.replace`: what `raw` holds beyond these fields is sent back.
+    data_version: DataVersion | None = None
+    mapping_data_version: DataVersion | None = None  # 5.0
+    topic_config_table: dict[str, TopicConfig] = field(
+        default_factory=dict, metadata=body_field(key="topicName")
+    )
+
+
+@declared
+class RegisterBrokerBody(Body):
+    """The body of REGISTER_BROKER (103) when it is not compressed."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
+        default_factory=TopicConfigSerializeWrapper
+    )
+
+
+@declared
+class CreateTopicListRequestBody(Body):
+    """The body of UPDATE_AND_CREATE_TOPIC_LIST (18)."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+@declared
+class SubscriptionGroupConfig(Body):
+    """One group's settings on one broker; also the answer to 352. Defaults are Java's.
+
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) replaces all of them, so change settings
+    that were read with `dataclasses.replace`: what `raw` holds beyond these fields is
+    sent back. A field at its default is only sent where the broker had sent it.
     """
 
     group_name: str
@@ -66,117 +96,62 @@ class SubscriptionGroupConfig:
     group_sys_flag: int = 0  # 5.0
     consume_timeout_minute: int = 15  # 5.0
     attributes: dict[str, str] = field(default_factory=dict, hash=False)  # 5.1.3
-    raw: JsonObject = field(default_factory=dict, hash=False, repr=False)
+    raw: dict[str, object] = field(
+        default_factory=dict,
+        hash=False,
+        repr=False,
+        metadata=body_field(holds_the_rest=True),
+    )
 
 
-_DEFAULT_GROUP = SubscriptionGroupConfig(group_name="")
-_GROUP_FLAGS = (
-    ("consume_enable", "consumeEnable"),
-    ("consume_from_min_enable", "consumeFromMinEnable"),
-    ("consume_broadcast_enable", "consumeBroadcastEnable"),
-    ("consume_message_orderly", "consumeMessageOrderly"),
-    ("notify_consumer_ids_changed_enable", "notifyConsumerIdsChangedEnable"),
-)
-_GROUP_NUMBERS = (
-    ("retry_queue_nums", "retryQueueNums"),
-    ("retry_max_times", "retryMaxTimes"),
-    ("broker_id", "brokerId"),
-    ("which_broker_when_consume_slowly", "whichBrokerWhenConsumeSlowly"),
-    ("group_sys_flag", "groupSysFlag"),
-    ("consume_timeout_minute", "consumeTimeoutMinute"),
-)
+@declared
+class SubscriptionGroupWrapper(Body):
+    """The answer to 201, and subscriptionGroup.json.
 
-
-def parse_topic_config(body: bytes) -> TopicConfig:
-    """The answer to GET_TOPIC_CONFIG (351, from 5.0 on)."""
-    return _topic_config(load_object(body, "topic config"))
-
-
-def parse_all_topic_config(body: bytes) -> dict[str, TopicConfig]:
-    """The answer to GET_ALL_TOPIC_CONFIG (21), by topic."""
-    data = load_object(body, "topic configs")
-    return {
-        name: _topic_config({"topicName": name, **item})
-        for name, item in get_table(data, "topicConfigTable")
-    }
-
-
-def topic_config_json(config: TopicConfig) -> dict[str, object]:
-    """The object to write for a topic's settings."""
-    return {
-        "attributes": config.attributes,
-        "order": config.order,
-        "perm": config.perm,
-        "readQueueNums": config.read_queue_nums,
-        "topicFilterType": config.topic_filter_type,
-        "topicName": config.topic_name,
-        "topicSysFlag": config.topic_sys_flag,
-        "writeQueueNums": config.write_queue_nums,
-    }
-
-
-def encode_topic_config(config: TopicConfig) -> bytes:
-    """The body of an answer to GET_TOPIC_CONFIG."""
-    return fastjson.dumps(topic_config_json(config)).encode()
-
-
-def encode_all_topic_config(configs: Iterable[TopicConfig]) -> bytes:
-    """The body of an answer to GET_ALL_TOPIC_CONFIG."""
-    table = {config.topic_name: topic_config_json(config) for config in configs}
-    return fastjson.dumps({"topicConfigTable": table}).encode()
-
-
-def parse_subscription_group(body: bytes) -> SubscriptionGroupConfig:
-    """The answer to GET_SUBSCRIPTIONGROUP_CONFIG (352, from 5.0 on)."""
-    return _group_config(load_object(body, "subscription group"))
-
-
-def parse_all_subscription_group(body: bytes) -> dict[str, SubscriptionGroupConfig]:
-    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), by group."""
-    data = load_object(body, "subscription groups")
-    return {
-        name: _group_config({"groupName": name, **item})
-        for name, item in get_table(data, "subscriptionGroupTable")
-    }
-
-
-def encode_subscription_group(config: SubscriptionGroupConfig) -> bytes:
-    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200).
-
-    A field at Java's default is only written where the broker had written it.
+    `forbidden_table`: group -> topic -> bits of what the group may not do there.
     """
-    return fastjson.dumps(subscription_group_json(config)).encode()
+
+    data_version: DataVersion | None = None
+    forbidden_table: dict[str, dict[str, int]] | None = None  # 5.0
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(
+        default_factory=dict, metadata=body_field(key="groupName")
+    )
 
 
-def subscription_group_json(config: SubscriptionGroupConfig) -> dict[str, object]:
-    """The object to write for a group's settings."""
-    data: dict[str, object] = {**config.raw, "groupName": config.group_name}
-    for attribute, name in (
-        *_GROUP_FLAGS,
-        *_GROUP_NUMBERS,
-        ("attributes", "attributes"),
-    ):
-        value = getattr(config, attribute)
-        if name in data or value != getattr(_DEFAULT_GROUP, attribute):
-            data[name] = value
-    return data
+@declared
+class SubscriptionGroupNames(Body):
+    """SubscriptionGroupWrapper for those who need the names of the groups only."""
+
+    subscription_group_table: dict[str, object] = field(default_factory=dict)
 
 
-def parse_kv_table(body: bytes) -> dict[str, str]:
+@declared
+class SubscriptionGroupList(Body):
+    """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
+
+    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+@declared
+class GroupForbidden(Body):
+    """The answer to UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
+
+    group: str
+    topic: str
+    readable: bool
+
+
+@declared
+class KVTable(Body):
     """The answer to GET_BROKER_RUNTIME_INFO (28) and GET_KVLIST_BY_NAMESPACE (219)."""
-    return _texts(load_object(body, "table"), "table")
 
-
-def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """The body of an answer to GET_BROKER_RUNTIME_INFO."""
-    return fastjson.dumps({"table": dict(table)}).encode()
+    table: dict[str, str] = field(default_factory=dict)
 
 
 def parse_properties_text(body: bytes) -> dict[str, str]:
     """The answer to GET_BROKER_CONFIG (26): `key=value` lines, nothing escaped.
 
-    A line without `=` goes on with the value before it. Source:
-    MixAll.properties2String.
+    A line without `=` continues the value before it. Source: MixAll.properties2String.
     """
     properties: dict[str, str] = {}
     last = ""
@@ -188,39 +163,3 @@ def parse_properties_text(body: bytes) -> dict[str, str]:
         elif line.strip() and last:
             properties[last] += "\n" + line.removesuffix("\r")
     return properties
-
-
-def _topic_config(data: JsonObject) -> TopicConfig:
-    return TopicConfig(
-        topic_name=need_text(data, "topicName"),
-        read_queue_nums=get_int(data, "readQueueNums", 16),
-        write_queue_nums=get_int(data, "writeQueueNums", 16),
-        perm=get_int(data, "perm", 6),
-        topic_filter_type=get_text(data, "topicFilterType") or "SINGLE_TAG",
-        topic_sys_flag=get_int(data, "topicSysFlag", 0),
-        order=get_bool(data, "order"),
-        attributes=_texts(data, "attributes"),
-    )
-
-
-def _group_config(data: JsonObject) -> SubscriptionGroupConfig:
-    flags = {
-        attribute: get_bool(data, name, default=getattr(_DEFAULT_GROUP, attribute))
-        for attribute, name in _GROUP_FLAGS
-    }
-    numbers: dict[str, int] = {
-        attribute: get_int(data, name, getattr(_DEFAULT_GROUP, attribute))
-        for attribute, name in _GROUP_NUMBERS
-    }
-    return SubscriptionGroupConfig(
-        group_name=need_text(data, "groupName"),
-        attributes=_texts(data, "attributes"),
-        raw=data,
-        **flags,
-        **numbers,  # type: ignore[arg-type]  # names are taken from the class
-    )
-
-
-def _texts(data: JsonObject, name: str) -> dict[str, str]:
-    values = get_object(data, name)
-    return {k: to_text(v, k) for k, v in values.items() if v is not None}

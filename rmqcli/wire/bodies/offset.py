@@ -1,134 +1,143 @@
 """Committed offsets and their resets, as brokers and clients exchange them.
 
 Source: ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, ResetOffsetBody,
-ResetOffsetBodyForC, GetConsumerStatusBody, GroupList in apache/rocketmq.
+ResetOffsetBodyForC, GetConsumerStatusBody, OffsetSerializeWrapper, OffsetMovedEvent,
+GroupList in apache/rocketmq.
 """
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import BodyError
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.read import (
-    get_object,
-    get_objects,
-    get_queue_numbers,
-    get_table,
-    get_texts,
-    load_object,
-    need_int,
-    read_queue,
-    to_int,
-)
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.config import DataVersion
+from rmqcli.wire.body import Body, body_field, reader_of
+from rmqcli.wire.fields import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from rmqcli.model import MessageQueue
+    from rmqcli.wire.fastjson import JsonValue
 
-_TOPIC_GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
+TOPIC_GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 
 
-def parse_all_consumer_offset(body: bytes) -> dict[tuple[str, str], dict[int, int]]:
-    """The answer to GET_ALL_CONSUMER_OFFSET (43): (group, topic) -> queue id -> offset.
+@declared
+class ConsumerOffsetSerializeWrapper(Body):
+    """The answer to GET_ALL_CONSUMER_OFFSET (43), and consumerOffset.json.
 
-    A queue that is not there was never committed. As in the broker's own listings,
-    keys that are not `topic@group` are left out.
+    The tables: `topic@group` -> queue id -> offset. A queue that is absent was never
+    committed.
     """
-    data = load_object(body, "consumer offsets")
-    offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for key, table in get_table(data, "offsetTable"):
-        parts = key.split(_TOPIC_GROUP_SEPARATOR)
-        if len(parts) == 2:
-            topic, group = parts
-            offsets[group, topic] = {
-                to_int(queue_id, "queue id"): to_int(offset, "offset")
-                for queue_id, offset in table.items()
-                if offset is not None
-            }
-    return offsets
 
+    data_version: DataVersion | None = None  # 5.0
+    group_topic_map: dict[str, list[str]] | None = None  # 5.0
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    pull_offset_table: dict[str, dict[int, int]] | None = None  # 5.0
 
-def encode_all_consumer_offset(
-    offsets: Mapping[tuple[str, str], Mapping[int, int]],
-) -> bytes:
-    """The body of an answer to GET_ALL_CONSUMER_OFFSET."""
-    table = {
-        f"{topic}{_TOPIC_GROUP_SEPARATOR}{group}": {
-            str(k): v for k, v in queues.items()
-        }
-        for (group, topic), queues in offsets.items()
-    }
-    return fastjson.dumps({"offsetTable": table}).encode()
-
-
-def parse_delay_offset(body: bytes) -> dict[int, int]:
-    """The answer to GET_ALL_DELAY_OFFSET (45): delay level -> next queue offset."""
-    table = get_object(load_object(body, "delay offsets"), "offsetTable")
-    return {
-        to_int(level, "delay level"): to_int(offset, "offset")
-        for level, offset in table.items()
-        if offset is not None
-    }
-
-
-def parse_reset_offset(body: bytes) -> dict[MessageQueue, int]:
-    """The offsets in an answer to 222 or in a push of 220.
-
-    Both forms: a table by queue, and the list that brokers send to clients in C++.
-    """
-    data = load_object(body, "offset reset")
-    if isinstance(data.get("offsetTable"), list):
+    def by_group_and_topic(self) -> dict[tuple[str, str], dict[int, int]]:
+        """The committed offsets by (group, topic)."""
         return {
-            read_queue(item): need_int(item, "offset")
-            for item in get_objects(data, "offsetTable")
+            (group, topic): self.offset_table[key]
+            for key, topic, group in split_keys(self.offset_table)
         }
-    return get_queue_numbers(data, "offsetTable")
 
 
-def encode_reset_offset(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """ResetOffsetBody: the form for clients in any language but C++."""
-    return fastjson.dumps({"offsetTable": dict(offsets)}).encode()
+def split_keys(table: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Key, topic and group for each key of a table of offsets.
+
+    Keys that are not `topic@group` are left out, as in the broker's own listings.
+    """
+    for key in table:
+        parts = key.split(TOPIC_GROUP_SEPARATOR)
+        if len(parts) == 2:
+            yield key, parts[0], parts[1]
 
 
-def encode_reset_offset_for_c(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """ResetOffsetBodyForC: the form for clients in C++."""
-    table = [
-        {
-            "brokerName": queue.broker_name,
-            "offset": offset,
-            "queueId": queue.queue_id,
-            "topic": queue.topic,
-        }
-        for queue, offset in offsets.items()
-    ]
-    return fastjson.dumps({"offsetTable": table}).encode()
+@declared
+class DelayOffsetSerializeWrapper(Body):
+    """The answer to GET_ALL_DELAY_OFFSET (45), and delayOffset.json.
+
+    The table: delay level -> next queue offset.
+    """
+
+    data_version: DataVersion | None = None  # 5.0
+    offset_table: dict[int, int] = field(default_factory=dict)
 
 
-def parse_consumer_status(body: bytes) -> dict[str, dict[MessageQueue, int]]:
-    """The answer to 223: client id -> queue -> offset; to 221 under the id `""`."""
-    data = load_object(body, "consumer status")
-    clients = get_object(data, "consumerTable")
-    status = {client_id: get_queue_numbers(clients, client_id) for client_id in clients}
-    own = get_queue_numbers(data, "messageQueueTable")
-    if own:
-        if "" in status:
-            raise BodyError("consumerTable has a client without an id")
-        status[""] = own
-    return status
+@declared
+class MessageQueueForC(Body):
+    """One entry of ResetOffsetBodyForC."""
+
+    topic: str
+    broker_name: str
+    queue_id: int = 0
+    offset: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue without its offset."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
-def encode_consumer_status(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """A client's answer to GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
-    return fastjson.dumps({"messageQueueTable": dict(offsets)}).encode()
+def _read_offsets(value: JsonValue, name: str) -> object:
+    if isinstance(value, list):
+        items = reader_of(list[MessageQueueForC])(value, name)
+        return {item.queue: item.offset for item in items}
+    return reader_of(dict[MessageQueue, int])(value, name)
 
 
-def parse_group_list(body: bytes) -> list[str]:
-    """The answer to QUERY_TOPIC_CONSUME_BY_WHO (300), sorted."""
-    return sorted(get_texts(load_object(body, "group list"), "groupList"))
+@declared
+class ResetOffsetBody(Body):
+    """The offsets in an answer to 222 and in a push of 220.
+
+    Written in the form for clients in any language but C++; both forms are read.
+    """
+
+    offset_table: dict[MessageQueue, int] = field(
+        default_factory=dict, metadata=body_field(read=_read_offsets)
+    )
 
 
-def encode_group_list(groups: Iterable[str]) -> bytes:
-    """The body of an answer to QUERY_TOPIC_CONSUME_BY_WHO."""
-    return fastjson.dumps({"groupList": list(groups)}).encode()
+@declared
+class ResetOffsetBodyForC(Body):
+    """The form of ResetOffsetBody that brokers send to clients in C++."""
+
+    offset_table: list[MessageQueueForC] = field(default_factory=list)
+
+
+@declared
+class GetConsumerStatusBody(Body):
+    """The offsets live consumers are at.
+
+    The answer to 223 has `consumer_table`, by client id; a client's answer to 221 has
+    `message_queue_table`.
+    """
+
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@declared
+class OffsetSerializeWrapper(Body):
+    """The offsets of a broadcasting consumer, as its file holds them."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@declared
+class OffsetMovedEvent(Body):
+    """A group was sent to another offset: a message in OFFSET_MOVED_EVENT (4.x)."""
+
+    consumer_group: str
+    message_queue: MessageQueue
+    offset_request: int
+    offset_new: int
+
+
+@declared
+class GroupList(Body):
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
+
+    group_list: list[str] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """Routes, the cluster, and lists of topics, as name servers answer them.
 
-A name server is not trusted: counts are checked here, addresses are kept as they were
-said and checked where something is to be connected.
+A name server is not trusted: counts are checked here; addresses are kept as they came
+and are checked where something connects to them. The declarations have Java's names;
+`parse_topic_route` and `parse_cluster_info` turn them into the values of `model`.
 
 Source: TopicRouteData, QueueData, BrokerData, ClusterInfo, TopicList in
 apache/rocketmq.
@@ -9,32 +10,22 @@ apache/rocketmq.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rmqcli import model
 from rmqcli.errors import BodyError
-from rmqcli.model import BrokerData, QueueData, TopicRoute
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.read import (
-    get_int,
-    get_object,
-    get_objects,
-    get_queue_nums,
-    get_table,
-    get_text,
-    get_texts,
-    load_object,
-    need_text,
-    to_int,
-    to_text,
-)
+from rmqcli.wire.body import Body, body_field, decode_body, to_int
+from rmqcli.wire.fields import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from rmqcli.wire.fastjson import JsonObject
+    from rmqcli.wire.fastjson import JsonValue
 
-#: Queues of one topic on all brokers. More would only be said to use up memory.
+#: Java keeps queue ids in an int; no topic has more queues on a broker than this.
+QUEUE_NUMS_MAX = 65_535
+#: Queues of one topic on all brokers. A larger count would only use up memory.
 TOPIC_QUEUES_MAX = 1 << 20
 #: Brokers of one topic, and their addresses: a consumer connects to all of them.
 ROUTE_BROKERS_MAX = 1_024
@@ -44,138 +35,151 @@ CLUSTER_BROKERS_MAX = 4_096
 CLUSTER_ADDRESSES_MAX = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
-    """Every broker group by name, and the names of each cluster's groups, sorted.
+def _read_queue_nums(value: JsonValue, name: str) -> int:
+    number = to_int(value, name)
+    if not 0 <= number <= QUEUE_NUMS_MAX:
+        raise BodyError(f"{name} {number} is not in 0..{QUEUE_NUMS_MAX}")
+    return number
 
-    Source: ClusterInfo in apache/rocketmq.
+
+@declared
+class QueueData(Body):
+    """How many queues of a topic one broker group has, and what may be done there."""
+
+    broker_name: str
+    read_queue_nums: int = field(default=0, metadata=body_field(read=_read_queue_nums))
+    write_queue_nums: int = field(default=0, metadata=body_field(read=_read_queue_nums))
+    perm: int = 0
+    topic_syn_flag: int | None = None  # the name of topic_sys_flag up to 4.8.0
+    topic_sys_flag: int | None = None
+
+
+@declared
+class BrokerData(Body):
+    """One broker group: broker id -> address."""
+
+    broker_name: str
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+    cluster: str = ""
+    enable_acting_master: bool | None = None  # 5.0
+
+
+@declared
+class TopicRouteData(Body):
+    """The answer to GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    filter_server_table: dict[str, object] = field(default_factory=dict)
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = field(default_factory=list)
+
+
+@declared
+class ClusterInfoData(Body):
+    """The answer to GET_BROKER_CLUSTER_INFO (106). Java's name: ClusterInfo."""
+
+    broker_addr_table: dict[str, BrokerData] = field(
+        default_factory=dict, metadata=body_field(key="brokerName")
+    )
+    cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
+
+
+@declared
+class TopicList(Body):
+    """Topic names: the answer to 206, 224, 304, 305 and 343.
+
+    `broker_addr` is the broker to ask for the rest (304).
     """
 
-    brokers: dict[str, BrokerData]
+    broker_addr: str | None = None
+    topic_list: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Every broker group by name, and the names of each cluster's groups, sorted."""
+
+    brokers: dict[str, model.BrokerData]
     clusters: dict[str, list[str]]
 
 
-def parse_topic_route(topic: str, body: bytes) -> TopicRoute:
-    """The answer to GET_ROUTEINFO_BY_TOPIC (105).
+def parse_topic_route(topic: str, body: bytes) -> model.TopicRoute:
+    """The route in an answer to GET_ROUTEINFO_BY_TOPIC.
 
     A broker name that occurs twice is taken once: Java's consumers put queues in a
     set, so the larger counts win; of two addresses for one id the first. Raises
     BodyError when a count is not in 0..65535, or there are more queues, brokers or
     addresses than the limits above.
     """
-    data = load_object(body, f"route of {topic}")
-    brokers: dict[str, BrokerData] = {}
-    for item in get_objects(data, "brokerDatas"):
-        broker = _broker_data(item)
-        known = brokers.get(broker.broker_name)
-        if known is not None:
-            broker.addresses.update(known.addresses)
+    data = decode_body(TopicRouteData, body)
+    brokers: dict[str, model.BrokerData] = {}
+    for item in data.broker_datas:
+        broker = _broker(item)
+        seen = brokers.get(broker.broker_name)
+        if seen is not None:
+            broker.addresses.update(seen.addresses)
         brokers[broker.broker_name] = broker
     _check_brokers("route", brokers, ROUTE_BROKERS_MAX, ROUTE_ADDRESSES_MAX)
-    return TopicRoute(
+    return model.TopicRoute(
         topic=topic,
         brokers=tuple(brokers.values()),
-        queues=_merge_queues(map(_queue_data, get_objects(data, "queueDatas"))),
-        order_topic_conf=get_text(data, "orderTopicConf") or None,
-    )
-
-
-def encode_topic_route(route: TopicRoute) -> bytes:
-    """A route as strict JSON, which every version of the Java client reads."""
-    return fastjson.dump_body(
-        {
-            "brokerDatas": list(map(_broker_json, route.brokers)),
-            "filterServerTable": {},
-            "orderTopicConf": route.order_topic_conf,
-            "queueDatas": list(map(_queue_json, route.queues)),
-        }
+        queues=_merge_queues(data.queue_datas),
+        order_topic_conf=data.order_topic_conf or None,
     )
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
-    """The answer to GET_BROKER_CLUSTER_INFO (106).
+    """The cluster in an answer to GET_BROKER_CLUSTER_INFO.
 
     Raises BodyError when there are more brokers or addresses than the limits above.
     """
-    data = load_object(body, "cluster info")
-    brokers = {
-        name: _broker_data({"brokerName": name, **item})
-        for name, item in get_table(data, "brokerAddrTable")
-    }
+    data = decode_body(ClusterInfoData, body)
+    brokers = {name: _broker(item) for name, item in data.broker_addr_table.items()}
     _check_brokers("cluster info", brokers, CLUSTER_BROKERS_MAX, CLUSTER_ADDRESSES_MAX)
-    clusters = get_object(data, "clusterAddrTable")
-    return ClusterInfo(
-        brokers, {name: sorted(get_texts(clusters, name)) for name in clusters}
+    clusters = data.cluster_addr_table.items()
+    return ClusterInfo(brokers, {name: sorted(names) for name, names in clusters})
+
+
+def _broker(data: BrokerData) -> model.BrokerData:
+    return model.BrokerData(
+        cluster=data.cluster,
+        broker_name=data.broker_name,
+        addresses=data.broker_addrs,
     )
 
 
-def encode_cluster_info(info: ClusterInfo) -> bytes:
-    """A cluster as JSON; broker ids are quoted, which every version reads."""
-    brokers = {name: _broker_json(broker) for name, broker in info.brokers.items()}
-    return fastjson.dumps(
-        {"brokerAddrTable": brokers, "clusterAddrTable": info.clusters}
-    ).encode()
-
-
-def parse_topic_list(body: bytes) -> list[str]:
-    """Topic names as answered to 206, 224, 304, 305 and 343, in the answer's order."""
-    return get_texts(load_object(body, "topic list"), "topicList")
-
-
-def encode_topic_list(
-    topics: Iterable[str], *, broker_addr: str | None = None
-) -> bytes:
-    """A list of topics; `broker_addr` is the broker to ask for the rest (304)."""
-    return fastjson.dump_body({"brokerAddr": broker_addr, "topicList": list(topics)})
-
-
-def _queue_data(data: JsonObject) -> QueueData:
-    sys_flag = get_int(data, "topicSysFlag", None)
-    if sys_flag is None:
-        sys_flag = get_int(data, "topicSynFlag", 0)  # its name up to 4.8.0
-    return QueueData(
-        broker_name=need_text(data, "brokerName"),
-        read_queue_nums=get_queue_nums(data, "readQueueNums"),
-        write_queue_nums=get_queue_nums(data, "writeQueueNums"),
-        perm=get_int(data, "perm", 0),
-        topic_sys_flag=sys_flag,
-    )
-
-
-def _queue_json(queue: QueueData) -> dict[str, object]:
-    return {
-        "brokerName": queue.broker_name,
-        "perm": queue.perm,
-        "readQueueNums": queue.read_queue_nums,
-        "topicSynFlag": queue.topic_sys_flag,  # its name up to 4.8.0
-        "topicSysFlag": queue.topic_sys_flag,
-        "writeQueueNums": queue.write_queue_nums,
-    }
-
-
-def _merge_queues(items: Iterable[QueueData]) -> tuple[QueueData, ...]:
-    queues: dict[str, QueueData] = {}
+def _merge_queues(items: Iterable[QueueData]) -> tuple[model.QueueData, ...]:
+    queues: dict[str, model.QueueData] = {}
     total = 0
     for item in items:
         total += max(item.read_queue_nums, item.write_queue_nums)
         if total > TOPIC_QUEUES_MAX:
             raise BodyError(f"route with more than {TOPIC_QUEUES_MAX} queues")
-        merged = item
-        known = queues.get(item.broker_name)
-        if known is not None:
-            merged = QueueData(
-                broker_name=item.broker_name,
-                read_queue_nums=max(known.read_queue_nums, item.read_queue_nums),
-                write_queue_nums=max(known.write_queue_nums, item.write_queue_nums),
-                perm=known.perm | item.perm,
-                topic_sys_flag=known.topic_sys_flag | item.topic_sys_flag,
-            )
-        queues[item.broker_name] = merged
+        read, write, perm = item.read_queue_nums, item.write_queue_nums, item.perm
+        flag = item.topic_sys_flag
+        if flag is None:
+            flag = item.topic_syn_flag or 0
+        seen = queues.get(item.broker_name)
+        if seen is not None:
+            read = max(seen.read_queue_nums, read)
+            write = max(seen.write_queue_nums, write)
+            perm |= seen.perm
+            flag |= seen.topic_sys_flag
+        queues[item.broker_name] = model.QueueData(
+            broker_name=item.broker_name,
+            read_queue_nums=read,
+            write_queue_nums=write,
+            perm=perm,
+            topic_sys_flag=flag,
+        )
     return tuple(queues.values())
 
 
 def _check_brokers(
-    what: str, brokers: dict[str, BrokerData], brokers_max: int, addresses_max: int
+    what: str,
+    brokers: Mapping[str, model.BrokerData],
+    brokers_max: int,
+    addresses_max: int,
 ) -> None:
     if len(brokers) > brokers_max:
         raise BodyError(f"{what} with {len(brokers)} brokers, more than {brokers_max}")
@@ -184,25 +188,3 @@ def _check_brokers(
         raise BodyError(
             f"{what} with {addresses} addresses of brokers, more than {addresses_max}"
         )
-
-
-def _broker_data(data: JsonObject) -> BrokerData:
-    addresses = get_object(data, "brokerAddrs")
-    return BrokerData(
-        cluster=get_text(data, "cluster") or "",
-        broker_name=need_text(data, "brokerName"),
-        addresses={
-            to_int(broker_id, "broker id"): to_text(address, "broker address")
-            for broker_id, address in addresses.items()
-            if address is not None
-        },
-    )
-
-
-def _broker_json(broker: BrokerData) -> dict[str, object]:
-    return {
-        "brokerAddrs": {str(k): v for k, v in broker.addresses.items()},
-        "brokerName": broker.broker_name,
-        "cluster": broker.cluster,
-        "enableActingMaster": False,
-    }

@@ -1,151 +1,136 @@
-"""Offsets of topics and groups, and the times groups are at, as brokers answer them.
+"""What brokers answer about topics and groups: offsets, times, counters, entries.
 
-Source: TopicStatsTable, TopicOffset, ConsumeStats, OffsetWrapper,
-QueryConsumeTimeSpanBody, QueueTimeSpan in apache/rocketmq.
+Source: TopicStatsTable, TopicOffset, ConsumeStats, OffsetWrapper, ConsumeStatsList,
+QueryConsumeTimeSpanBody, QueueTimeSpan, BrokerStatsData, QueryConsumeQueueResponseBody
+in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import field
 
-from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.read import (
-    get_float,
-    get_int,
-    get_object,
-    get_objects,
-    get_queue_table,
-    load_object,
-    need_int,
-    read_queue,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rmqcli.model import MessageQueue
-    from rmqcli.wire.fastjson import JsonObject
+from rmqcli.model import MessageQueue
+from rmqcli.wire.body import Body, body_field
+from rmqcli.wire.fields import declared
+from rmqcli.wire.subscription import SubscriptionData
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOffset:
+@declared
+class TopicOffset(Body):
     """The ends of a queue. `last_update_timestamp`: epoch ms, 0 when it is empty."""
 
     min_offset: int
     max_offset: int
-    last_update_timestamp: int
+    last_update_timestamp: int = 0
 
 
-@dataclass(slots=True)
-class OffsetWrapper:
-    """How far a group is in a queue; treat as immutable.
+@declared
+class TopicStatsTable(Body):
+    """The answer to GET_TOPIC_STATS_INFO (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float | None = None  # 5.0
+
+
+@declared
+class OffsetWrapper(Body):
+    """How far a group is in a queue.
 
     `consumer_offset` is 0 both at 0 and when nothing was ever committed.
     `pull_offset` is None before 5.1.0. `last_timestamp` is the store time of the last
-    consumed message in epoch ms, 0 when there is none. Not frozen: a large answer
-    holds a hundred thousand.
+    consumed message in epoch ms, 0 when there is none.
     """
 
     broker_offset: int
     consumer_offset: int
-    pull_offset: int | None
-    last_timestamp: int
+    pull_offset: int | None = None
+    last_timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeStats:
-    """A group's offsets on one broker. `consume_tps` is None when not a number."""
+@declared
+class ConsumeStats(Body):
+    """A group's offsets on one broker: the answer to GET_CONSUME_STATS (208).
 
-    consume_tps: float | None
-    offsets: dict[MessageQueue, OffsetWrapper]
+    `consume_tps` is None when it is not a number.
+    """
+
+    consume_tps: float | None = None
+    offsets: dict[MessageQueue, OffsetWrapper] = field(
+        default_factory=dict, metadata=body_field("offsetTable")
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueTimeSpan:
+@declared
+class ConsumeStatsList(Body):
+    """The answer to GET_BROKER_CONSUME_STATS (317): stats by group, one per topic."""
+
+    broker_addr: str | None = None
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(
+        default_factory=list
+    )
+    total_diff: int = 0
+    total_inflight_diff: int | None = None  # 5.0
+
+
+@declared
+class QueueTimeSpan(Body):
     """The store times a queue holds and the one a group is at, in epoch ms.
 
     `delay_time` is the age in ms of the next message to consume, 0 when there is none.
+    The `*_str` are the same times as local text, for tools that print them.
     """
 
-    queue: MessageQueue
-    min_time_stamp: int
-    max_time_stamp: int
-    consume_time_stamp: int
-    delay_time: int
+    queue: MessageQueue = field(metadata=body_field("messageQueue"))
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
 
 
-def parse_topic_stats(body: bytes) -> dict[MessageQueue, TopicOffset]:
-    """The answer to GET_TOPIC_STATS_INFO (202)."""
-    data = load_object(body, "topic stats")
-    return get_queue_table(data, "offsetTable", _topic_offset)
+@declared
+class QueryConsumeTimeSpanBody(Body):
+    """The answer to QUERY_CONSUME_TIME_SPAN (303)."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
-def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset]) -> bytes:
-    """The body of an answer to GET_TOPIC_STATS_INFO."""
-    table = {
-        queue: {
-            "lastUpdateTimestamp": offset.last_update_timestamp,
-            "maxOffset": offset.max_offset,
-            "minOffset": offset.min_offset,
-        }
-        for queue, offset in offsets.items()
-    }
-    return fastjson.dumps({"offsetTable": table}).encode()
+@declared
+class BrokerStatsItem(Body):
+    """One of a broker's counters over one interval; `avgpt` is the mean value."""
+
+    avgpt: float = 0.0
+    sum: int = 0
+    tps: float = 0.0
 
 
-def parse_consume_stats(body: bytes) -> ConsumeStats:
-    """The answer to GET_CONSUME_STATS (208)."""
-    data = load_object(body, "consume stats")
-    return ConsumeStats(
-        get_float(data, "consumeTps"),
-        get_queue_table(data, "offsetTable", _offset_wrapper),
-    )
+@declared
+class BrokerStatsData(Body):
+    """The answer to VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
 
 
-def encode_consume_stats(stats: ConsumeStats) -> bytes:
-    """The body of an answer to GET_CONSUME_STATS."""
-    table: dict[MessageQueue, dict[str, int]] = {}
-    for queue, offset in stats.offsets.items():
-        table[queue] = {
-            "brokerOffset": offset.broker_offset,
-            "consumerOffset": offset.consumer_offset,
-            "lastTimestamp": offset.last_timestamp,
-        }
-        if offset.pull_offset is not None:
-            table[queue]["pullOffset"] = offset.pull_offset
-    return fastjson.dumps(
-        {"consumeTps": stats.consume_tps or 0.0, "offsetTable": table}
-    ).encode()
+@declared
+class ConsumeQueueData(Body):
+    """One entry of a consume queue. `eval`: whether the group's filter takes it."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = True
 
 
-def parse_consume_time_spans(body: bytes) -> list[QueueTimeSpan]:
-    """The answer to QUERY_CONSUME_TIME_SPAN (303), in its order."""
-    data = load_object(body, "consume time spans")
-    return [
-        QueueTimeSpan(
-            queue=read_queue(get_object(item, "messageQueue")),
-            min_time_stamp=get_int(item, "minTimeStamp", 0),
-            max_time_stamp=get_int(item, "maxTimeStamp", 0),
-            consume_time_stamp=get_int(item, "consumeTimeStamp", 0),
-            delay_time=get_int(item, "delayTime", 0),
-        )
-        for item in get_objects(data, "consumeTimeSpanSet")
-    ]
+@declared
+class QueryConsumeQueueResponseBody(Body):
+    """The answer to QUERY_CONSUME_QUEUE (321)."""
 
-
-def _topic_offset(data: JsonObject) -> TopicOffset:
-    return TopicOffset(
-        need_int(data, "minOffset"),
-        need_int(data, "maxOffset"),
-        get_int(data, "lastUpdateTimestamp", 0),
-    )
-
-
-def _offset_wrapper(data: JsonObject) -> OffsetWrapper:
-    return OffsetWrapper(
-        need_int(data, "brokerOffset"),
-        need_int(data, "consumerOffset"),
-        get_int(data, "pullOffset", None),
-        get_int(data, "lastTimestamp", 0),
-    )
+    min_queue_index: int
+    max_queue_index: int
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] | None = None

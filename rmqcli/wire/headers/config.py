@@ -42,24 +42,10 @@ class GetTopicConfigRequestHeader(Header):
 
 
 @declared
-class GetAllTopicConfigResponseHeader(Header):
-    """How many topics there are (21)."""
-
-    total_topic_num: int | None = None
-
-
-@declared
 class GetSubscriptionGroupConfigRequestHeader(Header):
     """One group's settings (352, 5.0). May create the group."""
 
     group: str
-
-
-@declared
-class GetAllSubscriptionGroupResponseHeader(Header):
-    """How many groups there are (201)."""
-
-    total_group_num: int | None = None
 
 
 @declared
@@ -78,10 +64,3 @@ class UpdateGroupForbiddenRequestHeader(Header):
     group: str
     topic: str
     readable: bool | None = None
-
-
-@declared
-class GetBrokerConfigResponseHeader(Header):
-    """The version of a broker's settings, as JSON (26)."""
-
-    version: str | None = None

@@ -76,19 +76,3 @@ class EndTransactionRequestHeader(Header):
     from_transaction_check: bool = False
     msg_id: str
     transaction_id: str | None = None
-
-
-@declared
-class RecallMessageRequestHeader(Header):
-    """Take back a delayed message (370, 5.3.2)."""
-
-    producer_group: str | None = None
-    topic: str
-    recall_handle: str
-
-
-@declared
-class RecallMessageResponseHeader(Header):
-    """The message that was taken back."""
-
-    msg_id: str

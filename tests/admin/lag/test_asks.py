@@ -271,7 +271,12 @@ def online(*client_ids, expression="*", model="CLUSTERING"):
     members = Members()
     members.add(
         ConsumerConnection(
-            connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+            connections=tuple(
+                Connection(
+                    client_id=c, client_addr="127.0.0.1:1", language=0, version=409
+                )
+                for c in client_ids
+            ),
             subscriptions={"T": SubscriptionData(topic="T", sub_string=expression)},
             message_model=model,
         )

@@ -145,7 +145,12 @@ def test_offsets_of_a_deleted_topic_are_a_note():
 )
 def test_a_member_that_did_not_answer_is_named(answer, failure):
     online = ConsumerConnection(
-        connections=(Connection("c1", "127.0.0.1:9", 0, 409),), subscriptions={}
+        connections=(
+            Connection(
+                client_id="c1", client_addr="127.0.0.1:9", language=0, version=409
+            ),
+        ),
+        subscriptions={},
     )
     reading = assemble(
         told(committed={"T": {0: 4}}, connections={"G": online}),
@@ -155,7 +160,10 @@ def test_a_member_that_did_not_answer_is_named(answer, failure):
 
 
 def test_a_queue_with_two_holders_is_named():
-    connections = tuple(Connection(c, "127.0.0.1:9", 0, 409) for c in ("c2", "c1"))
+    connections = tuple(
+        Connection(client_id=c, client_addr="127.0.0.1:9", language=0, version=409)
+        for c in ("c2", "c1")
+    )
     online = ConsumerConnection(connections=connections, subscriptions={})
     info = ConsumerRunningInfo(
         properties={},
@@ -184,7 +192,12 @@ def test_a_queue_with_two_holders_is_named():
 )
 def test_a_held_queue_of_a_broker_in_no_route_is_missed(queue, topics, is_missed):
     online = ConsumerConnection(
-        connections=(Connection("c1", "127.0.0.1:9", 0, 409),), subscriptions={}
+        connections=(
+            Connection(
+                client_id="c1", client_addr="127.0.0.1:9", language=0, version=409
+            ),
+        ),
+        subscriptions={},
     )
     info = ConsumerRunningInfo(
         properties={}, process_queues={queue: ProcessQueueInfo()}
@@ -214,7 +227,10 @@ def test_a_topic_asked_for_is_the_only_one_of_a_hung_broker():
 
 
 def test_members_that_broadcast_share_queues_without_a_word():
-    connections = tuple(Connection(c, "127.0.0.1:9", 0, 409) for c in ("c1", "c2"))
+    connections = tuple(
+        Connection(client_id=c, client_addr="127.0.0.1:9", language=0, version=409)
+        for c in ("c1", "c2")
+    )
     online = ConsumerConnection(
         connections=connections, subscriptions={}, message_model="BROADCASTING"
     )

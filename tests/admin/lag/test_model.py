@@ -53,7 +53,12 @@ def members(*client_ids, message_model="CLUSTERING", expression="*", topic="T"):
     found = Members()
     found.add(
         ConsumerConnection(
-            connections=tuple(Connection(c, "127.0.0.1:1", 0, 409) for c in client_ids),
+            connections=tuple(
+                Connection(
+                    client_id=c, client_addr="127.0.0.1:1", language=0, version=409
+                )
+                for c in client_ids
+            ),
             subscriptions={topic: SubscriptionData(topic=topic, sub_string=expression)},
             message_model=message_model,
         )
@@ -281,6 +286,8 @@ def test_a_member_that_did_not_tell_is_not_compared():
 def test_a_member_that_several_brokers_see_is_as_the_first_one_sees_it():
     found = Members()
     for address in ("10.0.0.1:1", "10.0.0.1:2"):
-        connection = Connection("c1", address, 0, 409)
+        connection = Connection(
+            client_id="c1", client_addr=address, language=0, version=409
+        )
         found.add(ConsumerConnection(connections=(connection,), subscriptions={}))
     assert [each.client_addr for each in found.connections.values()] == ["10.0.0.1:1"]

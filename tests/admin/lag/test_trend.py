@@ -20,7 +20,11 @@ def online_members(model="CLUSTERING"):
     members = Members()
     members.add(
         ConsumerConnection(
-            connections=(Connection("c1", "127.0.0.1:1", 0, 409),),
+            connections=(
+                Connection(
+                    client_id="c1", client_addr="127.0.0.1:1", language=0, version=409
+                ),
+            ),
             subscriptions={},
             message_model=model,
         )

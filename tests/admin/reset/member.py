@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 
-from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData, encode_heartbeat
-from rmqcli.wire.bodies.offset import parse_reset_offset
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+from rmqcli.wire.bodies.offset import ResetOffsetBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.subscription import SubscriptionData
 from tests.broker.wire_client import WireClient
@@ -52,7 +53,7 @@ class FakeMember:
             subscriptions=tuple(SubscriptionData(topic=topic) for topic in topics),
         )
         heartbeat = HeartbeatData(client_id=client_id, consumers=(consumer,))
-        self._wire.send(RequestCode.HEART_BEAT, body=encode_heartbeat(heartbeat))
+        self._wire.send(RequestCode.HEART_BEAT, body=encode_body(heartbeat))
         # A broker may tell its members of the new one before it answers.
         while not (answer := self._wire.receive()).flag & _IS_ANSWER:
             pass
@@ -78,7 +79,7 @@ class FakeMember:
             except (EOFError, OSError):
                 return
             if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                offsets = parse_reset_offset(command.body)
+                offsets = decode_body(ResetOffsetBody, command.body).offset_table
                 self.pushes.append(offsets)
                 for queue, offset in self._on_push(offsets) if self._on_push else ():
                     self.commit(queue, offset)

@@ -19,7 +19,8 @@ from rmqcli.errors import BrokerError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, Earliest, Latest
 from rmqcli.testing import faults
-from rmqcli.wire.bodies.offset import encode_reset_offset
+from rmqcli.wire.bodies.offset import ResetOffsetBody
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember, obey
 from tests.consumer.collecting import committed
@@ -348,7 +349,9 @@ def test_a_push_that_came_out_elsewhere_is_judged_by_where_it_went(start, connec
     with FakeMember(cluster) as member:
         plan = plan_for(client, ToPosition(Earliest()))
         cluster.faults.next(
-            faults.answer(0, body=encode_reset_offset({FIRST: 3, SECOND: 0})),
+            faults.answer(
+                0, body=encode_body(ResetOffsetBody(offset_table={FIRST: 3, SECOND: 0}))
+            ),
             code=RESET,
         )
         member.commit(FIRST, 3)

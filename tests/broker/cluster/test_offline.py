@@ -12,8 +12,9 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.broker.cluster.offline import StoreServer
 from rmqcli.store.message_store import StoreError
 from rmqcli.testing import ManualClock
-from rmqcli.wire.bodies.offset import parse_all_consumer_offset
+from rmqcli.wire.bodies.offset import ConsumerOffsetSerializeWrapper
 from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from tests import golden_vectors
 from tests.broker.wire_client import WireClient
@@ -57,7 +58,9 @@ def pull_fields(topic, offset, *, queue_id=0, flags=SUBSCRIPTION, expression="*"
 
 
 def offsets_of(client):
-    return parse_all_consumer_offset(client.ask(ALL_OFFSETS).body)
+    return decode_body(
+        ConsumerOffsetSerializeWrapper, client.ask(ALL_OFFSETS).body
+    ).by_group_and_topic()
 
 
 @pytest.mark.parametrize("version", folders.VERSIONS)

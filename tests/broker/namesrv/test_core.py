@@ -13,8 +13,9 @@ from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import PROFILES
 from rmqcli.clock import Now
-from rmqcli.wire.bodies.config import parse_kv_table
-from rmqcli.wire.bodies.route import parse_topic_list, parse_topic_route
+from rmqcli.wire.bodies.config import KVTable
+from rmqcli.wire.bodies.route import TopicList, parse_topic_route
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import ONEWAY_FLAG, RemotingCommand, decode_command
 from rmqcli.wire.frame import FrameBuffer
@@ -84,7 +85,7 @@ class Driven:
         return None if answer.code == 17 else parse_topic_route(topic, answer.body)
 
     def topics(self):
-        return parse_topic_list(self.ask(206).body)
+        return decode_body(TopicList, self.ask(206).body).topic_list
 
 
 def broker(
@@ -357,8 +358,12 @@ def test_lists_of_topics():
     driven.register({"t": 4, "u": 4})
     driven.register({"v": 4}, name="b", address="127.0.0.1:10921", cluster="D")
 
-    assert parse_topic_list(driven.ask(224, {"cluster": "D"}).body) == ["v"]
-    assert parse_topic_list(driven.ask(224, {"cluster": "X"}).body) == []
+    assert decode_body(
+        TopicList, driven.ask(224, {"cluster": "D"}).body
+    ).topic_list == ["v"]
+    assert (
+        decode_body(TopicList, driven.ask(224, {"cluster": "X"}).body).topic_list == []
+    )
     assert driven.ask(304).body == (
         b'{"brokerAddr":"127.0.0.1:10911","topicList":["C","broker-a","D","b"]}'
     )
@@ -404,7 +409,7 @@ def test_the_key_value_store():
 
     assert driven.ask(101, place).ext_fields == {"value": "v"}
     listed = driven.ask(219, {"namespace": "N"}).body
-    assert parse_kv_table(listed) == {"k": "v"}
+    assert decode_body(KVTable, listed).table == {"k": "v"}
     driven.ask(102, place)
     assert driven.ask(101, place).code == 22
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,21 +12,19 @@ from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
 from rmqcli.store.memory import MemoryStore
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import (
-    TopicConfig,
-    parse_kv_table,
-)
+from rmqcli.wire.bodies.config import KVTable, TopicConfig
 from rmqcli.wire.bodies.offset import (
-    parse_all_consumer_offset,
-    parse_delay_offset,
-    parse_group_list,
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    GroupList,
 )
 from rmqcli.wire.bodies.stats import (
+    ConsumeStats,
     OffsetWrapper,
+    QueryConsumeTimeSpanBody,
     QueueTimeSpan,
-    parse_consume_stats,
-    parse_consume_time_spans,
 )
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.headers.admin import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
@@ -72,11 +71,16 @@ def test_consume_stats(profile: VersionProfile, pulled: int | None) -> None:
         header = GetConsumeStatsRequestHeader(consumer_group="g", topic=topic)
         answer = driver.ask(208, header)
         assert answer is not None
-        assert parse_consume_stats(bytes(answer.body)).offsets == {
+        assert decode_body(ConsumeStats, bytes(answer.body)).offsets == {
             MessageQueue("T", "broker-a", 0): OffsetWrapper(
-                4, 2, pulled, EPOCH_MS + 1000
+                broker_offset=4,
+                consumer_offset=2,
+                pull_offset=pulled,
+                last_timestamp=EPOCH_MS + 1000,
             ),
-            MessageQueue("T", "broker-a", 1): OffsetWrapper(0, 0, none, 0),
+            MessageQueue("T", "broker-a", 1): OffsetWrapper(
+                broker_offset=0, consumer_offset=0, pull_offset=none
+            ),
         }
 
 
@@ -98,7 +102,7 @@ def test_consume_stats_are_never_an_error(
     answer = filled().ask(208, header)
     assert answer is not None
     assert answer.code == 0
-    assert len(parse_consume_stats(bytes(answer.body)).offsets) == rows
+    assert len(decode_body(ConsumeStats, bytes(answer.body)).offsets) == rows
 
 
 def test_consume_stats_of_a_whole_broker() -> None:
@@ -110,13 +114,24 @@ def test_consume_stats_of_a_whole_broker() -> None:
     assert data["brokerAddr"] == "127.0.0.1:10911"
 
 
+def without_texts(span: QueueTimeSpan) -> QueueTimeSpan:
+    """Without the local times, which depend on the machine's time zone."""
+    return replace(
+        span,
+        min_time_stamp_str=None,
+        max_time_stamp_str=None,
+        consume_time_stamp_str=None,
+    )
+
+
 def test_time_spans() -> None:
     driver = filled()
     driver.wait(10_000)
     header = QueryConsumeTimeSpanRequestHeader(topic="T", group="g")
     answer = driver.ask(303, header)
     assert answer is not None
-    assert parse_consume_time_spans(bytes(answer.body)) == [
+    body = decode_body(QueryConsumeTimeSpanBody, bytes(answer.body))
+    assert [without_texts(span) for span in body.consume_time_span_set] == [
         QueueTimeSpan(
             queue=MessageQueue("T", "broker-a", 0),
             min_time_stamp=EPOCH_MS,
@@ -138,7 +153,7 @@ def test_who_consumes_what() -> None:
     driver = filled()
     groups = driver.ask(300, QueryTopicConsumeByWhoRequestHeader(topic="T"))
     assert groups is not None
-    assert parse_group_list(bytes(groups.body)) == ["g"]
+    assert decode_body(GroupList, bytes(groups.body)).group_list == ["g"]
     topics = driver.ask(343, QueryTopicsByConsumerRequestHeader(group="g"))
     assert topics is not None
     assert json.loads(bytes(topics.body)) == {
@@ -167,12 +182,16 @@ def test_offsets_as_a_whole(profile: VersionProfile) -> None:
     assert answer is not None
     assert b'"T@g":{0:2}' in bytes(answer.body)
     assert (b"pullOffsetTable" in bytes(answer.body)) is profile.has_bodies_of_5
-    offsets = parse_all_consumer_offset(bytes(answer.body))
+    offsets = decode_body(
+        ConsumerOffsetSerializeWrapper, bytes(answer.body)
+    ).by_group_and_topic()
     assert offsets == {("g", "T"): {0: 2}}
     driver.broker.schedule.offsets.update({2: 5, 1: 17})
     delays = driver.ask(45)
     assert delays is not None
-    assert parse_delay_offset(bytes(delays.body)) == {1: 17, 2: 5}
+    assert decode_body(
+        DelayOffsetSerializeWrapper, bytes(delays.body)
+    ).offset_table == {1: 17, 2: 5}
 
 
 def test_entries_of_a_consume_queue() -> None:
@@ -227,7 +246,7 @@ def test_runtime_info(profile: VersionProfile, name: str, transferred: str) -> N
     assert driver.ask(11, pull) is not None
     answer = driver.ask(28)
     assert answer is not None
-    table = parse_kv_table(bytes(answer.body))
+    table = decode_body(KVTable, bytes(answer.body)).table
     end = driver.store.log_bounds()[1]
     assert {key: table[key] for key in _EXPECTED} == _EXPECTED | {
         "commitLogMaxOffset": str(end),
@@ -261,7 +280,7 @@ def test_refused_puts_are_counted() -> None:
     codes = [send(driver, body=b"x" * 60).code for _ in range(4)]
     answer = driver.ask(28)
     assert answer is not None
-    table = parse_kv_table(bytes(answer.body))
+    table = decode_body(KVTable, bytes(answer.body)).table
     failed = int(table["putMessageFailedTimes"])
     assert failed == len([code for code in codes if code]) > 0
     assert table["putMessageTimesTotal"] == str(len(codes) - failed)
@@ -272,7 +291,7 @@ def test_rates_are_of_the_time_that_passed() -> None:
     driver.wait(20_000)
     answer = driver.ask(28)
     assert answer is not None
-    table = parse_kv_table(bytes(answer.body))
+    table = decode_body(KVTable, bytes(answer.body)).table
     assert table["putTps"] == "0.0 0.2 0.2"
 
 

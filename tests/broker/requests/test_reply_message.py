@@ -6,7 +6,8 @@ import pytest
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.wire.bodies.heartbeat import HeartbeatData, encode_heartbeat
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
@@ -28,9 +29,10 @@ PROPERTIES: dict[str, str | None] = {
 
 
 def heartbeat(driver: Driver, peer: Peer, client_id: str, *groups: str) -> None:
-    data = HeartbeatData(client_id=client_id, producer_groups=groups)
+    producers = tuple(ProducerData(group_name=group) for group in groups)
+    data = HeartbeatData(client_id=client_id, producers=producers)
     code = RequestCode.HEART_BEAT
-    assert need(driver.ask(code, body=encode_heartbeat(data), peer=peer)).code == 0
+    assert need(driver.ask(code, body=encode_body(data), peer=peer)).code == 0
 
 
 def with_requester(settings: BrokerSettings | None = None) -> Driver:

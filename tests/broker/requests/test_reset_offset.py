@@ -13,7 +13,8 @@ from rmqcli.broker.state.clients import Member
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
-from rmqcli.wire.bodies.offset import parse_reset_offset
+from rmqcli.wire.bodies.offset import ResetOffsetBody
+from rmqcli.wire.body import decode_body
 from rmqcli.wire.headers.offset import ResetOffsetRequestHeader
 from rmqcli.wire.message.encode import MessageFields
 from tests.broker.driving import EPOCH_MS, Driver
@@ -67,7 +68,7 @@ def reset(
 
 
 def targets(command: RemotingCommand) -> list[int]:
-    found = parse_reset_offset(bytes(command.body))
+    found = decode_body(ResetOffsetBody, bytes(command.body)).offset_table
     return [found[MessageQueue("T", "broker-a", n)] for n in range(len(found))]
 
 

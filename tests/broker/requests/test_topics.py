@@ -16,14 +16,12 @@ from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import (
     SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
     TopicConfig,
-    encode_subscription_group,
-    parse_all_subscription_group,
-    parse_all_topic_config,
-    parse_subscription_group,
-    parse_topic_config,
+    TopicConfigSerializeWrapper,
 )
-from rmqcli.wire.bodies.stats import TopicOffset, parse_topic_stats
+from rmqcli.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.command import RemotingCommand
 from rmqcli.wire.headers.admin import GetTopicStatsInfoRequestHeader
 from rmqcli.wire.headers.config import (
@@ -61,7 +59,7 @@ def create(
 def shown(driver: Driver, topic: str) -> TopicConfig:
     answer = driver.ask(351, GetTopicConfigRequestHeader(topic=topic))
     assert answer is not None
-    return parse_topic_config(bytes(answer.body))
+    return decode_body(TopicConfig, bytes(answer.body))
 
 
 def test_a_topic_is_made_shown_and_listed() -> None:
@@ -77,7 +75,9 @@ def test_a_topic_is_made_shown_and_listed() -> None:
     assert shown(driver, "T") == expected
     listed = driver.ask(21)
     assert listed is not None
-    topics = parse_all_topic_config(bytes(listed.body))
+    topics = decode_body(
+        TopicConfigSerializeWrapper, bytes(listed.body)
+    ).topic_config_table
     assert topics["T"] == expected
     assert listed.ext_fields == {"totalTopicNum": str(len(topics))}
 
@@ -98,8 +98,12 @@ def test_topics_come_in_parts() -> None:
         )
         answer = driver.send(request)
         assert answer is not None
-        names += parse_all_topic_config(bytes(answer.body))
-    assert names == list(parse_all_topic_config(bytes(whole.body)))
+        names += decode_body(
+            TopicConfigSerializeWrapper, bytes(answer.body)
+        ).topic_config_table
+    assert names == list(
+        decode_body(TopicConfigSerializeWrapper, bytes(whole.body)).topic_config_table
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,9 +193,9 @@ def test_topic_stats_of_an_empty_topic() -> None:
     create(driver, "T", queues=2)
     answer = driver.ask(202, GetTopicStatsInfoRequestHeader(topic="T"))
     assert answer is not None
-    assert parse_topic_stats(bytes(answer.body)) == {
-        MessageQueue("T", "broker-a", 0): TopicOffset(0, 0, 0),
-        MessageQueue("T", "broker-a", 1): TopicOffset(0, 0, 0),
+    assert decode_body(TopicStatsTable, bytes(answer.body)).offset_table == {
+        MessageQueue("T", "broker-a", 0): TopicOffset(min_offset=0, max_offset=0),
+        MessageQueue("T", "broker-a", 1): TopicOffset(min_offset=0, max_offset=0),
     }
     missing = driver.ask(202, GetTopicStatsInfoRequestHeader(topic="U"))
     assert missing is not None
@@ -211,12 +215,14 @@ def test_a_group_is_replaced_as_a_whole() -> None:
         group_name="g", retry_max_times=3, attributes={"a": "b"}
     )
     for each in (config, dataclasses.replace(config, retry_max_times=16)):
-        answer = driver.ask(200, body=encode_subscription_group(each))
+        answer = driver.ask(200, body=encode_body(each))
         assert answer is not None
         assert answer.code == 0
     listed = driver.ask(201)
     assert listed is not None
-    groups = parse_all_subscription_group(bytes(listed.body))
+    groups = decode_body(
+        SubscriptionGroupWrapper, bytes(listed.body)
+    ).subscription_group_table
     assert groups["g"].retry_max_times == 16
     assert groups["g"].attributes == {"a": "b"}
     assert groups["g"].raw["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
@@ -227,7 +233,7 @@ def test_asking_for_a_group_makes_it_where_that_is_allowed() -> None:
     header = GetSubscriptionGroupConfigRequestHeader(group="g")
     answer = Driver().ask(352, header)
     assert answer is not None
-    assert parse_subscription_group(bytes(answer.body)).group_name == "g"
+    assert decode_body(SubscriptionGroupConfig, bytes(answer.body)).group_name == "g"
     closed = Driver(BrokerSettings(auto_create_subscription_group=False))
     refused = closed.ask(352, header)
     assert refused is not None

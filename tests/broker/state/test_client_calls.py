@@ -7,8 +7,10 @@ import pytest
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.consumer import parse_consumer_connection
-from rmqcli.wire.bodies.offset import encode_consumer_status, parse_consumer_status
+from rmqcli.wire.bodies.consumer import ConsumerConnection
+from rmqcli.wire.bodies.heartbeat import ProducerData
+from rmqcli.wire.bodies.offset import GetConsumerStatusBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.command import RESPONSE_FLAG, RemotingCommand
 from rmqcli.wire.headers.admin import (
@@ -173,7 +175,12 @@ def test_223_asks_all_members_and_leaves_out_who_says_nothing(driver):
     question = asked(driver, LIVE, 221)
     assert question.ext_fields == {"topic": "orders", "group": "g"}
 
-    reply(driver, LIVE, question, body=encode_consumer_status({QUEUE: 58}))
+    reply(
+        driver,
+        LIVE,
+        question,
+        body=encode_body(GetConsumerStatusBody(message_queue_table={QUEUE: 58})),
+    )
     assert answers(driver) == []
     driver.wait(5_000)
 
@@ -182,7 +189,8 @@ def test_223_asks_all_members_and_leaves_out_who_says_nothing(driver):
         b'{"consumerTable":{"c2":{{"brokerName":"broker-a","queueId":0,'
         b'"topic":"orders"}:58}},"messageQueueTable":{}}'
     )
-    assert parse_consumer_status(answer.body) == {"c2": {QUEUE: 58}}
+    status = decode_body(GetConsumerStatusBody, answer.body)
+    assert status.consumer_table == {"c2": {QUEUE: 58}}
 
 
 def test_223_of_one_client_asks_only_it(driver):
@@ -207,7 +215,7 @@ def test_223_of_nobody_is_1():
 def test_203_members_and_subscriptions(driver):
     header = GetConsumerConnectionListRequestHeader(consumer_group="g")
 
-    connection = parse_consumer_connection(driver.ask(203, header).body)
+    connection = decode_body(ConsumerConnection, driver.ask(203, header).body)
 
     (member,) = connection.connections
     assert (member.client_id, member.client_addr) == ("c2", "127.0.0.1:40002")
@@ -228,7 +236,7 @@ def test_203_of_nobody_is_206():
 
 
 def test_204_members_of_a_producer_group(driver):
-    beat(driver, OTHER, producer_groups=("pg",))
+    beat(driver, OTHER, producers=(ProducerData(group_name="pg"),))
     header = GetProducerConnectionListRequestHeader(producer_group="pg")
 
     assert driver.ask(204, header).body == (

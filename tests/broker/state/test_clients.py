@@ -8,12 +8,9 @@ import pytest
 
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.wire.bodies.consumer import parse_consumer_list
-from rmqcli.wire.bodies.heartbeat import (
-    ConsumerData,
-    HeartbeatData,
-    encode_heartbeat,
-)
+from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import GetConsumerListByGroupRequestHeader
 from rmqcli.wire.headers.client import UnregisterClientRequestHeader
@@ -41,7 +38,7 @@ def beat(driver, peer, *consumers, client_id=None, **fields):
     data = HeartbeatData(
         client_id=client_id or f"c{peer.number}", consumers=consumers, **fields
     )
-    return driver.ask(RequestCode.HEART_BEAT, body=encode_heartbeat(data), peer=peer)
+    return driver.ask(RequestCode.HEART_BEAT, body=encode_body(data), peer=peer)
 
 
 def notified(driver, peer):
@@ -113,7 +110,10 @@ def test_members_are_listed_once_for_each_connection():
 
     code, _, body = ids(driver)
 
-    assert (code, parse_consumer_list(body)) == (0, ["same", "same"])
+    assert (
+        code,
+        decode_body(GetConsumerListByGroupResponseBody, body).consumer_id_list,
+    ) == (0, ["same", "same"])
 
 
 def test_nobody_in_a_group_is_1():
@@ -168,7 +168,9 @@ def test_goodbye_tells_the_others():
 
     assert need(answer).code == 0
     assert (notified(driver, ONE), notified(driver, TWO)) == (["g"], [])
-    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+    assert decode_body(
+        GetConsumerListByGroupResponseBody, ids(driver)[2]
+    ).consumer_id_list == ["c1"]
 
 
 def test_a_closed_connection_tells_the_others():
@@ -180,7 +182,9 @@ def test_a_closed_connection_tells_the_others():
     driver.disconnect(TWO)
 
     assert notified(driver, ONE) == ["g"]
-    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+    assert decode_body(
+        GetConsumerListByGroupResponseBody, ids(driver)[2]
+    ).consumer_id_list == ["c1"]
 
 
 def test_the_last_member_takes_the_group_and_its_subscriptions_along():
@@ -209,12 +213,14 @@ def test_silence_of_120_s_closes_and_tells_nobody():
     assert driver.closed == [TWO]
     driver.disconnect(TWO)
     assert notified(driver, ONE) == []
-    assert parse_consumer_list(ids(driver)[2]) == ["c1"]
+    assert decode_body(
+        GetConsumerListByGroupResponseBody, ids(driver)[2]
+    ).consumer_id_list == ["c1"]
 
 
 def test_a_silent_producer_is_closed_too():
     driver = Driver()
-    beat(driver, ONE, producer_groups=("pg",))
+    beat(driver, ONE, producers=(ProducerData(group_name="pg"),))
     assert [m.client_id for m in driver.broker.clients.producers("pg")] == ["c1"]
 
     driver.wait(130_000)
@@ -225,8 +231,8 @@ def test_a_silent_producer_is_closed_too():
 
 def test_producers_are_asked_in_turn():
     driver = Driver()
-    beat(driver, ONE, producer_groups=("pg",))
-    beat(driver, TWO, producer_groups=("pg",))
+    beat(driver, ONE, producers=(ProducerData(group_name="pg"),))
+    beat(driver, TWO, producers=(ProducerData(group_name="pg"),))
 
     found = {driver.broker.clients.any_producer_peer("pg") for _ in range(2)}
 

@@ -7,7 +7,8 @@ import pytest
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.state import locks as queue_locks
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.heartbeat import encode_lock_request, parse_lock_answer
+from rmqcli.wire.bodies.heartbeat import LockBatchRequestBody, LockBatchResponseBody
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from tests.broker.driving import Driver, need
 
@@ -15,13 +16,23 @@ Q0 = MessageQueue("t", "broker-a", 0)
 Q1 = MessageQueue("t", "broker-a", 1)
 
 
+def lock_request(group, client_id, queues):
+    return encode_body(
+        LockBatchRequestBody(
+            client_id=client_id, consumer_group=group, mq_set=list(queues)
+        )
+    )
+
+
 def lock(driver, client_id, *queues, group="g"):
-    body = encode_lock_request(group, client_id, queues)
-    return parse_lock_answer(driver.ask(RequestCode.LOCK_BATCH_MQ, body=body).body)
+    body = lock_request(group, client_id, queues)
+    return decode_body(
+        LockBatchResponseBody, driver.ask(RequestCode.LOCK_BATCH_MQ, body=body).body
+    ).lock_ok_mq_set
 
 
 def unlock(driver, client_id, *queues, group="g"):
-    body = encode_lock_request(group, client_id, queues)
+    body = lock_request(group, client_id, queues)
     return driver.ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
 
 
@@ -77,7 +88,7 @@ def test_only_the_owner_unlocks():
 def test_a_lock_survives_its_owners_connection():
     driver = Driver()
     peer = Peer(5, "127.0.0.1:40005")
-    body = encode_lock_request("g", "c1", [Q0])
+    body = lock_request("g", "c1", [Q0])
     driver.ask(RequestCode.LOCK_BATCH_MQ, body=body, peer=peer)
 
     driver.disconnect(peer)

@@ -10,7 +10,8 @@ from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.clock import Now
 from rmqcli.store.memory import MemoryStore
-from rmqcli.wire.bodies.heartbeat import HeartbeatData, encode_heartbeat
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.message.decode import decode_messages
@@ -70,7 +71,9 @@ def checks(driver: Driver) -> list[RemotingCommand]:
 
 def join(driver: Driver) -> None:
     """Let a producer of group pg be there, and stay."""
-    beat = encode_heartbeat(HeartbeatData(client_id="p@1", producer_groups=("pg",)))
+    beat = encode_body(
+        HeartbeatData(client_id="p@1", producers=(ProducerData(group_name="pg"),))
+    )
     driver.ask(RequestCode.HEART_BEAT, body=beat, peer=PRODUCER)
 
 

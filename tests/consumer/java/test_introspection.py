@@ -9,7 +9,8 @@ from contextlib import suppress
 import pytest
 
 from rmqcli.engine.listener import ConsumeConcurrentlyStatus
-from rmqcli.wire.bodies.offset import parse_consumer_status
+from rmqcli.wire.bodies.offset import GetConsumerStatusBody
+from rmqcli.wire.body import decode_body
 from tests.consumer.collecting import Seen, consumer
 from tests.consumer.java.groups import is_committed, lag, send
 from tests.kit.java_program import fill, mqadmin
@@ -102,8 +103,9 @@ def test_a_broker_learns_where_a_member_is(real_cluster, group):
         fields = {"topic": topic, "group": group, "clientAddr": running.client_id}
 
         def offsets():
-            status = parse_consumer_status(real_cluster.ask(223, fields).body)
-            return [offset for _, offset in sorted(status[running.client_id].items())]
+            answer = real_cluster.ask(223, fields)
+            table = decode_body(GetConsumerStatusBody, answer.body).consumer_table
+            return [offset for _, offset in sorted(table[running.client_id].items())]
 
         wait_until(lambda: offsets() == [5] * 8)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tracemalloc
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,38 +14,37 @@ from hypothesis import strategies as st
 from rmqcli.errors import BodyError
 from rmqcli.model import MessageQueue, QueueData
 from rmqcli.wire.bodies.config import (
+    KVTable,
     SubscriptionGroupConfig,
-    encode_subscription_group,
-    parse_kv_table,
+    TopicConfig,
     parse_properties_text,
-    parse_subscription_group,
-    parse_topic_config,
 )
 from rmqcli.wire.bodies.consumer import (
-    parse_consumer_connection,
-    parse_consumer_list,
-    parse_consumer_running_info,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    GetConsumerListByGroupResponseBody,
 )
-from rmqcli.wire.bodies.heartbeat import parse_heartbeat, parse_lock_request
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, LockBatchRequestBody
 from rmqcli.wire.bodies.offset import (
-    encode_reset_offset,
-    encode_reset_offset_for_c,
-    parse_all_consumer_offset,
-    parse_consumer_status,
-    parse_group_list,
-    parse_reset_offset,
+    ConsumerOffsetSerializeWrapper,
+    GetConsumerStatusBody,
+    GroupList,
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
 )
 from rmqcli.wire.bodies.route import (
     TOPIC_QUEUES_MAX,
+    TopicList,
     parse_cluster_info,
-    parse_topic_list,
     parse_topic_route,
 )
 from rmqcli.wire.bodies.stats import (
-    parse_consume_stats,
-    parse_consume_time_spans,
-    parse_topic_stats,
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    TopicStatsTable,
 )
+from rmqcli.wire.body import decode_body, encode_body
 from tests.golden_vectors import load
 
 QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
@@ -221,7 +221,7 @@ def test_offsets_that_are_not_there_are_never_zero(value):
     """An offset nobody sent must not become lag."""
     body = f'{{"offsetTable":{{{QUEUE}:{value}}}}}'
     with pytest.raises(BodyError):
-        parse_consume_stats(body.encode())
+        decode_body(ConsumeStats, body.encode())
 
 
 @pytest.mark.parametrize(
@@ -239,24 +239,27 @@ def test_offsets_that_are_not_there_are_never_zero(value):
 )
 def test_a_table_by_queue_has_queues_as_keys(key):
     with pytest.raises(BodyError):
-        parse_reset_offset(f'{{"offsetTable":{{{key}:5}}}}'.encode())
+        decode_body(ResetOffsetBody, f'{{"offsetTable":{{{key}:5}}}}')
 
 
 def test_queue_keys_may_be_quoted():
     """4.9.7 and 5.3.3 read them so."""
     body = json.dumps({"offsetTable": {QUEUE: 5}})
 
-    assert parse_reset_offset(body.encode()) == {MessageQueue("T", "b", 0): 5}
+    assert decode_body(ResetOffsetBody, body.encode()).offset_table == {
+        MessageQueue("T", "b", 0): 5
+    }
 
 
 def test_resets_are_written_in_both_forms():
     """Brokers send the list to clients that say they are C++."""
     offsets = {MessageQueue("T", "b", 0): 5}
 
-    assert encode_reset_offset(offsets) == (
+    assert encode_body(ResetOffsetBody(offset_table=offsets)) == (
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
     )
-    assert encode_reset_offset_for_c(offsets) == (
+    entry = MessageQueueForC(topic="T", broker_name="b", queue_id=0, offset=5)
+    assert encode_body(ResetOffsetBodyForC(offset_table=[entry])) == (
         b'{"offsetTable":[{"brokerName":"b","offset":5,"queueId":0,"topic":"T"}]}'
     )
 
@@ -266,14 +269,16 @@ def test_a_changed_group_keeps_what_we_do_not_know():
     body = (
         b'{"groupName":"g","retryMaxTimes":3,"groupRetryPolicy":{"type":"X"},"new":[1]}'
     )
-    config = dataclasses.replace(parse_subscription_group(body), retry_max_times=9)
+    config = dataclasses.replace(
+        decode_body(SubscriptionGroupConfig, body), retry_max_times=9
+    )
 
-    assert encode_subscription_group(config) == (
+    assert encode_body(config) == (
         b'{"groupName":"g","retryMaxTimes":9,"groupRetryPolicy":{"type":"X"},"new":[1]}'
     )
-    assert encode_subscription_group(
+    assert encode_body(
         SubscriptionGroupConfig(group_name="g", consume_enable=False)
-    ) == (b'{"groupName":"g","consumeEnable":false}')
+    ) == (b'{"consumeEnable":false,"groupName":"g"}')
 
 
 def test_properties_text():
@@ -291,22 +296,22 @@ def test_properties_text():
 PARSERS = [
     lambda body: parse_topic_route("T", body),
     parse_cluster_info,
-    parse_topic_list,
-    parse_topic_stats,
-    parse_consume_stats,
-    parse_consume_time_spans,
-    parse_consumer_list,
-    parse_consumer_connection,
-    parse_consumer_running_info,
-    parse_heartbeat,
-    parse_lock_request,
-    parse_all_consumer_offset,
-    parse_reset_offset,
-    parse_consumer_status,
-    parse_group_list,
-    parse_kv_table,
-    parse_topic_config,
-    parse_subscription_group,
+    partial(decode_body, TopicList),
+    partial(decode_body, TopicStatsTable),
+    partial(decode_body, ConsumeStats),
+    partial(decode_body, QueryConsumeTimeSpanBody),
+    partial(decode_body, GetConsumerListByGroupResponseBody),
+    partial(decode_body, ConsumerConnection),
+    partial(decode_body, ConsumerRunningInfo),
+    partial(decode_body, HeartbeatData),
+    partial(decode_body, LockBatchRequestBody),
+    partial(decode_body, ConsumerOffsetSerializeWrapper),
+    partial(decode_body, ResetOffsetBody),
+    partial(decode_body, GetConsumerStatusBody),
+    partial(decode_body, GroupList),
+    partial(decode_body, KVTable),
+    partial(decode_body, TopicConfig),
+    partial(decode_body, SubscriptionGroupConfig),
 ]
 
 
