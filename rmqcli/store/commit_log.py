@@ -8,7 +8,6 @@ Source: `CommitLog` in apache/rocketmq.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.message.layout import (
@@ -17,6 +16,9 @@ from rmqcli.wire.message.layout import (
     MAGIC_V2,
     RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
+    SIZE_AND_MAGIC,
+    read_head,
+    store_timestamp_ms,
 )
 
 if TYPE_CHECKING:
@@ -25,10 +27,8 @@ if TYPE_CHECKING:
     from rmqcli.store.fixed_files import FixedFiles
     from rmqcli.store.message_store import QueueUnit
 
-_SIZE_AND_MAGIC: Final = struct.Struct(">II")
 #: Most bytes of neighbours read with one call.
 _RUN_BYTES_MAX: Final = 4 * 1024 * 1024
-_STORE_TIME_END: Final = 76  # with an IPv6 born host
 
 
 class CommitLog:
@@ -52,7 +52,7 @@ class CommitLog:
 
     def blank(self, offset: int) -> bytes:
         """What goes there to say that the rest of the file is empty."""
-        return _SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
+        return SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
 
     def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
         """Write whole records at their offsets, from `self.end` to `end`.
@@ -125,10 +125,10 @@ class CommitLog:
 
     def message_at(self, offset: int) -> bytes | None:
         """The record that begins there; None when none does."""
-        head = self.read(offset, _SIZE_AND_MAGIC.size)
+        head = self.read(offset, SIZE_AND_MAGIC.size)
         if head is None:
             return None
-        size, magic = _SIZE_AND_MAGIC.unpack(head)
+        size, magic = SIZE_AND_MAGIC.unpack(head)
         if magic not in (MAGIC_V1, MAGIC_V2):
             return None
         if not RECORD_BYTES_MIN <= size <= self.room(offset):
@@ -137,14 +137,8 @@ class CommitLog:
 
     def store_time_ms(self, offset: int) -> int | None:
         """When the record that begins there was stored; None when none does."""
-        head = self.read(offset, min(_STORE_TIME_END, self.end - offset))
-        if head is None or len(head) < _STORE_TIME_END:
+        data = self.read(offset, min(RECORD_BYTES_MIN, self.end - offset))
+        head = read_head(data or b"", 0)
+        if data is None or head is None or len(data) < RECORD_BYTES_MIN:
             return None
-        return store_time_ms(head)
-
-
-def store_time_ms(record: bytes, at: int = 0) -> int:
-    """The storeTimestamp of the record that begins at `at`."""
-    is_v6 = record[at + 39] & 0x10
-    start = at + (68 if is_v6 else 56)
-    return int.from_bytes(record[start : start + 8], "big", signed=True)
+        return store_timestamp_ms(data, 0, head.sys_flag)

@@ -1,22 +1,15 @@
-"""Walks through a log's records and stops at the first that is not whole.
+"""Reading the records of a commit log in order, up to the first that is not whole.
 
-For recovery and for whoever reads a folder: a record counts when size, magic, place,
-CRC and its inner lengths are right.
+A record counts when its size, magic, offset, CRC and inner lengths are right. Recovery
+and readers of a folder use this to find where the log ends, and to make the entries of
+consume queues that the broker did not write before it died (`EntryMaker`).
 
 Source: `CommitLog.checkMessageAndReturnSize` and `recoverAbnormally`.
-
-What a log's record says that its queue's entry must be.
-
-For recovery, which makes lost entries again, and for readers of a folder whose broker
-died before it wrote them.
-
-Source: `CommitLog.checkMessageAndReturnSize` in apache/rocketmq.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +20,11 @@ from rmqcli.wire.message.layout import (
     MAGIC_V2,
     RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
+    SIZE_AND_MAGIC,
+    Layout,
+    find_layout,
+    read_head,
+    store_timestamp_ms,
 )
 from rmqcli.wire.message.system_flag import (
     TRANSACTION_PREPARED,
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 
 
 _CHUNK_BYTES: Final = 1024 * 1024
-_HEAD: Final = struct.Struct(">IIIiiqqi")
-_SIZE_AND_MAGIC: Final = struct.Struct(">II")
 _NAMES: Final = re.compile(
     rb"(?:\A|\x02)(?:TAGS\x01([^\x02]*)|KEYS\x01([^\x02]*)|UNIQ_KEY\x01([^\x02]*))"
     rb"(?=\x02|\Z)"
@@ -50,7 +46,7 @@ _NAMES: Final = re.compile(
 
 
 class ScannedRecord(NamedTuple):
-    """What the queues and the index have to know of a record."""
+    """The fields of a record that the consume queues and the index are made of."""
 
     commit_log_offset: int
     size_bytes: int
@@ -74,9 +70,9 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
         here = at - base
         if len(data) - here < RECORD_BYTES_MIN:
             data, base, here = files.read(at, min(room, _CHUNK_BYTES)), at, 0
-        if len(data) - here < _SIZE_AND_MAGIC.size:
+        if len(data) - here < SIZE_AND_MAGIC.size:
             break
-        size, magic = _SIZE_AND_MAGIC.unpack_from(data, here)
+        size, magic = SIZE_AND_MAGIC.unpack_from(data, here)
         if magic == MAGIC_BLANK and size == room:
             at += room
             continue
@@ -97,20 +93,19 @@ def scan(files: FixedFiles, start: int) -> Iterator[ScannedRecord | int]:
 
 
 def too_large_at(files: FixedFiles, offset: int) -> int | None:
-    """The size that a record of that place states, when it is over the bound.
+    """Return the size that the record at `offset` states, if it is over the bound.
 
-    `scan` ends at it; what follows may be whole.
+    `scan` ends at such a record; what follows it may be whole.
     """
-    head = files.read(offset, _HEAD.size)
-    if len(head) < _HEAD.size:
+    head = read_head(files.read(offset, RECORD_BYTES_MIN), 0)
+    if head is None or head.total_bytes <= RECORD_BYTES_MAX:
         return None
-    size, magic, *_, place, _ = _HEAD.unpack(head)
-    is_record = magic in (MAGIC_V1, MAGIC_V2) and place == offset
-    return size if is_record and size > RECORD_BYTES_MAX else None
+    is_record = head.magic in (MAGIC_V1, MAGIC_V2)
+    return head.total_bytes if is_record and head.commit_log_offset == offset else None
 
 
 def names_of(properties: bytes) -> tuple[bytes, bytes, bytes]:
-    """The values of TAGS, KEYS and UNIQ_KEY, each empty when it is not there."""
+    """Return the values of TAGS, KEYS and UNIQ_KEY, each empty when it is absent."""
     tags = keys = unique = b""
     for found in _NAMES.finditer(properties):
         which = found.lastindex
@@ -124,41 +119,26 @@ def names_of(properties: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _record(data: bytes, here: int, offset: int) -> ScannedRecord | None:
-    """The record of `offset` that lies `here`; None unless all of it is right."""
-    size, magic, crc, queue_id, _, queue_offset, place, sys_flag = _HEAD.unpack_from(
-        data, here
-    )
-    if place != offset:
+    """Return the record of `offset`, which begins `here`; None unless it is whole."""
+    head = read_head(data, here)
+    if head is None or head.commit_log_offset != offset:
         return None
-    time_at = here + (68 if sys_flag & 0x10 else 56)
-    body_at = time_at + 8 + (20 if sys_flag & 0x20 else 8) + 16
-    end = here + size
-    if body_at > end:
-        return None
-    body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
-    topic_at = body_end + (1 if magic == MAGIC_V1 else 2)
-    if topic_at > end:
-        return None
-    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
-    properties_at = topic_end + 2
-    if properties_at > end:
-        return None
-    properties_bytes = int.from_bytes(data[topic_end:properties_at], "big")
-    if properties_at + properties_bytes > end:
+    layout = find_layout(data, here, head)
+    if not isinstance(layout, Layout) or layout.end > here + head.total_bytes:
         return None
     # No body: Java writes no CRC of it in some versions, and there is nothing to check.
-    body = memoryview(data)[body_at:body_end]
-    if body_end > body_at and zlib.crc32(body) & 0x7FFFFFFF != crc:
+    body = memoryview(data)[layout.body_at : layout.body_end]
+    if len(body) and zlib.crc32(body) & 0x7FFFFFFF != head.body_crc:
         return None
     return ScannedRecord(
         offset,
-        size,
-        data[topic_at:topic_end],
-        queue_id,
-        queue_offset,
-        sys_flag,
-        int.from_bytes(data[time_at : time_at + 8], "big", signed=True),
-        data[properties_at : properties_at + properties_bytes],
+        head.total_bytes,
+        data[layout.topic_at : layout.topic_end],
+        head.queue_id,
+        head.queue_offset,
+        head.sys_flag,
+        store_timestamp_ms(data, here, head.sys_flag),
+        data[layout.properties_at : layout.end],
     )
 
 
@@ -167,7 +147,7 @@ _KEPT_MAX: Final = 65_536
 
 
 class EntryMaker:
-    """Topics and tags codes of records, each worked out once."""
+    """Makes the topics and tags codes of entries, each text once."""
 
     def __init__(self, delay_levels_ms: tuple[int, ...]) -> None:
         self._delay_levels_ms = delay_levels_ms
@@ -175,7 +155,7 @@ class EntryMaker:
         self._topics: dict[bytes, str] = {}
 
     def topic(self, record: ScannedRecord) -> str:
-        """The topic's name."""
+        """Return the name of the record's topic."""
         found = self._topics.get(record.topic)
         if found is None:
             if len(self._topics) >= _KEPT_MAX:
@@ -184,7 +164,7 @@ class EntryMaker:
         return found
 
     def tags_code(self, record: ScannedRecord) -> int | None:
-        """As when it was put: the tags' hash, or when a delayed message is due.
+        """Return the tags' hash, or when a delayed message is due.
 
         None for half messages and rollbacks, which have no entry.
         """
@@ -205,5 +185,5 @@ class EntryMaker:
 
 
 def text_of(value: bytes) -> str:
-    """The characters of a name; what is no UTF-8 becomes a mark."""
+    """Return the characters of a name; bytes that are not UTF-8 become U+FFFD."""
     return value.decode("utf-8", "replace")

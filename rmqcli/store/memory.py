@@ -6,12 +6,12 @@ ever full unless `capacity_bytes` says so.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmqcli.store.message_store import Appended, QueueUnit, StoreFullError
 from rmqcli.wire.message.encode import encode_placed
+from rmqcli.wire.message.layout import read_head, store_timestamp_ms
 from rmqcli.wire.message.properties import parse_properties
 from rmqcli.wire.message.system_flag import (
     TRANSACTION_PREPARED,
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rmqcli.wire.message.encode import MessageFields
-
-_STORE_TIME_AT: Final = 56  # with an IPv4 born host
-_BORN_HOST_V6: Final = 0x10
 
 
 class _Queue:
@@ -145,10 +142,8 @@ class MemoryStore:
         record = self._records.get(units[0].commit_log_offset) if units else None
         if record is None:
             return None
-        is_v6 = int.from_bytes(record[36:40], "big") & _BORN_HOST_V6
-        at = _STORE_TIME_AT + (12 if is_v6 else 0)
-        (time_ms,) = struct.unpack_from(">q", record, at)
-        return int(time_ms)
+        head = read_head(record, 0)
+        return None if head is None else store_timestamp_ms(record, 0, head.sys_flag)
 
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int

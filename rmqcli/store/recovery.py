@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.log import get_logger
-from rmqcli.store.commit_log import CommitLog, store_time_ms
 from rmqcli.store.log_scan import (
     EntryMaker,
     ScannedRecord,
@@ -22,11 +21,19 @@ from rmqcli.store.log_scan import (
     too_large_at,
 )
 from rmqcli.store.message_store import StoreError
-from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX
+from rmqcli.wire.message.layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MAX,
+    RECORD_BYTES_MIN,
+    read_head,
+    store_timestamp_ms,
+)
 from rmqcli.wire.message.system_flag import TRANSACTION_ROLLBACK, transaction_type
 
 if TYPE_CHECKING:
     from rmqcli.store.checkpoint import Checkpoint
+    from rmqcli.store.commit_log import CommitLog
     from rmqcli.store.index import KeyIndex
     from rmqcli.store.queue_table import QueueTable
 
@@ -97,9 +104,11 @@ class Recovery:
             times.append(checkpoint.index_ms)
         until_ms = min(times) - slack_ms
         for base in reversed(files.bases):
-            head = files.read(base, 76)
-            magic = int.from_bytes(head[4:8], "big")
-            if magic in (MAGIC_V1, MAGIC_V2) and 0 < store_time_ms(head) <= until_ms:
+            data = files.read(base, RECORD_BYTES_MIN)
+            head = read_head(data, 0)
+            if head is None or head.magic not in (MAGIC_V1, MAGIC_V2):
+                continue
+            if 0 < store_timestamp_ms(data, 0, head.sys_flag) <= until_ms:
                 return base
         return files.start
 

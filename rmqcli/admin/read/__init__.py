@@ -1,1 +1,1 @@
-"""Reading ranges of queues in bulk, and what a message looks like as a record."""
+"""Reading ranges of queues in bulk: what to pull next, from where, and how much."""

@@ -1,8 +1,9 @@
-"""Which broker of a group a queue is read from: as suggested, else one that works.
+"""Which address of a broker's group a queue is read from.
 
-A broker says with each answer which member of its group to ask next. One that cannot
-be reached is left out until all of its group were tried, and then the route is asked
-for again: a master that died may have another address now.
+With each answer a broker suggests which member of its group to pull from next: the
+master or a slave. A member that cannot be reached is left out until all members have
+been tried; then the route is read again, because a master that died may have got
+another address.
 
 Source: PullAPIWrapper#recalculatePullFromWhichNode, findBrokerAddressInSubscribe
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
-#: The name servers are asked again this often at most.
+#: Least time between two reads of a topic's route because of failures.
 _REFRESH_EVERY_MS = 2_000
 
 
@@ -28,21 +29,24 @@ _REFRESH_EVERY_MS = 2_000
 class _Choice:
     address: str | None = None
     broker_id: int = MASTER_ID
-    #: addresses that did not work since one did
+    #: addresses that failed since the last good answer
     tried: set[str] = field(default_factory=set)
 
 
 class AddressBook:
-    """Addresses to pull from, per queue. `failed` and `suggested` do no I/O."""
+    """The address to pull each queue from. `failed` and `suggested` do no I/O."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._choices: dict[MessageQueue, _Choice] = {}
-        #: topic -> when its route was asked for because of a failure
+        #: topic -> when its route was last read because of a failure
         self._refreshed_ms: dict[str, int] = {}
 
     def address(self, queue: MessageQueue) -> str | RmqError:
-        """Where to pull `queue` from now. May ask the name servers after a failure."""
+        """Return where to pull `queue` from, or why nowhere.
+
+        May read the route from the name servers after a failure.
+        """
         choice = self._choices.setdefault(queue, _Choice())
         if choice.address is not None:
             return choice.address
@@ -54,17 +58,17 @@ class AddressBook:
         return address
 
     def failed(self, queue: MessageQueue, address: str) -> None:
-        """`address` did not answer for `queue`: take another next time."""
+        """Note that `address` gave no answer for `queue`: the next one is another."""
         choice = self._choices[queue]
         choice.tried.add(address)
         if choice.address == address:
             choice.address = None
 
     def suggested(self, queue: MessageQueue, broker_id: int) -> None:
-        """An answer came, and it says whom to ask next."""
+        """Note that an answer came, with the broker id to pull from next."""
         choice = self._choices[queue]
         if choice.tried:
-            # The one suggested may be the one that is down: stay for a while.
+            # The suggested broker may be the one that is down: stay for a while.
             choice.broker_id = broker_id
             return
         if broker_id != choice.broker_id:
@@ -91,4 +95,4 @@ class AddressBook:
         try:
             self._client.route(topic, refresh=True)
         except RmqError:
-            return  # the last route that worked is still the best there is
+            return  # the route that is known is still the best there is

@@ -1,10 +1,11 @@
-"""Reads ranges of many queues at once, with several pulls of each queue in flight.
+"""Reading ranges of many queues at once, with several pulls of each queue in flight.
 
-What to ask and what an answer means is `reading_queue`'s; here are the sockets, the
-addresses, and the limits: asks and bytes in flight, time without progress. Nothing is
-asked while the consumer does not iterate, so it can be as slow as it likes.
+`QueueReading` decides what to pull and what an answer means; this module sends the
+pulls, chooses addresses, and keeps the limits: pulls and bytes in flight, time without
+progress. Nothing is pulled while the caller does not iterate, so a slow caller costs no
+memory.
 
-Pulls as TOOLS_CONSUMER, commits nothing. Not safe for threads.
+Pulls as TOOLS_CONSUMER and commits nothing. Not safe for threads.
 
 Source: DefaultMQPullConsumerImpl, PullAPIWrapper#recalculatePullFromWhichNode.
 """
@@ -12,7 +13,7 @@ Source: DefaultMQPullConsumerImpl, PullAPIWrapper#recalculatePullFromWhichNode.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.read.queue import QueueReading
@@ -22,13 +23,13 @@ from rmqcli.errors import PartialError, RmqError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rmqcli.admin.read.body import Span
+    from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.wire.pull_answer import PullAnswer
 
-#: Answers in a row that get nowhere before a queue is given up.
+#: Answers in a row that get nowhere before a queue is abandoned.
 _NO_PROGRESS_MAX = 12
 _BACKOFF_FIRST_MS = 20
 _BACKOFF_LAST_MS = 2_000
@@ -36,32 +37,19 @@ _BACKOFF_LAST_MS = 2_000
 _TURN_MS = 1_000
 
 
-class Chunk(NamedTuple):
-    """The records of offsets `start <= o < end` of one queue, as a broker stores them.
-
-    `missing` are the half-open spans that the broker does not have.
-    """
-
-    queue: MessageQueue
-    start: int
-    end: int
-    body: bytes
-    missing: tuple[Span, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. `expression` other than `*` lets the broker leave messages out.
+    """How to read. With an `expression` other than `*` the broker leaves messages out.
 
-    A queue without any progress for `retry_for_ms` is given up. With `raise_abandoned`
-    that ends the reading, else it is noted in `RangeReader.abandoned`. `on_trouble` is
-    told when a queue begins to fail. Reading ends early, with nothing given up, once
-    `left_ms` returns 0.
+    A queue without any progress for `retry_for_ms` is abandoned. With `raise_abandoned`
+    that ends the reading with the queue's error, else `RangeReader.abandoned` holds it.
+    `on_trouble` is called when a queue begins to fail. Reading ends early, with no
+    queue abandoned, once `left_ms` returns 0.
     """
 
     expression: str = "*"
     expression_type: str = "TAG"
-    asks_max: int = 64
+    pulls_max: int = 64
     in_flight_bytes_max: int = 16 << 20
     retry_for_ms: int = 30_000
     raise_abandoned: bool = True
@@ -77,7 +65,7 @@ class ReadOptions:
 @dataclass(slots=True, eq=False)
 class _QueueState:
     reading: QueueReading
-    #: asks that may be out or waiting to be given out; grows with good answers
+    #: pulls that may be in flight or wait to be taken; grows with good answers
     depth: int = 2
     is_paused: bool = False
     not_before_ms: int = 0
@@ -89,7 +77,7 @@ class _QueueState:
 class RangeReader:
     """Iterate it once: chunks, in order and without gap or overlap within each queue.
 
-    Raises the error of a queue that is given up, unless told to go on without it.
+    Raises the error of a queue that is abandoned, unless the options say otherwise.
     """
 
     def __init__(
@@ -109,50 +97,49 @@ class RangeReader:
             raise ValueError("a queue is given twice")
         self._open = {q: s for q, s in self._states.items() if not s.reading.is_done}
         self._addresses = AddressBook(client)
-        self._asks_out = 0
-        #: size of a large answer, lately
+        self._in_flight = 0
+        #: size of a recent large answer
         self._answer_bytes = 8 << 10
-        #: queues that were given up, and why
+        #: queues that were abandoned, and why
         self.abandoned: dict[MessageQueue, RmqError] = {}
 
     def position(self, queue: MessageQueue) -> int:
-        """The first offset of `queue` that was not given out."""
-        return self._states[queue].reading.emit_at
+        """Return the first offset of `queue` that has not been yielded."""
+        return self._states[queue].reading.take_at
 
     def pause(self, queue: MessageQueue) -> None:
-        """Ask no more of `queue`; what is out still comes.
+        """Send no more pulls for `queue`; those in flight are still answered.
 
-        Once every queue that is left is paused, and nothing is out, all go on: nobody
-        could resume one while the reader waits.
+        When every open queue is paused and nothing is in flight, all are resumed: the
+        caller, which waits for a chunk, could not resume one.
         """
         self._states[queue].is_paused = True
 
     def resume(self, queue: MessageQueue) -> None:
-        """Go on with `queue`."""
+        """Pull `queue` again."""
         self._states[queue].is_paused = False
 
     def __iter__(self) -> Iterator[Chunk]:
         try:
             yield from self._chunks()
         finally:
-            self._open.clear()  # what is still out concerns nobody
+            self._open.clear()  # answers that still come are ignored
 
     def _chunks(self) -> Iterator[Chunk]:
         while self._open and self._left_ms() > 0:
             for queue, state in list(self._open.items()):
-                for part in state.reading.take():
-                    yield Chunk(queue, *part)
+                yield from state.reading.take()
                 if state.reading.is_done:
                     del self._open[queue]
                 elif state.error is not None:
                     self._abandon(queue, state.error)
-            if not self._open or self._ask_more():
+            if not self._open or self._pull_more():
                 continue
             if not self._resume_if_all_are_paused():
                 self._client.poll(self._wait_ms())
 
     def _resume_if_all_are_paused(self) -> bool:
-        if self._asks_out or not all(s.is_paused for s in self._open.values()):
+        if self._in_flight or not all(s.is_paused for s in self._open.values()):
             return False
         for queue in self._open:
             self.resume(queue)
@@ -168,39 +155,39 @@ class RangeReader:
         if self._options.raise_abandoned:
             raise error
 
-    def _ask_more(self) -> bool:
-        """Fill the windows; return whether something can be given out without I/O."""
+    def _pull_more(self) -> bool:
+        """Fill the windows; return whether something can be yielded without I/O."""
         now_ms = self._client.clock.monotonic_ms()
         depth_max = self._depth_max()
-        has_part = False
+        has_chunk = False
         for queue, state in self._open.items():
             reading = state.reading
             if not state.is_paused and now_ms >= state.not_before_ms:
                 depth = min(state.depth, depth_max)
                 while (
                     reading.window < depth or reading.is_held_up
-                ) and self._asks_out < self._asks_max():
-                    if not self._ask(queue, state):
+                ) and self._in_flight < self._pulls_max():
+                    if not self._pull(queue, state):
                         break
-            has_part = has_part or reading.has_part or state.error is not None
-        return has_part
+            has_chunk = has_chunk or reading.has_chunk or state.error is not None
+        return has_chunk
 
-    def _asks_max(self) -> int:
+    def _pulls_max(self) -> int:
         options = self._options
         by_bytes = options.in_flight_bytes_max // self._answer_bytes
-        return max(1, min(options.asks_max, by_bytes))
+        return max(1, min(options.pulls_max, by_bytes))
 
     def _depth_max(self) -> int:
         running = sum(not state.is_paused for state in self._open.values())
-        return max(1, self._asks_max() // max(1, running))
+        return max(1, self._pulls_max() // max(1, running))
 
-    def _ask(self, queue: MessageQueue, state: _QueueState) -> bool:
-        """Send one ask; False when there is none to send now."""
+    def _pull(self, queue: MessageQueue, state: _QueueState) -> bool:
+        """Send one pull; False when there is none to send now."""
         address = self._addresses.address(queue)
         if isinstance(address, RmqError):
             self._failed(queue, state, address)
             return False
-        span = state.reading.next_ask()
+        span = state.reading.next_pull()
         if span is None:
             return False
         start, end = span
@@ -214,7 +201,7 @@ class RangeReader:
         )
 
         def on_done(pending: PendingCall[PullAnswer]) -> None:
-            self._asks_out -= 1
+            self._in_flight -= 1
             if queue in self._open:
                 self._on_done(queue, state, start, pending)
 
@@ -224,7 +211,7 @@ class RangeReader:
             state.reading.failed(start)
             self._failed(queue, state, error)
             return False
-        self._asks_out += 1
+        self._in_flight += 1
         return True
 
     def _on_done(
@@ -249,13 +236,13 @@ class RangeReader:
             state.depth += 1
             self._addresses.suggested(queue, answer.suggest_which_broker_id)
             return
-        self._failed(queue, state, _nowhere(queue, start, answer, pending.address))
+        self._failed(queue, state, _no_progress(queue, start, answer, pending.address))
 
     def _failed(self, queue: MessageQueue, state: _QueueState, error: RmqError) -> None:
-        """Wait before the next ask, or give the queue up."""
+        """Wait before the next pull, or abandon the queue."""
         now_ms = self._client.clock.monotonic_ms()
         if now_ms < state.not_before_ms:
-            return  # asked together with one that failed already
+            return  # it was in flight together with one that failed already
         if state.failing_since_ms is None:
             state.failing_since_ms = now_ms
             if self._options.on_trouble is not None:
@@ -263,10 +250,10 @@ class RangeReader:
         state.failures += 1
         state.depth = 2
         is_over = now_ms - state.failing_since_ms >= self._options.retry_for_ms
-        gets_nowhere = isinstance(error, PartialError)
-        if gets_nowhere:
+        no_progress = isinstance(error, PartialError)
+        if no_progress:
             is_over = is_over or state.failures > _NO_PROGRESS_MAX
-        if is_over or not (error.retriable or gets_nowhere):
+        if is_over or not (error.retriable or no_progress):
             state.error = error
         backoff_ms = _BACKOFF_FIRST_MS << min(state.failures - 1, 10)
         state.not_before_ms = now_ms + min(backoff_ms, _BACKOFF_LAST_MS)
@@ -283,12 +270,12 @@ class RangeReader:
         return max(0, min([*due, self._left_ms(), _TURN_MS]))
 
 
-def _nowhere(
+def _no_progress(
     queue: MessageQueue, start: int, answer: PullAnswer, address: str
 ) -> PartialError:
     return PartialError(
-        f"{queue}: {address} answers {answer.status.value} for offset {start} and"
-        f" says: next {answer.next_begin_offset}, min {answer.min_offset},"
-        f" max {answer.max_offset}",
+        f"{queue}: {address} answers {answer.status.value} for offset {start}, with"
+        f" next offset {answer.next_begin_offset}, min offset {answer.min_offset} and"
+        f" max offset {answer.max_offset}",
         hint="the broker may have lost messages, or be a slave that is behind",
     )

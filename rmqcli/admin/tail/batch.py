@@ -6,31 +6,24 @@ merging, queue by queue, where a queue's constants are written once per batch.
 
 from __future__ import annotations
 
-import functools
-import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rmqcli.admin.read.record_lines import chunk_lines
 from rmqcli.admin.tail.merge import Batch
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
-from rmqcli.wire.message.layout import MAGIC_V1, RECORD_BYTES_MIN
+from rmqcli.wire.message.json_lines import write_lines
+from rmqcli.wire.message.scan import read_bodies, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.admin.read.range import Chunk
-    from rmqcli.admin.read.record_json import JsonLines
+    from rmqcli.admin.read.body import Chunk
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.decode import DecodeFailure
+    from rmqcli.wire.message.json import JsonWriter
 
 T = TypeVar("T")
-
-#: Total size, magic, queue offset, sysFlag, store timestamp, body length.
-_PLAIN: Final = struct.Struct(">II12xq8xI16xq20xI")
-#: Compressed, IPv6 hosts or an inner batch.
-_ODD_FLAGS: Final = 0xF1
 
 
 @dataclass(slots=True)
@@ -109,87 +102,34 @@ class BodyBatcher(Batcher[bytes]):
     """For bodies alone, unfiltered: plain messages are cut out of the bytes."""
 
     def batch(self, chunk: Chunk) -> Batch[bytes]:
-        plain = None if not self._filter.is_everything else _plain_bodies(chunk)
-        if plain is None:
+        plain = None if not self._filter.is_everything else read_bodies(chunk.body)
+        if plain is None or not _is_within(chunk, plain.queue_offset):
             return super().batch(chunk)
-        self.counts.scanned += len(plain.items)
-        return plain
+        self.counts.scanned += len(plain.body)
+        return Batch(*plain, chunk.end, len(chunk.body))
 
 
 class LineBatcher(Batcher[str]):
     """For JSON lines, unfiltered: those of plain messages are made chunk by chunk."""
 
     def __init__(
-        self, tail_filter: TailFilter, lines: JsonLines, counts: TailCounts
+        self, tail_filter: TailFilter, writer: JsonWriter, counts: TailCounts
     ) -> None:
-        super().__init__(tail_filter, lines.lines, counts)
-        self._lines = lines
+        super().__init__(tail_filter, writer.lines, counts)
+        self._writer = writer
 
     def batch(self, chunk: Chunk) -> Batch[str]:
-        plain = None
-        if self._filter.is_everything:
-            plain = chunk_lines(self._lines, chunk)
-        if plain is None:
+        plain = None if not self._filter.is_everything else read_columns(chunk.body)
+        if plain is None or not _is_within(chunk, plain.queue_offset):
             return super().batch(chunk)
-        self.counts.scanned += len(plain.items)
-        return plain
+        lines = write_lines(self._writer, chunk.queue, plain)
+        if lines is None:
+            return super().batch(chunk)
+        self.counts.scanned += len(lines)
+        times, offsets = list(plain.store_timestamp), list(plain.queue_offset)
+        return Batch(times, offsets, lines, chunk.end, len(chunk.body))
 
 
-def _plain_bodies(chunk: Chunk) -> Batch[bytes] | None:
-    """The bodies of a chunk of plain messages, None when there is any other."""
-    uniform = _uniform_bodies(chunk)
-    if uniform is not None:
-        return uniform
-    data = chunk.body
-    times: list[int] = []
-    offsets: list[int] = []
-    bodies: list[bytes] = []
-    unpack = _PLAIN.unpack_from
-    size, at, start, end = len(data), 0, chunk.start, chunk.end
-    while size - at >= RECORD_BYTES_MIN:
-        total_bytes, magic, offset, sys_flag, store_ms, body_bytes = unpack(data, at)
-        if (
-            magic != MAGIC_V1
-            or sys_flag & _ODD_FLAGS
-            or not start <= offset < end
-            or body_bytes + RECORD_BYTES_MIN > total_bytes
-        ):
-            return None
-        times.append(store_ms)
-        offsets.append(offset)
-        bodies.append(data[at + 88 : at + 88 + body_bytes])
-        at += total_bytes
-    if at != size:
-        return None
-    return Batch(times, offsets, bodies, end, size)
-
-
-@functools.lru_cache(maxsize=256)
-def _uniform_record(total_bytes: int, body_bytes: int) -> struct.Struct:
-    rest_bytes = total_bytes - _PLAIN.size - body_bytes
-    return struct.Struct(f">II12xq8xI16xq20xI{body_bytes}s{rest_bytes}x")
-
-
-def _uniform_bodies(chunk: Chunk) -> Batch[bytes] | None:
-    """The same for messages that are all of one shape, as they often are."""
-    data = chunk.body
-    size = len(data)
-    if size < RECORD_BYTES_MIN:
-        return None
-    total_bytes, _, _, _, _, body_bytes = _PLAIN.unpack_from(data)
-    if total_bytes < body_bytes + RECORD_BYTES_MIN or size % total_bytes:
-        return None
-    records = _uniform_record(total_bytes, body_bytes).iter_unpack(data)
-    totals, magics, offsets, flags, times, lengths, bodies = zip(*records, strict=True)
-    count = len(offsets)
-    is_plain = (
-        totals.count(total_bytes) == count
-        and magics.count(MAGIC_V1) == count
-        and flags.count(0) == count
-        and lengths.count(body_bytes) == count
-        and chunk.start <= min(offsets)
-        and max(offsets) < chunk.end
-    )
-    if not is_plain:
-        return None
-    return Batch(list(times), list(offsets), list(bodies), chunk.end, size)
+def _is_within(chunk: Chunk, offsets: Sequence[int]) -> bool:
+    """Whether the chunk's range holds all of these offsets."""
+    return chunk.start <= min(offsets) and max(offsets) < chunk.end

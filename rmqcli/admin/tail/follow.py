@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.address import AddressBook
 from rmqcli.admin.read.queue import QueueReading
-from rmqcli.admin.read.range import Chunk
 from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.pull import pull_message
 from rmqcli.errors import (
@@ -32,6 +31,7 @@ from rmqcli.wire.pull_answer import PullStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.api.pending import PendingCall
     from rmqcli.model import MessageQueue, TopicRoute
@@ -157,7 +157,7 @@ class Follower:
         if isinstance(address, RmqError):
             self._failed(queue, followed, address)
             return
-        span = followed.reading.next_ask()
+        span = followed.reading.next_pull()
         if span is None:
             self._give_out(queue, followed)
             return
@@ -220,7 +220,7 @@ class Follower:
             self._slow_down(followed)
 
     def _give_out(self, queue: MessageQueue, followed: _Followed) -> None:
-        self._chunks.extend(Chunk(queue, *part) for part in followed.reading.take())
+        self._chunks.extend(followed.reading.take())
 
     def _slow_down(self, followed: _Followed) -> None:
         """Nothing came. That is as it should be, unless it came at once, repeatedly."""

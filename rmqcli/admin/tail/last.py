@@ -16,7 +16,8 @@ from rmqcli.model import OffsetRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.admin.read.range import Chunk, ReadOptions
+    from rmqcli.admin.read.body import Chunk
+    from rmqcli.admin.read.range import ReadOptions
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.api.client import Client
     from rmqcli.errors import RmqError

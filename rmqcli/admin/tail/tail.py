@@ -19,8 +19,7 @@ from rmqcli.errors import RmqError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rmqcli.admin.read.body import Span
-    from rmqcli.admin.read.range import Chunk
+    from rmqcli.admin.read.body import Chunk, Span
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.api.client import Client

@@ -16,13 +16,13 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.read.record_json import JsonLines
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import DecodeError
 from rmqcli.model import MessageQueue
 from rmqcli.units import format_duration
+from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class CommandRunner:
         self._failed = failed
         self._tally = tally
         self._say = say
-        self._lines = JsonLines()
+        self._lines = JsonWriter()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_killed = False

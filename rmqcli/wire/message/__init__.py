@@ -1,1 +1,1 @@
-"""The stored record: its layout, decoding it, encoding it, and its properties."""
+"""The stored record: its layout, reading and writing it, and its JSON."""

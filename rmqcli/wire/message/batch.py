@@ -1,10 +1,10 @@
-"""Batches: the body of a batch send, and of a stored record that holds many messages.
+"""Batches: the body of a batch send, and of a stored record with many messages.
 
     item size, magic (0), body CRC (0), flag, body length   5 x i32
     body
     properties length i16, properties
 
-Items follow each other; which topic and queue they belong to stands outside.
+Items follow each other; their topic and queue are those of the request or record.
 
 Source: `MessageDecoder.encodeMessage(s)`/`decodeMessage(s)`.
 """
@@ -39,7 +39,7 @@ class BatchItem:
 
 
 class ItemSpan(NamedTuple):
-    """Where one item's parts lie in the batch; `end` is after its properties."""
+    """Positions of one item's parts in the batch; `end` is after its properties."""
 
     at: int
     body_crc: int
@@ -77,7 +77,7 @@ def decode_batch(data: bytes) -> list[BatchItem]:
 
 
 def split_batch(data: bytes) -> tuple[list[ItemSpan], str]:
-    """Return the whole items from the start, and why the rest is none ("" if no rest).
+    """Return the whole items, and what is wrong with the rest ("" if there is none).
 
     The rest begins at the last span's `end`.
     """

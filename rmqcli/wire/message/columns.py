@@ -1,22 +1,13 @@
 """Stored messages as Arrow record batches, some ten times faster than one by one.
 
-Plain records are decoded by numpy; those of another form (IPv6 hosts, V2, inner batch,
-repeated property names) and damaged ones go through `decode_messages` and come back
-into their places, so that both ways always give the same rows.
+Many pull answers are decoded at once. numpy finds and reads the plain records (V1, IPv4
+hosts, no inner batch, inner lengths that add up) and splits their properties. Records
+of another form, damaged ones, and those that repeat a property name go through
+`decode_messages` and return to their places, so that both decoders give the same rows.
 
-Imports numpy and pyarrow (55 ms): only `rmq export` may import this module.
-
-Finds the records of many pull answers at once, with numpy instead of a loop.
-
-Only the plain form is read here: V1, IPv4 hosts, no inner batch, inner lengths that add
-up to the total size. `decode_messages` reads the others, so that both always agree.
+Imports numpy and pyarrow (55 ms), so only the Spark side may import this module.
 
 Source: the layout in `rmqcli.wire.message.layout`.
-
-The properties of many records as Arrow arrays, split by numpy.
-
-Gives what `parse_properties` gives for each record, but for repeated names: those rows
-are reported, and the caller reads them one by one.
 """
 
 from __future__ import annotations
@@ -33,13 +24,15 @@ from rmqcli.wire.compression import inflate
 from rmqcli.wire.ids import host_text
 from rmqcli.wire.message.decode import DecodeFailure, StoredMessage, decode_messages
 from rmqcli.wire.message.layout import (
+    FIXED_BYTES,
+    FIXED_FIELDS,
     MAGIC_V1,
     RECORD_BYTES_MIN,
     Layout,
     find_layout,
     read_head,
 )
-from rmqcli.wire.message.system_flag import COMPRESSED
+from rmqcli.wire.message.system_flag import COMPRESSED, SPECIAL_LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,35 +42,341 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
+#: Largest sum of the bodies of one call, and of what their messages inflate to, each in
+#: bytes: offsets in an Arrow batch are 31 bits.
+BODIES_BYTES_MAX: Final = 1 << 30
 
-#: The 88 bytes in front of a plain record's body.
-FIXED: Final = np.dtype(
-    [
-        ("total_bytes", ">u4"),
-        ("magic", ">u4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("commit_log_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp", ">i8"),
-        ("born_host", ">u8"),
-        ("store_timestamp", ">i8"),
-        ("store_host", ">u8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_bytes", ">u4"),
+#: Largest ms either side of 1970 that microseconds in 64 bits can hold.
+_MS_MAX: Final = (1 << 63) // 1000 - 1
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarResult:
+    """`batch` holds a row for each readable message, in the order of the bodies.
+
+    `failures` are the other records; their `at` counts in the body they came from.
+    """
+
+    batch: pa.RecordBatch
+    failures: list[DecodeFailure]
+
+
+def message_schema(*, with_properties: bool = True) -> pa.Schema:
+    """Return the columns of a batch. Exported files have them, so they never change."""
+    fields = [
+        ("topic", pa.string()),
+        ("broker_name", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("msg_id", pa.string()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("born_timestamp", _TIMESTAMP),
+        ("store_timestamp", _TIMESTAMP),
+        ("born_host", pa.string()),
+        ("store_host", pa.string()),
+        ("reconsume_times", pa.int32()),
+        ("flag", pa.int32()),
+        ("sys_flag", pa.int32()),
+        ("commit_log_offset", pa.int64()),
+        ("body", pa.binary()),
     ]
+    if with_properties:
+        fields.append(("properties", pa.map_(pa.string(), pa.string())))
+    return pa.schema(fields)
+
+
+def decode_columns(
+    bodies: Sequence[bytes | bytearray | memoryview],
+    *,
+    topic: str,
+    broker_name: str,
+    with_properties: bool = True,
+) -> ColumnarResult:
+    """Return all messages of the bodies (one pull answer each) as one batch.
+
+    `topic` and `broker_name` fill their columns, whatever the records say. Message
+    bodies are inflated; one that cannot be is a failure, like a record that cannot be
+    read. A time that 64 bits of microseconds cannot hold is null.
+
+    Never raises on what the bodies hold. Raises ValueError when they sum to more than
+    1 GiB. Once the messages of one call have inflated to more than 1 GiB, further
+    compressed ones are failures: the caller should give fewer bodies at once.
+    """
+    total_bytes = sum(map(len, bodies))
+    if total_bytes > BODIES_BYTES_MAX:
+        raise ValueError(f"bodies of {total_bytes} bytes are over {BODIES_BYTES_MAX}")
+    return _Decoder(
+        bodies, topic=topic, broker_name=broker_name, with_properties=with_properties
+    ).run()
+
+
+class _Decoder:
+    """One call of `decode_columns`."""
+
+    def __init__(
+        self,
+        bodies: Sequence[bytes | bytearray | memoryview],
+        *,
+        topic: str,
+        broker_name: str,
+        with_properties: bool,
+    ) -> None:
+        self._bodies = bodies
+        self._topic = topic
+        self._broker_name = broker_name
+        self._schema = message_schema(with_properties=with_properties)
+        self._with_properties = with_properties
+        self._inflatable_bytes = BODIES_BYTES_MAX
+        #: Messages that were read one by one: position in `Scan.data`, message, body.
+        self._singles: list[tuple[int, StoredMessage, bytes]] = []
+        self._failures: list[tuple[int, DecodeFailure]] = []
+
+    def run(self) -> ColumnarResult:
+        """Decode."""
+        found = scan(self._bodies)
+        plain: NDArray[np.bool_] | slice = self._read_special(found)
+        if isinstance(plain, np.ndarray) and plain.all():
+            plain = slice(None)  # a view: the usual case copies nothing
+        starts = found.starts[plain]
+        properties_at = found.properties_at[plain]
+        ends = found.ends[plain]
+        body_ends = found.body_ends[plain]
+        fixed = found.fixed[plain]
+        body, unreadable = self._bodies_column(found, starts, body_ends, fixed)
+        properties = split_properties(found.data, properties_at, ends)
+        keep = np.ones(len(starts), dtype=np.bool_)
+        keep[unreadable] = False
+        for row in properties.repeated.tolist():
+            if keep[row]:
+                self._read_record(found, int(starts[row]), int(ends[row]))
+                keep[row] = False
+        batch = self._plain_batch(fixed, body, properties)
+        if self._singles or not keep.all():
+            batch = self._merge(batch, starts, keep)
+        self._failures.sort(key=lambda pair: pair[0])
+        return ColumnarResult(batch, [failure for _, failure in self._failures])
+
+    def _read_special(self, found: Scan) -> NDArray[np.bool_]:
+        """Read what is not plain one by one; return which records are left to read."""
+        plain = found.plain.copy()
+        places = [(int(at), True) for at in found.starts[~plain]]
+        places += [(at, False) for at in found.stuck_at]
+        taken_to = -1
+        for at, has_size in sorted(places):
+            if at < taken_to:
+                continue
+            number = int(np.searchsorted(found.body_starts, at, side="right")) - 1
+            body_at = int(found.body_starts[number])
+            body_end = int(found.body_starts[number + 1])
+            if has_size:
+                end = at + int.from_bytes(found.data[at : at + 4].tobytes(), "big")
+                if _lengths_agree(found.data[at:end].tobytes()):
+                    self._read_record(found, at, end)
+                    continue
+            # From here on only decode_messages can say where the sizes lead.
+            taken_to = body_end
+            plain &= (found.starts < at) | (found.starts >= body_end)
+            self._collect(
+                decode_messages(self._bodies[number], start=at - body_at), body_at, 0
+            )
+        return plain
+
+    def _read_record(self, found: Scan, at: int, end: int) -> None:
+        number = int(np.searchsorted(found.body_starts, at, side="right")) - 1
+        offset = at - int(found.body_starts[number])
+        # Not from found.data: split_properties may have written a 0x02 into it.
+        record = bytes(self._bodies[number][offset : offset + end - at])
+        self._collect(decode_messages(record), at - offset, offset)
+
+    def _collect(
+        self, found: list[StoredMessage | DecodeFailure], body_at: int, offset: int
+    ) -> None:
+        """Add what was decoded from `offset` on of the body at `body_at`."""
+        for one in found:
+            at = one.at + offset
+            if isinstance(one, DecodeFailure):
+                self._failures.append((body_at + at, replace(one, at=at)))
+                continue
+            body = self._inflate(one.raw_body, one.sys_flag)
+            if isinstance(body, bytes):
+                self._singles.append((body_at + at, one, body))
+            else:
+                failure = DecodeFailure(
+                    at=at,
+                    queue_id=one.queue_id,
+                    queue_offset=one.queue_offset,
+                    commit_log_offset=one.commit_log_offset,
+                    error=body.message,
+                    raw=one.buffer[one.at : one.at + one.store_bytes],
+                )
+                self._failures.append((body_at + at, failure))
+
+    def _inflate(self, raw: bytes, sys_flag: int) -> bytes | DecodeError:
+        if not sys_flag & COMPRESSED:
+            return raw
+        if self._inflatable_bytes <= 0:
+            return DecodeError(
+                f"bodies of one batch inflate to more than {BODIES_BYTES_MAX} bytes"
+            )
+        try:
+            body = inflate(raw, sys_flag)
+        except DecodeError as error:
+            return error
+        self._inflatable_bytes -= len(body)
+        return body
+
+    def _bodies_column(
+        self,
+        found: Scan,
+        starts: Ints,
+        body_ends: Ints,
+        fixed: np.ndarray[tuple[int], np.dtype[np.void]],
+    ) -> tuple[pa.Array, list[int]]:
+        """Return the bodies, inflated, and the rows whose body cannot be inflated."""
+        stored = pieces(found.data, starts + FIXED_BYTES, body_ends)
+        (compressed,) = np.nonzero(fixed["sys_flag"] & COMPRESSED)
+        if not len(compressed):
+            return stored, []
+        inflated: list[bytes] = []
+        unreadable: list[int] = []
+        for row in compressed.tolist():
+            body = self._inflate(stored[row].as_py(), int(fixed["sys_flag"][row]))
+            if isinstance(body, DecodeError):
+                unreadable.append(row)
+                self._fail_row(found, int(starts[row]), fixed[row], body)
+                body = b""
+            inflated.append(body)
+        index = np.arange(len(starts))
+        index[compressed] = len(starts) + np.arange(len(inflated))
+        both = pa.concat_arrays([stored, pa.array(inflated, pa.binary())])
+        return both.take(pa.array(index)), unreadable
+
+    def _fail_row(
+        self, found: Scan, start: int, fixed: np.void, error: DecodeError
+    ) -> None:
+        number = int(np.searchsorted(found.body_starts, start, side="right")) - 1
+        failure = DecodeFailure(
+            at=start - int(found.body_starts[number]),
+            queue_id=int(fixed["queue_id"]),
+            queue_offset=int(fixed["queue_offset"]),
+            commit_log_offset=int(fixed["commit_log_offset"]),
+            error=error.message,
+            raw=found.data[start : start + int(fixed["total_bytes"])].tobytes(),
+        )
+        self._failures.append((start, failure))
+
+    def _plain_batch(
+        self,
+        fixed: np.ndarray[tuple[int], np.dtype[np.void]],
+        body: pa.Array,
+        properties: PropertyColumns,
+    ) -> pa.RecordBatch:
+        count = len(fixed)
+        columns = [
+            _repeated(self._topic, count),
+            _repeated(self._broker_name, count),
+            pa.array(fixed["queue_id"].astype(np.int32)),
+            pa.array(fixed["queue_offset"].astype(np.int64)),
+            properties.column(b"UNIQ_KEY"),
+            properties.column(b"TAGS"),
+            properties.column(b"KEYS"),
+            _timestamps(fixed["born_timestamp"].astype(np.int64)),
+            _timestamps(fixed["store_timestamp"].astype(np.int64)),
+            _hosts(fixed["born_host"].astype(np.uint64)),
+            _hosts(fixed["store_host"].astype(np.uint64)),
+            pa.array(fixed["reconsume_times"].astype(np.int32)),
+            pa.array(fixed["flag"].astype(np.int32)),
+            pa.array(fixed["sys_flag"].astype(np.int32)),
+            pa.array(fixed["commit_log_offset"].astype(np.int64)),
+            body,
+        ]
+        if self._with_properties:
+            columns.append(properties.as_map())
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _merge(
+        self, batch: pa.RecordBatch, starts: Ints, keep: NDArray[np.bool_]
+    ) -> pa.RecordBatch:
+        """Return the kept rows and those read one by one, in the order of the bytes."""
+        places = np.array([at for at, _, _ in self._singles], dtype=np.int64)
+        (kept,) = np.nonzero(keep)
+        index = np.concatenate([kept, len(starts) + np.arange(len(places))])
+        order = np.argsort(np.concatenate([starts[kept], places]), kind="stable")
+        both = pa.Table.from_batches([batch, self._singles_batch()])
+        merged = both.combine_chunks().take(pa.array(index[order])).combine_chunks()
+        batches = merged.to_batches()
+        return batches[0] if batches else batch.slice(0, 0)
+
+    def _singles_batch(self) -> pa.RecordBatch:
+        messages = [message for _, message, _ in self._singles]
+        count = len(messages)
+        columns: dict[str, pa.Array | list[object]] = {
+            "topic": [self._topic] * count,
+            "broker_name": [self._broker_name] * count,
+            "body": [body for _, _, body in self._singles],
+        }
+        for name in ("born_timestamp", "store_timestamp"):
+            times_ms = [getattr(message, f"{name}_ms") for message in messages]
+            columns[name] = _timestamps(np.array(times_ms, dtype=np.int64))
+        if self._with_properties:
+            columns["properties"] = [list(one.properties.items()) for one in messages]
+        arrays = [
+            pa.array(
+                columns[field.name]
+                if field.name in columns
+                else [getattr(message, field.name) for message in messages],
+                field.type,
+            )
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _lengths_agree(record: bytes) -> bool:
+    """Whether the inner lengths of a record add up to its total size."""
+    head = read_head(record, 0)
+    layout = find_layout(record, 0, head) if head else ""
+    return isinstance(layout, Layout) and layout.end == len(record)
+
+
+def _timestamps(times_ms: Ints) -> pa.Array:
+    """Return ms as UTC timestamps; null where microseconds would not fit 64 bits."""
+    beyond = (times_ms > _MS_MAX) | (times_ms < -_MS_MAX)
+    if beyond.any():
+        times_us = np.where(beyond, 0, times_ms) * 1000
+        return pa.array(times_us, pa.int64(), mask=beyond).cast(_TIMESTAMP)
+    return pa.array(times_ms * 1000).view(_TIMESTAMP)
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    # Without a type pyarrow looks for dateutil, on the disk, at every call.
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
+    """Return ip and port, read as one number, as text; few hosts make many rows."""
+    if len(raw) and (raw == raw[0]).all():
+        return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
+    unique, inverse = np.unique(raw, return_inverse=True)
+    texts = [host_text(number.to_bytes(8, "big")) for number in unique.tolist()]
+    return pa.array(texts, pa.string()).take(pa.array(inverse))
+
+
+# --- finding the records
+
+_NUMPY_CODES: Final = {"I": ">u4", "i": ">i4", "q": ">i8", "8s": ">u8"}
+#: The fields in front of a plain record's body; a host is read as one number.
+FIXED: Final = np.dtype(
+    [(name, _NUMPY_CODES[code]) for name, code in FIXED_FIELDS.items()]
 )
 
-#: IPv6 hosts, inner batch: any of them and the record is not plain.
-_ODD_FLAGS: Final = 0xF0
-
-#: Below this many answers a python loop over sizes is faster than numpy steps.
+#: With fewer bodies left a Python loop over sizes is faster than numpy's steps.
 _LOCK_STEP_MIN: Final = 48
 
-#: Bytes added behind the data, so that eight can be read from any place.
+#: Bytes added behind the data, so that eight can be read from any position in it.
 PAD_BYTES: Final = 16
 
 
@@ -86,10 +385,10 @@ class Scan:
     """The records found by their total sizes, in order.
 
     `data` is all bodies in a row and `PAD_BYTES` zeros; positions count in it. Body
-    number i lies at `body_starts[i]` up to `body_starts[i + 1]`. `starts` and `fixed`
-    hold one element a record; `plain` says which of them could be read here, and only
-    for those `body_ends` and `properties_at` mean anything. `stuck_at` are the places,
-    at most one a body, where no total size can be followed any more.
+    number i lies at `body_starts[i]` up to `body_starts[i + 1]`. All other arrays have
+    one element for each record; `plain` says which records are plain, and only for
+    those `body_ends` and `properties_at` are meaningful. `stuck_at` are the positions,
+    at most one in each body, where a total size leads nowhere.
     """
 
     data: NDArray[np.uint8]
@@ -104,19 +403,20 @@ class Scan:
 
 
 def scan(bodies: Sequence[bytes | bytearray | memoryview]) -> Scan:
-    """Return where the records of the bodies lie. Never raises on what they hold."""
+    """Find the records of the bodies. Never raises on what the bodies hold."""
     data = np.frombuffer(bytearray().join([*bodies, bytes(PAD_BYTES)]), dtype=np.uint8)
     body_starts = np.zeros(len(bodies) + 1, dtype=np.int64)
     np.cumsum([len(body) for body in bodies], out=body_starts[1:])
     starts, stuck_at = _hop(data, body_starts)
     size = len(data)
-    rows = np.ndarray((max(size - 87, 0),), "V88", data, strides=(1,))
+    row_count = max(size - FIXED_BYTES + 1, 0)
+    rows = np.ndarray((row_count,), f"V{FIXED_BYTES}", data, strides=(1,))
     fixed = rows[starts].view(FIXED)
     ends = starts + fixed["total_bytes"]
-    body_ends = starts + 88 + fixed["body_bytes"]
-    plain = (fixed["magic"] == MAGIC_V1) & ((fixed["sys_flag"] & _ODD_FLAGS) == 0)
+    body_ends = starts + FIXED_BYTES + fixed["body_bytes"]
+    plain = (fixed["magic"] == MAGIC_V1) & ((fixed["sys_flag"] & SPECIAL_LAYOUT) == 0)
     plain &= body_ends + 3 <= ends
-    # A length that leads out is replaced by a place that can be read, and not plain.
+    # A length that leads out of the record is replaced by a position that can be read.
     body_ends[~plain] = 0
     properties_at = body_ends + 3 + data[body_ends]
     plain &= properties_at <= ends
@@ -184,19 +484,24 @@ def _hop_one(
     return starts, None
 
 
+# --- their properties
+
 _KEY_WORD_BYTES: Final = 8
 #: Word -> the bits of its first n bytes, big endian.
 _WORD_MASKS: Final = np.array(
     [(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], dtype=np.uint64
 )
+#: Rows with more entries than this are read one by one.
+_ENTRIES_MAX: Final = 32
+#: Odd 64-bit number that spreads the words of long names.
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:
     """Return the parts [start, end) of `values` as one array of binaries.
 
-    The parts must be in order and not overlap: they are every other element of an array
-    over the whole buffer, which Arrow then takes in one pass of C++.
+    The parts must be in order and not overlap: they become every other element of an
+    array over the whole buffer, which Arrow then takes in one pass of C++.
     """
     count = len(starts)
     offsets = np.empty(2 * count, dtype=np.int32)
@@ -211,8 +516,8 @@ def pieces(values: NDArray[np.uint8], starts: Ints, ends: Ints) -> pa.Array:
 class PropertyColumns:
     """All rows' entries in order: `offsets[i]` up to `offsets[i + 1]` are row i's.
 
-    `words` are the names' first eight bytes. `repeated` are rows that may hold a name
-    twice: theirs are to be read again.
+    `words` are the first eight bytes of the names. `repeated` are rows that may hold a
+    name twice, which the caller has to read again one by one.
     """
 
     names: pa.Array
@@ -224,7 +529,7 @@ class PropertyColumns:
     repeated: Ints
 
     def column(self, name: bytes) -> pa.Array:
-        """Return one property as a nullable string column; at most 8 bytes of name."""
+        """Return one property, whose name has at most 8 bytes, as a string column."""
         word = np.uint64(int.from_bytes(name.ljust(_KEY_WORD_BYTES, b"\0"), "big"))
         (at,) = np.nonzero((self.words == word) & (self.name_bytes == len(name)))
         count = len(self.offsets) - 1
@@ -237,7 +542,7 @@ class PropertyColumns:
         return self.values.take(pa.array(index, mask=absent))
 
     def as_map(self) -> pa.Array:
-        """Return all of them as map<string, string>."""
+        """Return all properties as map<string, string>."""
         return pa.MapArray.from_arrays(pa.array(self.offsets), self.names, self.values)
 
 
@@ -326,7 +631,7 @@ def _name_value(
 
 
 def _is_utf8(text: NDArray[np.uint8]) -> bool:
-    """Whether all is UTF-8; then so is each part, for separators are ASCII."""
+    """Whether all of it is UTF-8. Then each part is too: separators are ASCII."""
     offsets = np.array([0, len(text)], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     try:
@@ -348,10 +653,10 @@ def _rows_with_repeats(
     name_bytes: Ints,
     rows: Ints,
 ) -> Ints:
-    """Return rows in which two names look the same: never too few, hardly too many.
+    """Return rows in which two names look the same: never too few, rarely too many.
 
-    Names are told apart by length, first and last eight bytes; each is compared with
-    the next, the next but one ... of its row, which for a dozen entries beats sorting.
+    Names are compared by length, first and last eight bytes: each with the next, the
+    next but one ... of its row, which is faster than sorting for a dozen entries.
     """
     if not len(rows):
         return np.empty(0, dtype=np.int64)
@@ -372,328 +677,3 @@ def _rows_with_repeats(
             found.append(rows[distance:][same_row])
             break
     return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
-
-
-#: Rows with more entries than this are read one by one.
-_ENTRIES_MAX: Final = 32
-
-
-#: Largest sum of the bodies of one call, and of what their messages inflate to, each in
-#: bytes: offsets in an Arrow batch are 31 bits.
-BODIES_BYTES_MAX: Final = 1 << 30
-
-#: Largest ms either side of 1970 that microseconds in 64 bits can hold.
-_MS_MAX: Final = (1 << 63) // 1000 - 1
-
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnarResult:
-    """`batch` holds a row for each readable message, in the order of the bodies.
-
-    `failures` are the others; `at` counts in the body each came from.
-    """
-
-    batch: pa.RecordBatch
-    failures: list[DecodeFailure]
-
-
-def message_schema(*, with_properties: bool = True) -> pa.Schema:
-    """Return the columns of a batch: the same in every file that is exported."""
-    fields = [
-        ("topic", pa.string()),
-        ("broker_name", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("msg_id", pa.string()),
-        ("tags", pa.string()),
-        ("keys", pa.string()),
-        ("born_timestamp", _TIMESTAMP),
-        ("store_timestamp", _TIMESTAMP),
-        ("born_host", pa.string()),
-        ("store_host", pa.string()),
-        ("reconsume_times", pa.int32()),
-        ("flag", pa.int32()),
-        ("sys_flag", pa.int32()),
-        ("commit_log_offset", pa.int64()),
-        ("body", pa.binary()),
-    ]
-    if with_properties:
-        fields.append(("properties", pa.map_(pa.string(), pa.string())))
-    return pa.schema(fields)
-
-
-def decode_columns(
-    bodies: Sequence[bytes | bytearray | memoryview],
-    *,
-    topic: str,
-    broker_name: str,
-    with_properties: bool = True,
-) -> ColumnarResult:
-    """Return all messages of the bodies (one pull answer each) as one batch.
-
-    `topic` and `broker_name` fill their columns whatever the records say. Bodies are
-    inflated; a body that cannot be is a failure, like a record that cannot be read. A
-    time that no microseconds can say is null. Never raises on what the bodies hold;
-    ValueError when they sum to more than 1 GiB. What would inflate to more than that in
-    all is a failure: give fewer bodies.
-    """
-    total_bytes = sum(map(len, bodies))
-    if total_bytes > BODIES_BYTES_MAX:
-        raise ValueError(f"bodies of {total_bytes} bytes are over {BODIES_BYTES_MAX}")
-    return _Decoder(
-        bodies, topic=topic, broker_name=broker_name, with_properties=with_properties
-    ).run()
-
-
-class _Decoder:
-    """One call of `decode_columns`."""
-
-    def __init__(
-        self,
-        bodies: Sequence[bytes | bytearray | memoryview],
-        *,
-        topic: str,
-        broker_name: str,
-        with_properties: bool,
-    ) -> None:
-        self._bodies = bodies
-        self._topic = topic
-        self._broker_name = broker_name
-        self._schema = message_schema(with_properties=with_properties)
-        self._with_properties = with_properties
-        self._inflatable_bytes = BODIES_BYTES_MAX
-        #: Where it lies in all the bodies -> a message that was read one by one.
-        self._odd: list[tuple[int, StoredMessage, bytes]] = []
-        self._failures: list[tuple[int, DecodeFailure]] = []
-
-    def run(self) -> ColumnarResult:
-        """Decode."""
-        found = scan(self._bodies)
-        plain: NDArray[np.bool_] | slice = self._read_odd(found)
-        if isinstance(plain, np.ndarray) and plain.all():
-            plain = slice(None)  # a view: the usual case copies nothing
-        starts = found.starts[plain]
-        properties_at = found.properties_at[plain]
-        ends = found.ends[plain]
-        body_ends = found.body_ends[plain]
-        fixed = found.fixed[plain]
-        body, unreadable = self._bodies_column(found, starts, body_ends, fixed)
-        properties = split_properties(found.data, properties_at, ends)
-        keep = np.ones(len(starts), dtype=np.bool_)
-        keep[unreadable] = False
-        for row in properties.repeated.tolist():
-            if keep[row]:
-                self._read_record(found, int(starts[row]), int(ends[row]))
-                keep[row] = False
-        batch = self._plain_batch(fixed, body, properties)
-        if self._odd or not keep.all():
-            batch = self._merge(batch, starts, keep)
-        self._failures.sort(key=lambda pair: pair[0])
-        return ColumnarResult(batch, [failure for _, failure in self._failures])
-
-    def _read_odd(self, found: Scan) -> NDArray[np.bool_]:
-        """Read what is not plain one by one; return which records are still to do."""
-        plain = found.plain.copy()
-        places = [(int(at), True) for at in found.starts[~plain]]
-        places += [(at, False) for at in found.stuck_at]
-        taken_to = -1
-        for at, has_size in sorted(places):
-            if at < taken_to:
-                continue
-            number = int(np.searchsorted(found.body_starts, at, side="right")) - 1
-            body_at = int(found.body_starts[number])
-            body_end = int(found.body_starts[number + 1])
-            if has_size:
-                end = at + int.from_bytes(found.data[at : at + 4].tobytes(), "big")
-                if _lengths_agree(found.data[at:end].tobytes()):
-                    self._read_record(found, at, end)
-                    continue
-            # Where the sizes lead from here on is for decode_messages to say.
-            taken_to = body_end
-            plain &= (found.starts < at) | (found.starts >= body_end)
-            self._collect(
-                decode_messages(self._bodies[number], start=at - body_at), body_at, 0
-            )
-        return plain
-
-    def _read_record(self, found: Scan, at: int, end: int) -> None:
-        number = int(np.searchsorted(found.body_starts, at, side="right")) - 1
-        offset = at - int(found.body_starts[number])
-        # Not found.data: a missing 0x02 may have been written into it by now.
-        record = bytes(self._bodies[number][offset : offset + end - at])
-        self._collect(decode_messages(record), at - offset, offset)
-
-    def _collect(
-        self, found: list[StoredMessage | DecodeFailure], body_at: int, offset: int
-    ) -> None:
-        """Take over what was decoded from `offset` on of the body at `body_at`."""
-        for one in found:
-            at = one.at + offset
-            if isinstance(one, DecodeFailure):
-                self._failures.append((body_at + at, replace(one, at=at)))
-                continue
-            body = self._inflate(one.raw_body, one.sys_flag)
-            if isinstance(body, bytes):
-                self._odd.append((body_at + at, one, body))
-            else:
-                failure = DecodeFailure(
-                    at=at,
-                    queue_id=one.queue_id,
-                    queue_offset=one.queue_offset,
-                    commit_log_offset=one.commit_log_offset,
-                    error=body.message,
-                    raw=one.buffer[one.at : one.at + one.store_bytes],
-                )
-                self._failures.append((body_at + at, failure))
-
-    def _inflate(self, raw: bytes, sys_flag: int) -> bytes | DecodeError:
-        if not sys_flag & COMPRESSED:
-            return raw
-        if self._inflatable_bytes <= 0:
-            return DecodeError(
-                f"bodies of one batch inflate to more than {BODIES_BYTES_MAX} bytes"
-            )
-        try:
-            body = inflate(raw, sys_flag)
-        except DecodeError as error:
-            return error
-        self._inflatable_bytes -= len(body)
-        return body
-
-    def _bodies_column(
-        self,
-        found: Scan,
-        starts: Ints,
-        body_ends: Ints,
-        fixed: np.ndarray[tuple[int], np.dtype[np.void]],
-    ) -> tuple[pa.Array, list[int]]:
-        """Return the bodies, and the rows whose body cannot be inflated."""
-        stored = pieces(found.data, starts + 88, body_ends)
-        (compressed,) = np.nonzero(fixed["sys_flag"] & COMPRESSED)
-        if not len(compressed):
-            return stored, []
-        inflated: list[bytes] = []
-        unreadable: list[int] = []
-        for row in compressed.tolist():
-            body = self._inflate(stored[row].as_py(), int(fixed["sys_flag"][row]))
-            if isinstance(body, DecodeError):
-                unreadable.append(row)
-                self._fail_row(found, int(starts[row]), fixed[row], body)
-                body = b""
-            inflated.append(body)
-        index = np.arange(len(starts))
-        index[compressed] = len(starts) + np.arange(len(inflated))
-        both = pa.concat_arrays([stored, pa.array(inflated, pa.binary())])
-        return both.take(pa.array(index)), unreadable
-
-    def _fail_row(
-        self, found: Scan, start: int, fixed: np.void, error: DecodeError
-    ) -> None:
-        number = int(np.searchsorted(found.body_starts, start, side="right")) - 1
-        failure = DecodeFailure(
-            at=start - int(found.body_starts[number]),
-            queue_id=int(fixed["queue_id"]),
-            queue_offset=int(fixed["queue_offset"]),
-            commit_log_offset=int(fixed["commit_log_offset"]),
-            error=error.message,
-            raw=found.data[start : start + int(fixed["total_bytes"])].tobytes(),
-        )
-        self._failures.append((start, failure))
-
-    def _plain_batch(
-        self,
-        fixed: np.ndarray[tuple[int], np.dtype[np.void]],
-        body: pa.Array,
-        properties: PropertyColumns,
-    ) -> pa.RecordBatch:
-        count = len(fixed)
-        columns = [
-            _repeated(self._topic, count),
-            _repeated(self._broker_name, count),
-            pa.array(fixed["queue_id"].astype(np.int32)),
-            pa.array(fixed["queue_offset"].astype(np.int64)),
-            properties.column(b"UNIQ_KEY"),
-            properties.column(b"TAGS"),
-            properties.column(b"KEYS"),
-            _timestamps(fixed["born_timestamp"].astype(np.int64)),
-            _timestamps(fixed["store_timestamp"].astype(np.int64)),
-            _hosts(fixed["born_host"].astype(np.uint64)),
-            _hosts(fixed["store_host"].astype(np.uint64)),
-            pa.array(fixed["reconsume_times"].astype(np.int32)),
-            pa.array(fixed["flag"].astype(np.int32)),
-            pa.array(fixed["sys_flag"].astype(np.int32)),
-            pa.array(fixed["commit_log_offset"].astype(np.int64)),
-            body,
-        ]
-        if self._with_properties:
-            columns.append(properties.as_map())
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _merge(
-        self, batch: pa.RecordBatch, starts: Ints, keep: NDArray[np.bool_]
-    ) -> pa.RecordBatch:
-        """Return the kept rows and those read one by one, in the order of the bytes."""
-        places = np.array([at for at, _, _ in self._odd], dtype=np.int64)
-        (kept,) = np.nonzero(keep)
-        index = np.concatenate([kept, len(starts) + np.arange(len(places))])
-        order = np.argsort(np.concatenate([starts[kept], places]), kind="stable")
-        both = pa.Table.from_batches([batch, self._odd_batch()])
-        merged = both.combine_chunks().take(pa.array(index[order])).combine_chunks()
-        batches = merged.to_batches()
-        return batches[0] if batches else batch.slice(0, 0)
-
-    def _odd_batch(self) -> pa.RecordBatch:
-        messages = [message for _, message, _ in self._odd]
-        count = len(messages)
-        columns: dict[str, pa.Array | list[object]] = {
-            "topic": [self._topic] * count,
-            "broker_name": [self._broker_name] * count,
-            "body": [body for _, _, body in self._odd],
-        }
-        for name in ("born_timestamp", "store_timestamp"):
-            times_ms = [getattr(message, f"{name}_ms") for message in messages]
-            columns[name] = _timestamps(np.array(times_ms, dtype=np.int64))
-        if self._with_properties:
-            columns["properties"] = [list(one.properties.items()) for one in messages]
-        arrays = [
-            pa.array(
-                columns[field.name]
-                if field.name in columns
-                else [getattr(message, field.name) for message in messages],
-                field.type,
-            )
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _lengths_agree(record: bytes) -> bool:
-    """Whether the record's inner lengths add up to the total size it was cut by."""
-    head = read_head(record, 0)
-    layout = find_layout(record, 0, head) if head else ""
-    return isinstance(layout, Layout) and layout.end == len(record)
-
-
-def _timestamps(times_ms: Ints) -> pa.Array:
-    """Return ms as UTC timestamps; null where microseconds would not fit 64 bits."""
-    beyond = (times_ms > _MS_MAX) | (times_ms < -_MS_MAX)
-    if beyond.any():
-        times_us = np.where(beyond, 0, times_ms) * 1000
-        return pa.array(times_us, pa.int64(), mask=beyond).cast(_TIMESTAMP)
-    return pa.array(times_ms * 1000).view(_TIMESTAMP)
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    # Without a type pyarrow looks for dateutil, on the disk, at every call.
-    return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
-def _hosts(raw: NDArray[np.uint64]) -> pa.Array:
-    """Return ip and port, read as one number, as text; few hosts make many rows."""
-    if len(raw) and (raw == raw[0]).all():
-        return _repeated(host_text(int(raw[0]).to_bytes(8, "big")), len(raw))
-    unique, inverse = np.unique(raw, return_inverse=True)
-    texts = [host_text(number.to_bytes(8, "big")) for number in unique.tolist()]
-    return pa.array(texts, pa.string()).take(pa.array(inverse))

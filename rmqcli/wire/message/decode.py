@@ -1,7 +1,9 @@
-"""Stored messages: every record of a pull answer or a piece of the commit log.
+"""Decoding stored records into messages: those of a pull answer or of the commit log.
 
-Java's client stops at the first record it cannot read and drops the rest unseen; here
-each bad one becomes a `DecodeFailure` in its place and its neighbours are delivered.
+A record of the usual form takes one unpack and becomes a lazy `StoredMessage`; all
+others (IPv6 hosts, V2, inner batches, damage) are read with care. Java's client stops
+at the first record that it cannot read and silently drops the rest; here each bad
+record becomes a `DecodeFailure` in its place, and its neighbours are delivered.
 
 Source: `MessageDecoder.decodesBatch` in apache/rocketmq.
 """
@@ -16,24 +18,26 @@ from rmqcli.wire.compression import INFLATED_MAX
 from rmqcli.wire.ids import crc32
 from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.layout import (
-    FIXED_V4,
+    FIXED_BYTES,
+    FIXED_WITHOUT_HOSTS,
     MAGIC_BLANK,
     MAGIC_V1,
     RECORD_BYTES_MIN,
+    SIZE_AND_MAGIC,
     Layout,
-    as_bytes,
+    field_at,
     find_layout,
-    find_next_record,
-    is_boundary,
     is_credible,
     read_head,
+    store_timestamp_ms,
 )
 from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
+from rmqcli.wire.message.scan import find_next_record, is_boundary
 from rmqcli.wire.message.system_flag import (
     COMPRESSED,
     INNER_BATCH,
     NEED_UNWRAP,
-    STORE_HOST_V6,
+    SPECIAL_LAYOUT,
 )
 
 if TYPE_CHECKING:
@@ -41,12 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeFailure", "StoredMessage", "decode_messages"]
 
-#: Any of these bits and the record is not of the plain form: IPv6 hosts, inner batch.
-_ODD_FLAGS: Final = 0xF0
 _INNER_BATCH_FLAGS: Final = NEED_UNWRAP | INNER_BATCH
 
 _LONG: Final = struct.Struct(">q")
 _TAIL: Final = struct.Struct(">iqI")  # reconsume times, prepared offset, body length
+_BORN_TIMESTAMP_AT: Final = field_at("born_timestamp")
 
 #: Largest total, in bytes, that compressed inner batches of one call may inflate to:
 #: unlike other bodies they are inflated while decoding, all of them.
@@ -65,15 +68,22 @@ def decode_messages(
 
     Never raises. A record that holds an inner batch is returned as its items. Filler
     at the end of a commit log file is passed over. Compressed bodies are inflated when
-    asked for, so damage there shows then. With `verify_crc` a stored body that does not
-    match its CRC is a failure; Java's client never looks, so it is off by default.
-    Messages are of `record_type`, those out of inner batches of `item_type`.
+    they are read, and damage in them shows only then. With `verify_crc` a stored body
+    that does not match its CRC is a failure; Java's client never checks, so it is off
+    by default. Messages are of `record_type`, those out of inner batches of
+    `item_type`.
     """
-    data = as_bytes(buffer)
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)  # records keep slices
     size = len(data)
     found: list[StoredMessage | DecodeFailure] = []
-    odd = _OddRecords(data, found, record_type, item_type, verify_crc=verify_crc)
-    append, unpack, new = found.append, FIXED_V4.unpack_from, record_type.__new__
+    special = _SpecialRecords(
+        data, found, record_type, item_type, verify_crc=verify_crc
+    )
+    append, unpack, new = (
+        found.append,
+        FIXED_WITHOUT_HOSTS.unpack_from,
+        record_type.__new__,
+    )
     at = start
     while at < size:
         message = new(record_type)
@@ -93,21 +103,21 @@ def decode_messages(
                 message.prepared_transaction_offset,
                 body_bytes,
             ) = unpack(data, at)
-            body_end = at + 88 + body_bytes
+            body_end = at + FIXED_BYTES + body_bytes
             properties_at = body_end + 3 + data[body_end]
             properties_bytes = data[properties_at - 2] << 8 | data[properties_at - 1]
         except (IndexError, struct.error):
-            at = odd.decode(at)
+            at = special.decode(at)
             continue
         end = at + total_bytes
         if (
             properties_at + properties_bytes != end
             or end > size
             or magic != MAGIC_V1
-            or sys_flag & _ODD_FLAGS
+            or sys_flag & SPECIAL_LAYOUT
             or verify_crc
         ):
-            at = odd.decode(at)
+            at = special.decode(at)
             continue
         message.store_bytes = total_bytes
         message.sys_flag = sys_flag
@@ -120,8 +130,8 @@ def decode_messages(
     return found
 
 
-class _OddRecords:
-    """Decodes the records of one call that are not plain, or not right."""
+class _SpecialRecords:
+    """Decodes the records of one call that are of another form, or damaged."""
 
     def __init__(
         self,
@@ -140,7 +150,7 @@ class _OddRecords:
         self._inflatable_bytes = _INNER_INFLATED_MAX
 
     def decode(self, at: int) -> int:
-        """Append what lies at `at`; return where the next record begins."""
+        """Append the message at `at`, or a failure; return where the next begins."""
         data = self._data
         head = read_head(data, at)
         if head is None:
@@ -170,7 +180,7 @@ class _OddRecords:
         data = self._data
         left = len(data) - at
         if left >= 8:
-            total_bytes, magic = struct.unpack_from(">II", data, at)
+            total_bytes, magic = SIZE_AND_MAGIC.unpack_from(data, at)
             if magic == MAGIC_BLANK and 8 <= total_bytes <= left:
                 return at + int(total_bytes)
         error = f"record ends after {left} bytes, inside its fixed fields"
@@ -179,7 +189,7 @@ class _OddRecords:
     def _lengths_win(self, at: int, head: RecordHead, layout: Layout) -> bool:
         """Whether to believe the inner lengths, as Java does, and not the total size.
 
-        Only when a record follows where they end, and none where the size says.
+        Only when a record follows where they end, and none follows by the total size.
         """
         return is_boundary(self._data, layout.end) and not self._size_fits(at, head)
 
@@ -269,16 +279,13 @@ def _fill(
     message.commit_log_offset = head.commit_log_offset
     message.sys_flag = head.sys_flag
     message.store_bytes = head.total_bytes
-    (message.born_timestamp_ms,) = _LONG.unpack_from(data, at + 40)
-    tail_at = layout.body_at - _TAIL.size
+    (message.born_timestamp_ms,) = _LONG.unpack_from(data, at + _BORN_TIMESTAMP_AT)
+    message.store_timestamp_ms = store_timestamp_ms(data, at, head.sys_flag)
     (
         message.reconsume_times,
         message.prepared_transaction_offset,
         message.body_bytes,
-    ) = _TAIL.unpack_from(data, tail_at)
-    store_host_bytes = 20 if head.sys_flag & STORE_HOST_V6 else 8
-    store_at = tail_at - store_host_bytes - _LONG.size
-    (message.store_timestamp_ms,) = _LONG.unpack_from(data, store_at)
+    ) = _TAIL.unpack_from(data, layout.body_at - _TAIL.size)
     message.buffer = data
     message.at = at
     message.parsed_properties = None

@@ -1,8 +1,8 @@
-"""Writing stored messages, V1 and V2, as a broker or `MessageDecoder.encode` does.
+"""Writing stored records, V1 and V2, as a broker or `MessageDecoder.encode` does.
 
-For the embedded broker, for sending a message to a consumer (code 309) and for tests.
-Nothing is filled in: offsets, times and flags are the caller's. A store writes tens of
-thousands a second: hosts and topics, of which there are few, become bytes once.
+Serves the embedded broker, CONSUME_MESSAGE_DIRECTLY (code 309) and tests. Nothing is
+filled in: the caller sets offsets, times and flags. A store writes tens of thousands of
+records a second, so the bytes of hosts and topics, of which there are few, are kept.
 
 Source: `MessageDecoder.encode` and `MessageExtEncoder` in apache/rocketmq.
 """
@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.ids import host_bytes
-from rmqcli.wire.message.layout import MAGIC_V1, MAGIC_V2
+from rmqcli.wire.message.layout import (
+    FIXED_BYTES,
+    FIXED_FIELDS,
+    MAGIC_V1,
+    MAGIC_V2,
+    RecordHead,
+    field_struct,
+)
 from rmqcli.wire.message.properties import PROPERTIES_BYTES_MAX, encode_properties
 from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
 
@@ -26,10 +33,9 @@ if TYPE_CHECKING:
 TOPIC_BYTES_MAX: Final = {MAGIC_V1: 127, MAGIC_V2: 32767}
 
 #: Everything in front of the body when both hosts are IPv4.
-_FIXED: Final = struct.Struct(">IIIiiqqiq8sq8siqI")
-_FIXED_BYTES: Final = _FIXED.size
-#: For other hosts: what lies in front of, between and behind them.
-_HEAD: Final = struct.Struct(">IIIiiqqiq")
+_FIXED: Final = field_struct(FIXED_FIELDS)
+#: For other hosts: the fields in front of, between and behind them.
+_HEAD: Final = field_struct([*RecordHead._fields, "born_timestamp"])
 _TIME: Final = struct.Struct(">q")
 _TAIL: Final = struct.Struct(">iqI")
 _SHORT: Final = struct.Struct(">h")
@@ -42,15 +48,13 @@ _topics: dict[str, tuple[int, bytes]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class MessageFields:
-    """What a record is made of. `body` is written as it is: deflate it before.
+    """The fields of a record. `body` is written unchanged: compress it before.
 
     Treat as immutable: a frozen one costs twice as much, and a broker makes one for
-    each message. `properties_bytes` says how `properties` are written, where their
-    bytes are known.
-
-    Hosts are "ip:port" or "[ipv6]:port"; the two host bits of `sys_flag` follow from
-    them, whatever is given. `body_crc` None means: that of `body`. `properties` may be
-    the text form, to write bytes that no dict can stand for.
+    each message. Hosts are "ip:port" or "[ipv6]:port"; the two host bits of `sys_flag`
+    are set from them, whatever the caller gives. `body_crc` None means the CRC of
+    `body`. `properties` may be the text form, to write bytes that no dict can express;
+    `properties_bytes`, where it is given, is written in their place.
     """
 
     topic: str
@@ -75,7 +79,7 @@ def encode_message(fields: MessageFields, *, magic: int | None = None) -> bytes:
     """Return the record's bytes; V2 only where V1 cannot hold the topic.
 
     Raises ValueError when topic or properties are too long for the version, and
-    UsageError for a host that is no address.
+    UsageError for a host that is not an address.
     """
     return encode_placed(
         fields,
@@ -92,7 +96,7 @@ def encode_placed(
     commit_log_offset: int,
     magic: int | None = None,
 ) -> bytes:
-    """As `encode_message`, with a place of its own: what a store gives each message."""
+    """As `encode_message`, with the two offsets that a store assigns."""
     if magic is None:
         topic = _topics.get(fields.topic) or _topic(fields.topic)
     else:
@@ -113,7 +117,7 @@ def encode_placed(
         head = size.to_bytes(4, "big") + head[4:]
     else:
         head = _FIXED.pack(
-            _FIXED_BYTES + len(body) + len(topic[1]) + 2 + len(text),
+            FIXED_BYTES + len(body) + len(topic[1]) + 2 + len(text),
             topic[0],
             _body_crc(fields),
             fields.queue_id,
@@ -150,7 +154,7 @@ def _properties(properties: Mapping[str, str | None] | str | bytes) -> bytes:
 
 
 def _head_v6(fields: MessageFields, offsets: tuple[int, int], magic: int) -> bytes:
-    """What lies in front of the body, with 0 for the size."""
+    """The fields in front of the body, with 0 for the total size."""
     born_host, store_host = _host(fields.born_host), _host(fields.store_host)
     sys_flag = fields.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
     sys_flag |= BORN_HOST_V6 * (len(born_host) > 8)
@@ -178,7 +182,7 @@ def _body_crc(fields: MessageFields) -> int:
 
 
 def _topic(topic: str) -> tuple[int, bytes]:
-    """The magic that can hold the topic, and its bytes behind their length."""
+    """The magic of the version that can hold the topic; the topic with its length."""
     data = topic.encode()
     magic = MAGIC_V1 if len(data) <= TOPIC_BYTES_MAX[MAGIC_V1] else MAGIC_V2
     made = _topic_of(data, magic)

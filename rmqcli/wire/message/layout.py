@@ -1,4 +1,4 @@
-"""Where the fields of a stored message lie, and where the next one may begin.
+"""Where the fields of a stored message lie.
 
     total size, magic, body CRC, queue id, flag        5 x i32    0
     queue offset, commit log offset                    2 x i64   20
@@ -10,41 +10,87 @@
     topic length (i8 in V1, i16 in V2), topic
     properties length i16, properties
 
-The bytes are the same in the commit log and in every answer that carries messages.
-Nothing here trusts a length before it is compared with the bytes that are there.
+The bytes are the same in the commit log and in every answer that carries messages. Each
+reader and writer of records takes its struct from the table `FIXED_FIELDS`. A length is
+not trusted before it is compared with the bytes that are there.
 
 Source: `MessageDecoder`, `MessageVersion`, `MessageExtEncoder`.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
+from rmqcli.wire.message.system_flag import BORN_HOST_V6
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAGIC_V1: Final = 0xDAA320A7  # MessageDecoder.MESSAGE_MAGIC_CODE
 MAGIC_V2: Final = 0xDAA320AB  # MESSAGE_MAGIC_CODE_V2, since 5.1.0: longer topics
 MAGIC_BLANK: Final = 0xCBD43194  # CommitLog.BLANK_MAGIC_CODE: filler at a file's end
 
-#: Everything up to the body of a record with IPv4 hosts; hosts are skipped. Lengths are
-#: read unsigned, so that a negative one is simply too large.
-FIXED_V4: Final = struct.Struct(">IIiiiqqiq8xq8xiqI")
+#: The fields in front of the body of a record with IPv4 hosts, in order, and their
+#: struct codes. Lengths are unsigned, so that a negative one is simply too large.
+FIXED_FIELDS: Final = {
+    "total_bytes": "I",
+    "magic": "I",
+    "body_crc": "i",
+    "queue_id": "i",
+    "flag": "i",
+    "queue_offset": "q",
+    "commit_log_offset": "q",
+    "sys_flag": "i",
+    "born_timestamp": "q",
+    "born_host": "8s",
+    "store_timestamp": "q",
+    "store_host": "8s",
+    "reconsume_times": "i",
+    "prepared_transaction_offset": "q",
+    "body_bytes": "I",
+}
 
-#: Size of a record with nothing in it: IPv4 hosts, V1.
-RECORD_BYTES_MIN: Final = 91
-#: Four times the largest frame that brokers take by default, which bounds a message.
-RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Up to and with sysFlag, the same in every form.
-_HEAD: Final = struct.Struct(">IIiiiqqi")
+def field_format(names: Iterable[str]) -> str:
+    """Return the struct format of these fixed fields, which skips the others.
 
-_SIZE_AND_MAGIC: Final = struct.Struct(">II")
-#: A size below 64 MiB and a known magic; looked ahead, so that matches may overlap.
-_RECORD_START: Final = re.compile(
-    rb"(?=[\x00-\x03].{3}\xda\xa3\x20[\xa7\xab])", re.DOTALL
-)
+    It begins at the first byte of the record and ends after the last field named.
+    """
+    wanted = set(names)
+    if unknown := wanted - FIXED_FIELDS.keys():
+        raise ValueError(f"not fixed fields of a record: {sorted(unknown)}")
+    text, skipped_bytes = ">", 0
+    for name, code in FIXED_FIELDS.items():
+        if name not in wanted:
+            skipped_bytes += struct.calcsize(f">{code}")
+            continue
+        text += f"{skipped_bytes}x{code}" if skipped_bytes else code
+        skipped_bytes = 0
+    return text
+
+
+def field_struct(names: Iterable[str]) -> struct.Struct:
+    """Return the struct of these fixed fields, as `field_format` describes it."""
+    return struct.Struct(field_format(names))
+
+
+def field_at(name: str) -> int:
+    """Return where a fixed field of a record with IPv4 hosts begins."""
+    return field_struct([name]).size - struct.calcsize(f">{FIXED_FIELDS[name]}")
+
+
+class RecordHead(NamedTuple):
+    """The fields in front of the hosts, which every form of record has."""
+
+    total_bytes: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    commit_log_offset: int
+    sys_flag: int
 
 
 class Layout(NamedTuple):
@@ -58,17 +104,26 @@ class Layout(NamedTuple):
     end: int
 
 
-class RecordHead(NamedTuple):
-    """The fields in front of the hosts."""
+#: Size of the fields in front of the body when both hosts are IPv4.
+FIXED_BYTES: Final = field_struct(FIXED_FIELDS).size
+#: Those fields without the hosts.
+FIXED_WITHOUT_HOSTS: Final = field_struct(
+    FIXED_FIELDS.keys() - {"born_host", "store_host"}
+)
+SIZE_AND_MAGIC: Final = field_struct(["total_bytes", "magic"])
+_HEAD: Final = field_struct(RecordHead._fields)
 
-    total_bytes: int
-    magic: int
-    body_crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    commit_log_offset: int
-    sys_flag: int
+BORN_HOST_AT: Final = field_at("born_host")
+#: After an IPv4 born host; an IPv6 one moves it by 12.
+STORE_HOST_AT: Final = field_at("store_host")
+#: Where the body begins in the record, by the two host bits of the sysFlag.
+BODY_AT: Final = (FIXED_BYTES, FIXED_BYTES + 12, FIXED_BYTES + 12, FIXED_BYTES + 24)
+_STORE_TIMESTAMP_AT: Final = field_at("store_timestamp")
+
+#: Size of a record with nothing in it: IPv4 hosts, V1.
+RECORD_BYTES_MIN: Final = FIXED_BYTES + 3
+#: Four times the largest frame that brokers take by default, which bounds a message.
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 def read_head(buffer: bytes, at: int) -> RecordHead | None:
@@ -92,22 +147,23 @@ def is_credible(head: RecordHead) -> bool:
     )
 
 
-def hosts_bytes_extra(sys_flag: int) -> int:
-    """Return by how much IPv6 hosts make the record longer: 0, 12 or 24."""
-    return 12 * (bool(sys_flag & BORN_HOST_V6) + bool(sys_flag & STORE_HOST_V6))
+def store_timestamp_ms(buffer: bytes, at: int, sys_flag: int) -> int:
+    """Return when the record at `at`, which has this sysFlag, was stored."""
+    start = at + _STORE_TIMESTAMP_AT + (12 if sys_flag & BORN_HOST_V6 else 0)
+    return int.from_bytes(buffer[start : start + 8], "big", signed=True)
 
 
 def find_layout(buffer: bytes, at: int, head: RecordHead) -> Layout | str:
     """Return where the parts of the record at `at` lie by its own inner lengths.
 
-    The total size is not looked at. A text instead says which length leads out of the
+    The total size is not considered. A text instead says which length leads out of the
     buffer, or that the magic is of no version.
     """
     if head.magic not in (MAGIC_V1, MAGIC_V2):
         return f"magic 0x{head.magic:08X} is of no known message version"
     available = len(buffer)
     topic_length_bytes = 1 if head.magic == MAGIC_V1 else 2
-    body_at = at + FIXED_V4.size + hosts_bytes_extra(head.sys_flag)
+    body_at = at + BODY_AT[head.sys_flag >> 4 & 3]
     if body_at > available:
         return f"record ends after {available - at} bytes, inside its fixed fields"
     body_bytes = int.from_bytes(buffer[body_at - 4 : body_at], "big")
@@ -130,35 +186,3 @@ def find_layout(buffer: bytes, at: int, head: RecordHead) -> Layout | str:
             f"the {available - properties_at} bytes left"
         )
     return Layout(body_at, body_end, topic_at, topic_end, properties_at, end)
-
-
-def is_boundary(buffer: bytes, at: int) -> bool:
-    """Whether a record may begin at `at`: the end of the buffer, or a known magic."""
-    if at == len(buffer):
-        return True
-    if at + _SIZE_AND_MAGIC.size > len(buffer):
-        return False
-    magic = _SIZE_AND_MAGIC.unpack_from(buffer, at)[1]
-    return magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
-
-
-def find_next_record(buffer: bytes, at: int) -> int:
-    """Return where the next whole record after `at` begins, len(buffer) if nowhere.
-
-    Only a record whose inner lengths add up to its total size counts, so that a magic
-    inside a body is hardly ever mistaken for one. Linear: each place is looked at once.
-    """
-    for match in _RECORD_START.finditer(buffer, at + 1):
-        start = match.start()
-        head = read_head(buffer, start)
-        if head is None:
-            break
-        layout = find_layout(buffer, start, head)
-        if isinstance(layout, Layout) and layout.end == start + head.total_bytes:
-            return start
-    return len(buffer)
-
-
-def as_bytes(buffer: bytes | bytearray | memoryview) -> bytes:
-    """Return `buffer` itself if it is bytes, else a copy: records keep slices of it."""
-    return buffer if isinstance(buffer, bytes) else bytes(buffer)

@@ -1,7 +1,7 @@
 """The text form of a message's properties: `name 0x01 value 0x02`, repeated.
 
-The last 0x02 is missing in what 4.9.1 to 5.1.4 write; both forms are read. Nothing is
-escaped, so a value may hold 0x01 but neither part can hold 0x02.
+RocketMQ 4.9.1 to 5.1.4 leave out the last 0x02; both forms are read. Nothing is
+escaped, so a value may hold 0x01, but neither name nor value can hold 0x02.
 
 Source: `MessageDecoder.string2messageProperties` and `messageProperties2String`.
 """
@@ -25,7 +25,7 @@ UNIQ_KEY: Final = "UNIQ_KEY"  # PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
 
 def parse_properties(text: str | bytes) -> dict[str, str]:
-    """Return the properties in the order they are written; of repeats the last value.
+    """Return the properties in their order; of a repeated name the last value.
 
     Entries without a name, without a value or without 0x01 are left out, as Java does
     from 4.9.1 on (4.6.0 also leaves out values that hold 0x01, and keeps an empty
@@ -44,7 +44,7 @@ def parse_properties(text: str | bytes) -> dict[str, str]:
 def encode_properties(properties: Mapping[str, str | None]) -> str:
     """Return the text form, ending in 0x02; None values are left out as 4.9 on does.
 
-    An empty value is written but nothing reads it back. Raises ValueError for a name
+    An empty value is written, but no reader returns it. Raises ValueError for a name
     with 0x01 or 0x02 in it, or a value with 0x02: they cannot be written.
     """
     entries: list[str] = []

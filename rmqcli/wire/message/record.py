@@ -1,7 +1,8 @@
-"""One stored message, read from the bytes it lies in only as far as it is asked for.
+"""One stored message: a lazy view of the bytes of its record.
 
-A record keeps the whole buffer that it came in (one pull answer, up to a few hundred
-KiB) alive. Numbers are read at once; body, properties and the rest when asked.
+`decode_messages` reads the numbers; body, properties, topic and hosts are read from the
+buffer when a caller asks for them. A message keeps the whole buffer that it came in
+(one pull answer, up to a few hundred KiB) alive.
 
 Source: `MessageExt` and `MessageDecoder.decode`.
 """
@@ -13,30 +14,33 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.ids import host_text
+from rmqcli.wire.message.layout import (
+    BODY_AT,
+    BORN_HOST_AT,
+    MAGIC_V2,
+    STORE_HOST_AT,
+)
 from rmqcli.wire.message.properties import parse_properties
 from rmqcli.wire.message.system_flag import BORN_HOST_V6, STORE_HOST_V6
 
 if TYPE_CHECKING:
     from rmqcli.wire.message.batch import ItemSpan
 
-#: By the two host bits of the sysFlag: where the body begins in the record.
-_BODY_AT: Final = (88, 100, 100, 112)
-_BORN_HOST_AT: Final = 48
-_V2_LAST_MAGIC_BYTE: Final = 0xAB
+_V2_LAST_MAGIC_BYTE: Final = MAGIC_V2 & 0xFF
 
 _HOSTS_MAX: Final = 4096
-#: Raw host -> text, so that a queue's few hosts are put into text once. Emptied when
+#: Raw host -> text, so that the few hosts of a queue are formatted once. Emptied when
 #: full: a peer could send a different host with each message.
 _hosts: dict[bytes, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeFailure:
-    """Bytes that hold no readable message, in their place among those that do.
+    """Bytes that hold no readable message, in their place between the messages.
 
-    `at` is where they begin in the buffer, `raw` all of them: nothing is dropped.
-    The numbers are None when they could not be read, or cannot be true. A failure may
-    stand for several messages; the neighbours' queue offsets say for which.
+    They begin at `at` of the buffer; `raw` is all of them, so nothing is dropped. The
+    numbers are None when they could not be read or cannot be true. One failure may
+    cover several messages; the queue offsets of its neighbours tell which.
     """
 
     at: int
@@ -48,12 +52,12 @@ class DecodeFailure:
 
 
 class StoredMessage:
-    """A message as it is stored and sent. Treat as immutable.
+    """A message as the broker stores and sends it. Treat as immutable.
 
     Plain slots, filled by `decode_messages`: a frozen value costs five times as much,
-    and millions are read. `store_bytes` is the total size the record states, `body_crc`
-    that of the body as stored, `sys_flag` as stored. The record begins at `at` of
-    `buffer`; `body_bytes` is the length of `raw_body`.
+    and millions are read. `store_bytes` is the total size that the record states;
+    `body_crc` and `sys_flag` are as stored. The record begins at `at` of `buffer`;
+    `body_bytes` is the length of `raw_body`.
     """
 
     __slots__ = (
@@ -88,24 +92,24 @@ class StoredMessage:
     at: int
     body_bytes: int
     buffer: bytes
-    #: What `properties` returns, once somebody asked for all of them.
+    #: What `properties` returns, once it has been called.
     parsed_properties: dict[str, str] | None
 
     @property
     def raw_body(self) -> bytes:
-        """The body as stored, maybe compressed."""
-        start = self.at + _BODY_AT[self.sys_flag >> 4 & 3]
+        """The body as stored, possibly compressed."""
+        start = self.at + BODY_AT[self.sys_flag >> 4 & 3]
         return self.buffer[start : start + self.body_bytes]
 
     @property
     def body(self) -> bytes:
-        """The body as its producer gave it; inflated each time it is asked for.
+        """The body as its producer gave it; inflated each time it is read.
 
         Raises DecodeError when it is damaged, or inflates to over 16 MiB.
         """
         if self.sys_flag & 1:
             return inflate(self.raw_body, self.sys_flag, limit_bytes=INFLATED_MAX)
-        start = self.at + _BODY_AT[self.sys_flag >> 4 & 3]
+        start = self.at + BODY_AT[self.sys_flag >> 4 & 3]
         return self.buffer[start : start + self.body_bytes]
 
     @property
@@ -116,7 +120,7 @@ class StoredMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties; the same dict each time, not to be changed."""
+        """All properties; the same dict each time, which must not be changed."""
         properties = self.parsed_properties
         if properties is None:
             properties = parse_properties(self.raw_properties)
@@ -168,18 +172,18 @@ class StoredMessage:
 
     def born_host_bytes(self) -> bytes:
         """The producer's address as stored: 8 or 20 bytes, ip and port."""
-        start = self.at + _BORN_HOST_AT
+        start = self.at + BORN_HOST_AT
         return self.buffer[start : start + (20 if self.sys_flag & BORN_HOST_V6 else 8)]
 
     def store_host_bytes(self) -> bytes:
         """The broker's address as stored: 8 or 20 bytes, ip and port."""
-        start = self.at + (76 if self.sys_flag & BORN_HOST_V6 else 64)
+        start = self.at + STORE_HOST_AT + (12 if self.sys_flag & BORN_HOST_V6 else 0)
         size = 20 if self.sys_flag & STORE_HOST_V6 else 8
         return self.buffer[start : start + size]
 
     def _topic_span(self) -> tuple[int, int]:
         buffer = self.buffer
-        at = self.at + _BODY_AT[self.sys_flag >> 4 & 3] + self.body_bytes
+        at = self.at + BODY_AT[self.sys_flag >> 4 & 3] + self.body_bytes
         if buffer[self.at + 7] == _V2_LAST_MAGIC_BYTE:
             return at + 2, at + 2 + (buffer[at] << 8 | buffer[at + 1])
         return at + 1, at + 1 + buffer[at]
@@ -209,11 +213,12 @@ class StoredMessage:
 
 
 class InnerMessage(StoredMessage):
-    """A message out of a record that holds a whole batch.
+    """A message out of a record that holds a batch.
 
-    Body, flag and properties are its own; all else is the record's, `queue_offset`
-    counted on. `store_bytes` is the item's, `offset_msg_id` that of the record, which
-    is what a broker can find. `buffer` is the inflated batch, `at` where the record is.
+    Body, flag, properties and `store_bytes` are those of the item; all else is the
+    record's, with `queue_offset` counted on from it. `offset_msg_id` is the record's,
+    which is the id that a broker can find. `buffer` is the inflated batch, and `at` is
+    where the record begins in the buffer that was decoded.
     """
 
     __slots__ = ("record", "span")
@@ -225,7 +230,7 @@ class InnerMessage(StoredMessage):
     def of(
         cls, record: StoredMessage, items: bytes, index: int, span: ItemSpan
     ) -> InnerMessage:
-        """Return item number `index`, at `span` of `items`, the inflated body."""
+        """Return item number `index`, at `span` of the inflated body `items`."""
         message = cls.__new__(cls)
         message.body_crc = span.body_crc
         message.born_timestamp_ms = record.born_timestamp_ms
@@ -234,7 +239,7 @@ class InnerMessage(StoredMessage):
         message.prepared_transaction_offset = record.prepared_transaction_offset
         message.queue_id = record.queue_id
         message.queue_offset = record.queue_offset + index
-        message.reconsume_times = 0  # decodeMessage does not hand the record's on
+        message.reconsume_times = 0  # decodeMessage does not copy the record's
         message.store_bytes = span.end - span.at
         message.store_timestamp_ms = record.store_timestamp_ms
         message.sys_flag = record.sys_flag & ~1  # inflated with the record
@@ -257,11 +262,11 @@ class InnerMessage(StoredMessage):
         return self.buffer[self.span.body_at : self.span.body_end]
 
     def born_host_bytes(self) -> bytes:
-        """The record's."""
+        """The producer's address as stored in the record."""
         return self.record.born_host_bytes()
 
     def store_host_bytes(self) -> bytes:
-        """The record's."""
+        """The broker's address as stored in the record."""
         return self.record.store_host_bytes()
 
     @property

@@ -18,6 +18,12 @@ STORE_HOST_V6: Final = 0x20  # STOREHOSTADDRESS_V6_FLAG, since 4.6.0
 NEED_UNWRAP: Final = 0x40  # NEED_UNWRAP_FLAG, since 4.9.4
 INNER_BATCH: Final = 0x80  # INNER_BATCH_FLAG, since 4.9.4
 
+#: With any of these bits a record may have IPv6 hosts or hold a batch: fast readers,
+#: which take every field from a fixed position, leave it to `decode_messages`.
+SPECIAL_LAYOUT: Final = BORN_HOST_V6 | STORE_HOST_V6 | NEED_UNWRAP | INNER_BATCH
+#: With any of these bits the bytes at the body's fixed position are not the body.
+SPECIAL_BODY: Final = SPECIAL_LAYOUT | COMPRESSED
+
 _COMPRESSION_SHIFT: Final = 8
 _COMPRESSION_MASK: Final = 0x700
 
@@ -31,9 +37,9 @@ class CompressionType(enum.IntEnum):
 
 
 def compression_type(sys_flag: int) -> CompressionType | int:
-    """Return the type the flag names (0 is zlib); a number where nobody knows it.
+    """Return the type that the flag names (0 is zlib), or the number if it has no name.
 
-    Means something only when `COMPRESSED` is set.
+    Meaningful only when `COMPRESSED` is set.
     """
     number = (sys_flag & _COMPRESSION_MASK) >> _COMPRESSION_SHIFT
     if number == 0:
@@ -45,13 +51,13 @@ def compression_type(sys_flag: int) -> CompressionType | int:
 
 
 def with_compression_type(sys_flag: int, kind: CompressionType) -> int:
-    """Return the flag with `COMPRESSED` set and its type bits saying `kind`."""
+    """Return the flag with `COMPRESSED` set and the compression type `kind`."""
     cleared = sys_flag & ~_COMPRESSION_MASK
     return cleared | kind << _COMPRESSION_SHIFT | COMPRESSED
 
 
 def without_compressed(sys_flag: int) -> int:
-    """Return the flag with `COMPRESSED` off and the type bits as they were."""
+    """Return the flag with `COMPRESSED` cleared and the type bits unchanged."""
     return sys_flag & ~COMPRESSED
 
 

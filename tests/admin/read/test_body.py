@@ -1,77 +1,68 @@
-"""What a body holds, seen quickly and seen slowly, is the same."""
+"""A pull's body is cut between records, by their offsets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.body import cut_body, holes_between, scan_body
-from rmqcli.admin.read.range import Chunk
-from rmqcli.admin.tail.batch import BodyBatcher, TailCounts
-from rmqcli.admin.tail.filter import make_filter
-from rmqcli.model import MessageQueue
-from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.admin.read.body import cut_body, cut_unscanned_body, holes_between
+from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.encode import MessageFields, encode_message
-
-if TYPE_CHECKING:
-    from rmqcli.admin.tail.merge import Batch
-
-QUEUE = MessageQueue("T", "b", 0)
+from rmqcli.wire.message.scan import scan_records
 
 
-def record(offset: int, body: bytes, sys_flag: int = 0) -> bytes:
-    fields = MessageFields(
-        topic="T",
-        body=body,
-        queue_offset=offset,
-        sys_flag=sys_flag,
-        store_timestamp_ms=7 * offset,
+def record(offset: int, body: bytes = b"abc", *, sys_flag: int = 0) -> bytes:
+    return encode_message(
+        MessageFields(topic="T", body=body, queue_offset=offset, sys_flag=sys_flag)
     )
-    return encode_message(fields)
-
-
-def batch_of(body: bytes, end: int) -> Batch[bytes]:
-    def render(_queue: object, messages: object) -> list[bytes]:
-        return [m.body for m in messages if isinstance(m, StoredMessage)]  # type: ignore[attr-defined]
-
-    batcher = BodyBatcher(make_filter(), render, TailCounts())
-    return batcher.batch(Chunk(QUEUE, 0, end, body, ()))
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([b"abc", b"xyz", b"", b"longer"]), st.booleans()),
-        max_size=12,
-    )
+        st.sampled_from([b"abc", b"xyz", b"", b"longer"]), min_size=1, max_size=12
+    ),
+    st.integers(0, 13),
+    st.integers(0, 13),
 )
-def test_bodies_of_one_shape_or_many(messages: list[tuple[bytes, bool]]) -> None:
-    data = b"".join(
-        record(offset, body, 8 if odd else 0)
-        for offset, (body, odd) in enumerate(messages)
-    )
-    expected = decode_messages(data)
-    batch = batch_of(data, len(messages))
-    assert batch.items == [body for body, _ in messages]
-    assert batch.store_times_ms == [m.store_timestamp_ms for m in expected]  # type: ignore[union-attr]
-    assert batch.queue_offsets == list(range(len(messages)))
-    scan = scan_body(data)
+def test_a_cut_keeps_the_records_of_the_range(bodies, start, length):
+    end = start + length
+    records = [record(offset, body) for offset, body in enumerate(bodies)]
+    data = b"".join(records)
+    expected = b"".join(records[start:end])
+    scan = scan_records(data)
     assert scan is not None
-    assert list(scan.starts) == [m.at for m in expected]
-    assert list(scan.offsets) == list(range(len(messages)))
-    assert cut_body(data, scan, 1, 3) == b"".join(
-        record(o, body, 8 if odd else 0)
-        for o, (body, odd) in list(enumerate(messages))[1:3]
-    )
+    assert cut_body(data, scan, start, end) == expected
+    kept, last = cut_unscanned_body(data, start, end)
+    assert kept == expected
+    assert last == (min(end, len(bodies)) - 1 if expected else None)
 
 
-def test_messages_of_one_shape_outside_the_chunk_are_left_out() -> None:
-    data = b"".join(record(offset, b"abc") for offset in range(5))
-    assert batch_of(data, 3).items == [b"abc"] * 3
+def test_an_inner_batch_is_kept_whole_when_one_of_its_items_is_wanted():
+    items = encode_batch([BatchItem(b"1"), BatchItem(b"2"), BatchItem(b"3")])
+    batch = record(1, items, sys_flag=0xC0)
+    data = record(0) + batch + record(4)
+    assert cut_unscanned_body(data, 2, 3) == (batch, 2)
+    assert cut_unscanned_body(data, 4, 9) == (record(4), 4)
 
 
-def test_holes() -> None:
-    assert holes_between([1, 2, 5], 0, 8) == ((0, 1), (3, 5), (6, 8))
-    assert holes_between([], 3, 4) == ((3, 4),)
-    assert holes_between([0, 1], 0, 2) == ()
+def test_a_record_without_a_readable_offset_is_kept():
+    spoilt = bytearray(record(1))
+    spoilt[4] ^= 0xFF
+    spoilt[20:28] = b"\xff" * 8
+    data = record(0) + bytes(spoilt) + record(2)
+    assert cut_unscanned_body(data, 2, 3) == (bytes(spoilt) + record(2), 2)
+    assert cut_unscanned_body(bytes(spoilt), 2, 3) == (bytes(spoilt), None)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "start", "end", "holes"),
+    [
+        ([1, 2, 5], 0, 8, ((0, 1), (3, 5), (6, 8))),
+        ([], 3, 4, ((3, 4),)),
+        ([0, 1], 0, 2, ()),
+        ([0, 9], 0, 5, ((1, 5),)),
+    ],
+)
+def test_the_holes_between_offsets(offsets, start, end, holes):
+    assert holes_between(offsets, start, end) == holes

@@ -1,17 +1,21 @@
-"""Reading a queue, against a model of one: holes, odd answer sizes, and lies."""
+"""Reading a queue, against a model of one: holes, answers of any size, and lies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.queue import Part, QueueReading
+from rmqcli.admin.read.queue import QueueReading
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
 from rmqcli.wire.pull_answer import PullAnswer, PullStatus
+
+if TYPE_CHECKING:
+    from rmqcli.admin.read.body import Chunk
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 LONG_MAX = (1 << 63) - 1
@@ -44,11 +48,11 @@ def reading(start: int = 0, end: int = 100, **how: bool) -> QueueReading:
     return QueueReading(OffsetRange(QUEUE, start, end), **how)
 
 
-def offsets_of(parts: list[Part]) -> list[int]:
+def offsets_of(chunks: list[Chunk]) -> list[int]:
     return [
         message.queue_offset
-        for part in parts
-        for message in decode_messages(part.body)
+        for chunk in chunks
+        for message in decode_messages(chunk.body)
         if isinstance(message, StoredMessage)
     ]
 
@@ -88,13 +92,13 @@ def test_every_offset_comes_once_whatever_the_broker_answers(
     sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=8), "sizes")
     model = ModelQueue(low, high, holes, sizes)
     state = reading(start, end)
-    parts: list[Part] = []
+    chunks: list[Chunk] = []
     out: list[int] = []
     turns = 0
     while not state.is_done:
         turns += 1
         assert turns < 5_000
-        while len(out) < 4 and (span := state.next_ask()) is not None:
+        while len(out) < 4 and (span := state.next_pull()) is not None:
             assert start <= span[0] < span[1] <= end
             out.append(span[0])
         if out:
@@ -103,12 +107,12 @@ def test_every_offset_comes_once_whatever_the_broker_answers(
                 state.failed(asked)
             else:
                 assert state.answered(asked, model.pull(asked, turns))
-        parts += state.take()
+        chunks += state.take()
     there = [o for o in range(max(start, low), end) if o not in holes]
-    assert offsets_of(parts) == there
-    missing = {o for part in parts for a, b in part.missing for o in range(a, b)}
+    assert offsets_of(chunks) == there
+    missing = {o for chunk in chunks for a, b in chunk.missing for o in range(a, b)}
     assert missing == set(range(start, end)) - set(there)
-    spans = [(part.start, part.end) for part in parts]
+    spans = [(chunk.start, chunk.end) for chunk in chunks]
     edges = [start, *(b for _, b in spans)]
     assert [a for a, _ in spans] == edges[:-1]
     assert edges[-1] == end
@@ -116,16 +120,16 @@ def test_every_offset_comes_once_whatever_the_broker_answers(
 
 def test_a_short_answer_leaves_a_hole_that_is_asked_again() -> None:
     state = reading()
-    assert state.next_ask() == (0, 32)
-    assert state.next_ask() == (32, 64)
+    assert state.next_pull() == (0, 32)
+    assert state.next_pull() == (32, 64)
     assert state.answered(0, found(*range(8)))
     assert state.stride == 8
-    assert state.next_ask() == (8, 16)
+    assert state.next_pull() == (8, 16)
 
 
 def test_an_answer_with_more_than_was_asked_is_cut_at_both_sides() -> None:
     state = reading(10, 20)
-    state.next_ask()
+    state.next_pull()
     assert state.answered(10, found(*range(5, 25)))
     assert offsets_of(state.take()) == list(range(10, 20))
     assert state.is_done
@@ -133,11 +137,11 @@ def test_an_answer_with_more_than_was_asked_is_cut_at_both_sides() -> None:
 
 def test_trimmed_offsets_are_passed_over_at_once() -> None:
     state = reading(0, 1_000_000)
-    state.next_ask()
+    state.next_pull()
     illegal = answer(PullStatus.OFFSET_ILLEGAL, 900_000, low=900_000, high=1_000_000)
     assert state.answered(0, illegal)
-    assert state.next_ask() == (900_000, 900_032)
-    missing = [span for part in state.take() for span in part.missing]
+    assert state.next_pull() == (900_000, 900_032)
+    missing = [span for chunk in state.take() for span in chunk.missing]
     assert missing[0][0] == 0
     assert missing[-1][1] == 900_000
 
@@ -155,24 +159,24 @@ def test_next_offsets_that_lie_are_no_progress() -> None:
     ]
     for lie in lies:
         state = reading(10, 50)
-        start, _ = state.next_ask() or (0, 0)
+        start, _ = state.next_pull() or (0, 0)
         assert not state.answered(start, lie)
-        assert state.emit_at == 10
-        assert state.next_ask() is not None
+        assert state.take_at == 10
+        assert state.next_pull() is not None
 
 
 def test_a_found_answer_reaches_no_further_than_its_messages() -> None:
     state = reading()
-    state.next_ask()
+    state.next_pull()
     assert state.answered(0, found(0, 1, next_begin=LONG_MAX))
-    (part,) = state.take()
-    assert (part.start, part.end, part.missing) == (0, 2, ())
+    (chunk,) = state.take()
+    assert (chunk.start, chunk.end, chunk.missing) == (0, 2, ())
 
 
 def test_nothing_here_is_believed_when_said_three_times() -> None:
     state = reading(0, 50)
     for expected in (False, False, True):
-        start, _ = state.next_ask() or (0, 0)
+        start, _ = state.next_pull() or (0, 0)
         rolled = answer(PullStatus.NO_NEW_MSG, 40, high=50)
         assert state.answered(start, rolled) is expected
     assert state.take()[0].missing
@@ -180,12 +184,12 @@ def test_nothing_here_is_believed_when_said_three_times() -> None:
 
 def test_a_filtered_answer_reaches_as_far_as_the_broker_searched() -> None:
     state = reading(filtered=True)
-    assert state.next_ask() == (0, 100)
-    assert state.next_ask() is None
+    assert state.next_pull() == (0, 100)
+    assert state.next_pull() is None
     assert state.answered(0, found(3, 9, next_begin=80))
-    (part,) = state.take()
-    assert (part.start, part.end, part.missing) == (0, 80, ())
-    assert state.next_ask() == (80, 100)
+    (chunk,) = state.take()
+    assert (chunk.start, chunk.end, chunk.missing) == (0, 80, ())
+    assert state.next_pull() == (80, 100)
 
 
 def test_an_unreadable_record_neither_hides_others_nor_stops_the_reading() -> None:
@@ -193,10 +197,10 @@ def test_an_unreadable_record_neither_hides_others_nor_stops_the_reading() -> No
     bad[4] ^= 0xFF
     body = good + bytes(bad) + records(2)
     state = reading(0, 3)
-    state.next_ask()
+    state.next_pull()
     assert state.answered(0, answer(PullStatus.FOUND, 3, body=body))
-    (part,) = state.take()
-    assert len(decode_messages(part.body)) == 3
+    (chunk,) = state.take()
+    assert len(decode_messages(chunk.body)) == 3
     assert state.is_done
 
 
@@ -205,6 +209,6 @@ def test_a_last_unreadable_record_is_passed_by_the_brokers_word() -> None:
     bad[4] ^= 0xFF
     bad[20:28] = b"\xff" * 8
     state = reading(0, 1)
-    state.next_ask()
+    state.next_pull()
     assert state.answered(0, answer(PullStatus.FOUND, 1, body=bytes(bad)))
     assert state.is_done or state.take()

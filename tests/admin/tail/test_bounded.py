@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.range import Chunk, RangeReader
+from rmqcli.admin.read.body import Chunk
+from rmqcli.admin.read.range import RangeReader
 from rmqcli.admin.tail.batch import Batcher, TailCounts
 from rmqcli.admin.tail.filter import TailFilter
 from rmqcli.admin.tail.tail import Tail, TailPlan

@@ -17,7 +17,7 @@ from tests.transport.peer import Peer, free_port
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.admin.read.range import Chunk
+    from rmqcli.admin.read.body import Chunk
 
 
 def follow(

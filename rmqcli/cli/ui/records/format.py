@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.read.record import to_base64
-from rmqcli.admin.read.record_json import JsonLines
 from rmqcli.errors import DecodeError, TextError
 from rmqcli.units import format_rfc3339
+from rmqcli.wire.message.json import JsonWriter, to_base64
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _ESCAPES = {
     "\\": b"\\",
 }
 _TIME_FORMS = ("iso", "ms", "date", "time")
-_JSON = JsonLines()
+_JSON = JsonWriter()
 
 
 def _body(message: StoredMessage) -> bytes:

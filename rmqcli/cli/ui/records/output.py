@@ -7,16 +7,16 @@ to a terminal, leave as they came.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqcli.admin.read.record import BODY_FIELDS, RECORD_FIELDS, record_of
-from rmqcli.admin.read.record_json import JsonLines
 from rmqcli.cli.ui.escape import safe_bytes, safe_json
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter
 from rmqcli.errors import DecodeError
+from rmqcli.wire.message.json import BODY_FIELDS, RECORD_FIELDS, JsonWriter
 from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _LinesWriter:
     def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
         from rmqcli.admin.tail.batch import LineBatcher
 
-        return LineBatcher(tail_filter, JsonLines(), counts)
+        return LineBatcher(tail_filter, JsonWriter(), counts)
 
 
 class _JsonlWriter(_LinesWriter):
@@ -139,8 +139,11 @@ class _JsonWriter(_LinesWriter):
 
 class _CsvWriter(_RenderingWriter):
     def __init__(self) -> None:
+        lines = JsonWriter().lines
         super().__init__(
-            lambda queue, messages: [record_of(queue, m) for m in messages]
+            lambda queue, messages: [
+                json.loads(line) for line in lines(queue, messages)
+            ]
         )
         self._rows = RowWriter(columns=FIELDS, fmt="csv")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rmqcli.admin.read.record import nested_json
 from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
 from rmqcli.errors import DecodeError
 from rmqcli.units import format_rfc3339
+from rmqcli.wire.message.json import nested_json
 from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
 if TYPE_CHECKING:

@@ -1,28 +1,22 @@
-"""The lines of a whole chunk are those that encoding each record would give."""
+"""The lines of a chunk of plain messages are those that `JsonWriter` writes."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqcli.admin.read.range import Chunk
-from rmqcli.admin.read.record import record_of
-from rmqcli.admin.read.record_json import JsonLines
-from rmqcli.admin.read.record_lines import chunk_lines
-from rmqcli.admin.tail.batch import LineBatcher, TailCounts
-from rmqcli.admin.tail.filter import make_filter
 from rmqcli.model import MessageQueue
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.encode import MessageFields, encode_message
+from rmqcli.wire.message.json import JsonWriter
+from rmqcli.wire.message.json_lines import write_lines
+from rmqcli.wire.message.scan import read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from rmqcli.admin.tail.merge import Batch
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 JAVA_PROPERTIES = {"UNIQ_KEY": "0A", "WAIT": "true", "TAGS": "TagA"}
@@ -64,26 +58,16 @@ PROPERTIES: list[Mapping[str, str] | bytes] = [
 ]
 
 
-def chunk_of(records: list[bytes], *, start: int = 0) -> Chunk:
-    return Chunk(QUEUE, start, start + len(records), b"".join(records), ())
+def lines_of(body: bytes) -> list[str] | None:
+    columns = read_columns(body)
+    return None if columns is None else write_lines(JsonWriter(), QUEUE, columns)
 
 
-def batch_of(chunk: Chunk) -> Batch[str]:
-    return LineBatcher(make_filter(), JsonLines(), TailCounts()).batch(chunk)
-
-
-def assert_same_as_records(chunk: Chunk) -> None:
-    messages = decode_messages(chunk.body)
-    batch = batch_of(chunk)
-    expected = [record_of(QUEUE, message) for message in messages]
-    found = [json.loads(line) for line in batch.items]
-    assert found == expected
-    assert [list(record) for record in found] == [list(record) for record in expected]
-    assert [list((r["properties"] or {}).items()) for r in found] == [
-        list((r["properties"] or {}).items()) for r in expected
-    ]
-    assert len(batch.store_times_ms) == len(batch.queue_offsets) == len(messages)
-    assert all("\n" not in line for line in batch.items)
+def assert_same_as_one_by_one(body: bytes) -> None:
+    lines = lines_of(body)
+    assert lines is not None
+    assert lines == JsonWriter().lines(QUEUE, decode_messages(body))
+    assert all("\n" not in line for line in lines)
 
 
 @settings(max_examples=400)
@@ -93,15 +77,13 @@ def assert_same_as_records(chunk: Chunk) -> None:
             st.sampled_from(BODIES) | st.binary(max_size=8),
             st.sampled_from(PROPERTIES)
             | st.text(alphabet='\x01\x02aTAGS"\\ü\n', max_size=12),
-            st.sampled_from([0, 0, 0, 4, 8, 1, 0x40]),
+            st.sampled_from([0, 0, 0, 4, 8]),
         ),
         min_size=1,
         max_size=6,
     ),
     copies=st.integers(1, 3),
-    hosts=st.lists(
-        st.sampled_from(["1.2.3.4:5", "1.2.3.5:5", "[::1]:9"]), min_size=1, max_size=2
-    ),
+    hosts=st.lists(st.sampled_from(["1.2.3.4:5", "1.2.3.5:5"]), min_size=1, max_size=2),
     times=st.lists(
         st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 1 << 42),
         min_size=1,
@@ -109,7 +91,7 @@ def assert_same_as_records(chunk: Chunk) -> None:
     ),
     place=st.integers(-(1 << 63), (1 << 63) - 1),
 )
-def test_any_chunk(
+def test_the_lines_of_any_plain_records_are_the_same(
     kinds: list[tuple[bytes, Mapping[str, str] | str | bytes, int]],
     copies: int,
     hosts: list[str],
@@ -127,7 +109,6 @@ def test_any_chunk(
                 flag=offset % 2,
                 reconsume_times=-offset,
                 born_host=hosts[offset % len(hosts)],
-                store_host=hosts[offset // 4 % len(hosts)],
                 born_timestamp_ms=times[offset % len(times)],
                 store_timestamp_ms=times[-1 - offset % len(times)],
                 properties=properties,
@@ -135,7 +116,7 @@ def test_any_chunk(
         )
         for offset, (body, properties, sys_flag) in enumerate(kinds * copies)
     ]
-    assert_same_as_records(chunk_of(records))
+    assert_same_as_one_by_one(b"".join(records))
 
 
 def record(offset: int, body: bytes, properties: Mapping[str, str] | bytes) -> bytes:
@@ -148,41 +129,20 @@ def record(offset: int, body: bytes, properties: Mapping[str, str] | bytes) -> b
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 @pytest.mark.parametrize("properties", PROPERTIES, ids=range(len(PROPERTIES)))
-def test_plain_messages_are_made_from_the_bytes(
+def test_bodies_and_properties_of_every_kind(
     body: bytes, properties: Mapping[str, str] | bytes
 ) -> None:
+    """Records of one shape, and with one longer body among them."""
     for last in (body, body + b"longer"):
         records = [record(offset, body, properties) for offset in range(3)]
         records.append(record(3, last, properties))
-        chunk = chunk_of(records)
-        assert chunk_lines(JsonLines(), chunk) is not None
-        assert_same_as_records(chunk)
+        assert_same_as_one_by_one(b"".join(records))
 
 
-@pytest.mark.parametrize("cut", [1, 50, 91, 130])
-@pytest.mark.parametrize("at", [0, 4, 39, 84, 88 + 5, 88 + 5 + 8])
-def test_damage_is_not_plain(cut: int, at: int) -> None:
-    data = b"".join(record(o, b"plain", JAVA_PROPERTIES) for o in range(3))
-    spoilt = bytearray(data)
-    spoilt[at] ^= 0x31
-    for body in (data[:-cut], bytes(spoilt), data + b"\x00" * cut):
-        chunk = Chunk(QUEUE, 0, 3, body, ())
-        assert chunk_lines(JsonLines(), chunk) is None
-        assert [json.loads(line) for line in batch_of(chunk).items] == [
-            record_of(QUEUE, message) for message in decode_messages(body)
-        ]
-
-
-def test_messages_outside_the_chunk_are_left_out() -> None:
-    records = [record(offset, b"plain", JAVA_PROPERTIES) for offset in range(5)]
-    batch = batch_of(Chunk(QUEUE, 1, 4, b"".join(records), ()))
-    assert batch.queue_offsets == [1, 2, 3]
-    assert [json.loads(line)["queue_offset"] for line in batch.items] == [1, 2, 3]
-
-
-def test_what_was_read_is_counted() -> None:
-    counts = TailCounts()
-    batcher = LineBatcher(make_filter(), JsonLines(), counts)
-    batcher.batch(chunk_of([record(0, b"a", {}), record(1, b"b", {})]))
-    batcher.batch(Chunk(QUEUE, 2, 5, b"", ((2, 5),)))
-    assert (counts.scanned, counts.undecodable) == (2, 0)
+def test_records_of_several_brokers_are_left_to_the_single_writer() -> None:
+    records = [
+        encode_message(MessageFields(topic="orders", store_host=host))
+        for host in ("1.2.3.4:5", "1.2.3.5:5")
+    ]
+    assert lines_of(b"".join(records)) is None
+    assert lines_of(records[0]) is not None

@@ -1,0 +1,294 @@
+"""A message as a record in JSON: one line for each message, as `-o jsonl` prints it.
+
+The body is in one of `body` (text), `body_json` (a value) or `body_b64`, and
+`body_encoding` says which. JSON is nested only where writing it compactly gives back
+the same bytes, so nothing is lost. What could not be decoded is in `error`, with the
+bytes in `raw_b64`.
+
+`JsonWriter` writes single messages of every kind, straight from their bytes.
+`rmqcli.wire.message.json_lines` writes the lines of a whole chunk of plain messages
+faster, from the same parts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from binascii import b2a_base64
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from rmqcli.errors import DecodeError
+from rmqcli.units import format_rfc3339
+from rmqcli.wire.ids import host_text
+from rmqcli.wire.message.layout import (
+    BORN_HOST_AT,
+    FIXED_BYTES,
+    STORE_HOST_AT,
+    field_at,
+)
+from rmqcli.wire.message.properties import parse_properties
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.message.system_flag import SPECIAL_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.message.record import StoredMessage
+
+#: The keys of each record, in order, and what their values are.
+RECORD_FIELDS: Final = (
+    ("topic", "the topic that was read"),
+    ("broker_name", "the broker that holds the queue"),
+    ("queue_id", "number of the queue on that broker"),
+    ("queue_offset", "position in the queue"),
+    ("commit_log_offset", "position in the broker's log, in bytes"),
+    ("msg_id", "the producer's id, UNIQ_KEY"),
+    ("offset_msg_id", "the broker's id: its address and commit_log_offset"),
+    ("tags", "the tag"),
+    ("keys", "keys, separated by spaces"),
+    ("born_timestamp", "when it was sent, by the producer's clock; RFC 3339, UTC"),
+    ("store_timestamp", "when it was stored, by the broker's clock; RFC 3339, UTC"),
+    ("born_host", "the producer's address"),
+    ("store_host", "the broker's address"),
+    ("reconsume_times", "how often its consumption failed"),
+    ("flag", "a number that the producer may set"),
+    ("sys_flag", "bits: compressed, transaction, ..."),
+    ("store_bytes", "size of the record as stored"),
+    ("properties", "all properties, those of the system too"),
+)
+#: The keys that a record has only where they apply.
+BODY_FIELDS: Final = (
+    ("body", "the body, when it is UTF-8 text"),
+    ("body_json", "the body, when it is a compact JSON object or list"),
+    ("body_b64", "the body in base64, when it is neither"),
+    ("body_encoding", "which of the three is present: utf-8, json or base64"),
+    ("truncated", "true when the body was cut"),
+    ("error", "what in the message could not be decoded"),
+    ("raw_b64", "with error: the bytes that could not be decoded"),
+)
+
+_CACHE_MAX: Final = 4096
+
+
+class TimeTexts(dict[int, str]):
+    """Epoch ms -> its JSON text, made when first met; a few thousand are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: seconds -> the text up to the milliseconds; None where there is no text
+        self._seconds: dict[int, str | None] = {}
+
+    def __missing__(self, epoch_ms: int) -> str:
+        seconds, ms = divmod(epoch_ms, 1000)
+        before = self._seconds.get(seconds)
+        if before is None:
+            before = self._second(seconds)
+        if len(self) >= _CACHE_MAX:
+            self.clear()
+        text = self[epoch_ms] = "null" if before is None else f'{before}{ms:03d}Z"'
+        return text
+
+    def _second(self, seconds: int) -> str | None:
+        if len(self._seconds) >= _CACHE_MAX:
+            self._seconds.clear()
+        time = format_rfc3339(seconds * 1000)
+        text = self._seconds[seconds] = time and f'"{time[:-4]}'
+        return text
+
+
+class HostTexts(dict[bytes, str]):
+    """A host as stored, 8 or 20 bytes -> its JSON text, made when first met."""
+
+    def __missing__(self, raw: bytes) -> str:
+        if len(self) >= _CACHE_MAX:
+            self.clear()
+        text = self[raw] = encode_basestring(host_text(raw))
+        return text
+
+
+_COMMIT_LOG_OFFSET_AT: Final = field_at("commit_log_offset")
+
+
+class JsonWriter:
+    """Writes messages as lines, without newlines. Keeps the texts of hosts and times.
+
+    Safe to use from several threads: at worst two of them make the same text.
+    """
+
+    def __init__(self) -> None:
+        self.times = TimeTexts()
+        self.hosts = HostTexts()
+
+    def lines(
+        self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
+    ) -> list[str]:
+        """Return one line for each message, or for what should have been one."""
+        head = line_head(queue)
+        return [
+            _failure_line(head, message)
+            if isinstance(message, DecodeFailure)
+            else self._line(head, message)
+            for message in messages
+        ]
+
+    def _line(self, head: str, message: StoredMessage) -> str:
+        times, hosts = self.times, self.hosts
+        if message.sys_flag & SPECIAL_BODY or isinstance(message, InnerMessage):
+            born_host = message.born_host_bytes()
+            store_host = message.store_host_bytes()
+            offset_msg_id = message.offset_msg_id
+            raw_properties = message.raw_properties
+            body = _inflated_body_json(message)
+        else:
+            # A plain record: slices of its bytes cost half of what properties do.
+            data, at = message.buffer, message.at
+            born_host = data[at + BORN_HOST_AT : at + BORN_HOST_AT + 8]
+            store_host = data[at + STORE_HOST_AT : at + STORE_HOST_AT + 8]
+            place_at = at + _COMMIT_LOG_OFFSET_AT
+            offset_msg_id = (store_host + data[place_at : place_at + 8]).hex().upper()
+            body_at = at + FIXED_BYTES
+            body_end = body_at + message.body_bytes
+            start = body_end + 3 + data[body_end]
+            end = start + (data[start - 2] << 8 | data[start - 1])
+            raw_properties = data[start:end]
+            body = body_json(data[body_at:body_end])
+        properties, msg_id, tags, keys = properties_json(raw_properties)
+        return (
+            f"{head}{message.queue_offset},"
+            f'"commit_log_offset":{message.commit_log_offset},'
+            f'"msg_id":{msg_id},"offset_msg_id":"{offset_msg_id}",'
+            f'"tags":{tags},"keys":{keys},'
+            f'"born_timestamp":{times[message.born_timestamp_ms]},'
+            f'"store_timestamp":{times[message.store_timestamp_ms]},'
+            f'"born_host":{hosts[born_host]},"store_host":{hosts[store_host]},'
+            f'"reconsume_times":{message.reconsume_times},"flag":{message.flag},'
+            f'"sys_flag":{message.sys_flag},"store_bytes":{message.store_bytes},'
+            f'"properties":{properties},{body}}}'
+        )
+
+
+def _inflated_body_json(message: StoredMessage) -> str:
+    """Return the members of a body that may be compressed, or what is wrong with it."""
+    try:
+        return body_json(message.body)
+    except DecodeError as error:
+        return _error_json(error.message, message.raw_body)
+
+
+def _failure_line(head: str, failure: DecodeFailure) -> str:
+    nulls = "".join(
+        f'"{name}":null,'
+        for name, _ in RECORD_FIELDS[_AFTER_OFFSETS:]
+        if name not in ("store_bytes", "properties")
+    )
+    return (
+        f"{head}{_number(failure.queue_offset)},"
+        f'"commit_log_offset":{_number(failure.commit_log_offset)},{nulls}'
+        f'"store_bytes":{len(failure.raw)},"properties":null,'
+        f"{_error_json(failure.error, failure.raw)}}}"
+    )
+
+
+#: Where in `RECORD_FIELDS` the fields begin that no failure has.
+_AFTER_OFFSETS: Final = [name for name, _ in RECORD_FIELDS].index("msg_id")
+
+
+def _number(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+def _error_json(error: str, raw: bytes) -> str:
+    return (
+        f'"body_encoding":null,"error":{encode_basestring(error)},'
+        f'"raw_b64":"{to_base64(raw)}"'
+    )
+
+
+# --- the parts of a line, shared with json_lines
+
+
+def line_head(queue: MessageQueue) -> str:
+    """Return what all lines of a queue begin with, up to the queue offset's value."""
+    return (
+        f'{{"topic":{encode_basestring(queue.topic)},'
+        f'"broker_name":{encode_basestring(queue.broker_name)},'
+        f'"queue_id":{queue.queue_id},"queue_offset":'
+    )
+
+
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+#: Names and values without quotes, backslashes or control characters, each entry ended.
+_SIMPLE_PROPERTIES: Final = re.compile(
+    rb'(?:[^\x00-\x1f"\\]++\x01[^\x00-\x1f"\\]++(?:\x02|\Z))+'
+)
+#: Three of the names, with all that stands between them and their values.
+_NAMED: Final = ('"UNIQ_KEY":"', '"TAGS":"', '"KEYS":"')
+
+
+def properties_json(raw: bytes) -> tuple[str, str, str, str]:
+    """Return the JSON of all properties, and of the values of UNIQ_KEY, TAGS and KEYS.
+
+    Turning the separators of the whole text into JSON's is faster than quoting one
+    property after the other.
+    """
+    if _SIMPLE_PROPERTIES.fullmatch(raw) is None:
+        properties = parse_properties(raw)
+        msg_id, tags, keys = (
+            _ENCODE(properties.get(name)) for name in ("UNIQ_KEY", "TAGS", "KEYS")
+        )
+        return _ENCODE(properties), msg_id, tags, keys
+    # Nothing in it needs an escape, so only its separators have to become JSON's.
+    text = raw.decode("utf-8", "replace")
+    if text[-1] == "\x02":
+        text = text[:-1]
+    text = '"' + text.replace("\x01", '":"').replace("\x02", '","') + '"'
+    values = []
+    for name in _NAMED:
+        at = text.rfind(name)
+        if at < 0:
+            values.append("null")
+        else:
+            at += len(name)
+            values.append(text[at - 1 : text.index('"', at) + 1])
+    return f"{{{text}}}", values[0], values[1], values[2]
+
+
+def body_json(body: bytes) -> str:
+    """Return the members for a body: its text, JSON or base64, and which it is."""
+    if body[:1] in (b"{", b"["):
+        value = nested_json(body)
+        if value is not None:
+            return f'"body_json":{body.decode()},"body_encoding":"json"'
+    try:
+        return f'"body":{encode_basestring(body.decode())},"body_encoding":"utf-8"'
+    except UnicodeDecodeError:
+        return f'"body_b64":"{to_base64(body)}","body_encoding":"base64"'
+
+
+def nested_json(body: bytes) -> dict[str, object] | list[object] | None:
+    """Return the object or list in `body`; None unless writing it gives `body`."""
+    if body[:1] not in (b"{", b"[") or body[-1:] not in (b"}", b"]"):
+        return None
+    try:
+        text = body.decode()
+        value: dict[str, object] | list[object]
+        value, end = _decode_value(text)
+        is_same = end == len(text) and _ENCODE(value) == text
+    except (ValueError, RecursionError):
+        return None
+    return value if is_same else None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+#: Kept, for making it costs as much as reading a short body.
+_decode_value = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+
+def to_base64(data: bytes) -> str:
+    """Return base64 on one line."""
+    return b2a_base64(data, newline=False).decode()
