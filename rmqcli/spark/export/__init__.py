@@ -1,1 +1,20 @@
-"""`rmq export`: plan, parts, files, manifest and resumption."""
+"""`rmq export`: a fixed range of a topic as Parquet files, written by Spark's workers.
+
+    export        the whole: plan, run, verify, commit, and what to resume
+    cluster       resolves positions to offsets; pulls records in the workers
+    plan          what will be read, written down before anything is read
+    job           the Spark job: start, watch, cancel
+    part          one part, in a worker: pull, decode, filter, write
+    counts        accounts for every offset of a part
+    part_files    the files of a part and their final names
+    parquet_file  one Parquet file and its footer
+    layout        the paths inside the user's directory
+    directory     the state of that directory: whose files, which run, the lock
+    manifest      what was written; the proof of completeness
+    summary       what the command prints at the end
+    disk          the file-system calls
+
+Workers write the files themselves; Spark schedules, retries and distributes the parts.
+Threads of the driver: the main thread, and one that waits for the Spark job
+(`job.run_parts`), which is joined before `Export.run` returns. Workers are processes.
+"""

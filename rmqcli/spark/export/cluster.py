@@ -1,4 +1,8 @@
-"""The cluster side of an export: resolve positions here, pull chunks in the workers."""
+"""The cluster that an export reads: positions for the driver, chunks for the workers.
+
+`BrokerCluster` resolves positions to offsets in the driver. `BrokerSource`, which Spark
+pickles to the workers with the client's configuration, pulls the records there.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from rmqcli.admin.positions import ResolvedRange
+    from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
     from rmqcli.model import OffsetRange
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
+    from rmqcli.spark.export.part import ChunkReader
     from rmqcli.spark.export.plan import ExportRequest
-    from rmqcli.spark.export.source import Chunk, ChunkReader
 
-#: Without an answer for so long a part fails; it is given out once more after all the
-#: others, so a broker has longer than this to come back.
+#: A part fails after this long without an answer. It is tried once more after all other
+#: parts, so a broker has longer than this to come back.
 _RETRY_FOR_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSource:
-    """Chunks from the brokers of a topic. Pickled to workers, credentials included."""
+    """Chunks from brokers. Pickled to workers together with the credentials."""
 
     config: ClientConfig
-    #: whether the user said that the keys may travel unencrypted
+    #: whether the keys may be sent to the workers over unencrypted connections
     allow_unencrypted: bool = False
 
     @property
     def is_secret(self) -> bool:
-        """Whether it may only be sent over connections that are encrypted."""
+        """Whether it holds keys, which may only be sent over encrypted connections."""
         return self.config.credentials is not None and not self.allow_unencrypted
 
     @contextlib.contextmanager
@@ -62,7 +67,7 @@ class _BrokerReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCluster:
-    """A cluster behind its name servers. `note` is told what is odd about a queue."""
+    """A cluster behind its name servers. `note` is called with notes about queues."""
 
     config: ClientConfig
     selectors: Collection[QueueSelector]
@@ -76,7 +81,7 @@ class BrokerCluster:
         return BrokerSource(self.config, self.allow_unencrypted)
 
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
-        """Both ends of the range in each queue, now.
+        """Resolve both ends of the range in each queue, now.
 
         Raises NotFoundError for an unknown topic or group, UsageError for a queue it
         lacks, and the first queue's error when one cannot be resolved.
@@ -100,7 +105,7 @@ class BrokerCluster:
 
 
 def _extent(found: ResolvedRange) -> QueueExtent:
-    """The range as it was asked for: a start that is gone makes a gap."""
+    """Return the range as requested: a start below the min offset becomes a gap."""
     offsets = found.offsets
     asked_start = offsets.start
     if found.start.wanted is not None:

@@ -1,7 +1,8 @@
-"""The state of an export directory: what is there, whose it is, who is at work in it.
+"""The state of an export directory: its finished and unfinished runs, and its lock.
 
-One process at a time (a lock that dies with its owner). Files that no manifest of ours
-lists are somebody else's unless they carry an unfinished run's id in their footer.
+One process at a time may export into a directory; its lock ends with the process. A
+Parquet file is ours if the manifest lists it, or if its footer names an unfinished run;
+all other files are foreign and never touched.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.disk import check_real_folder, read_text, walk_files, write_all
-from rmqcli.spark.export.footer import read_footer
 from rmqcli.spark.export.manifest import (
     Manifest,
     PartResult,
@@ -24,6 +24,7 @@ from rmqcli.spark.export.manifest import (
     manifest_to_json,
     part_from_json,
 )
+from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.plan import plan_from_json, plan_to_json
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ class ExportDirectory:
     ) -> None:
         self.paths = paths
         self.disk = disk
-        #: Whether an export had begun here before this one opened it.
+        #: whether an export had begun here before this one opened it
         self.was_ours = was_ours
 
     def manifest(self) -> Manifest | None:
-        """What has been finished here. Raises ConfigError when it cannot be read."""
+        """Return the finished runs, if any. Raises ConfigError when it is damaged."""
         path = self.paths.manifest
         try:
             return manifest_from_json(read_text(path), path=path)
@@ -53,7 +54,7 @@ class ExportDirectory:
             return None
 
     def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
-        """The plan of a run that has begun and is not in the manifest, or None."""
+        """Return the plan of a run that is not in the manifest, or None."""
         try:
             names = sorted(filter(layout.is_run_id, os.listdir(self.paths.runs)))
         except FileNotFoundError:
@@ -62,44 +63,44 @@ class ExportDirectory:
             if manifest is not None and manifest.run(name) is not None:
                 continue
             path = self.paths.plan(name)
-            # A folder without a plan is a run that was killed before it had one.
+            # A run without a plan was killed before it had written one.
             with contextlib.suppress(FileNotFoundError):
                 return plan_from_json(read_text(path), path=path)
         return None
 
     def refuse_foreign(self, manifest: Manifest | None) -> None:
-        """Raise RefusedError for Parquet files that no finished run of ours lists."""
+        """Raise RefusedError for Parquet files that no finished run lists."""
         ours = set(_listed(manifest))
         for path in walk_files(self.paths.root):
             if path.endswith(layout.SUFFIX) and path not in ours:
                 raise RefusedError(
-                    f"{self.paths.root} holds {path}, which no export of rmq wrote",
+                    f"{self.paths.root} holds {path}, which rmq did not write",
                     hint="choose an empty folder; nothing was changed",
                 )
         if manifest is None and os.path.lexists(self.paths.success):
             raise RefusedError(
-                f"{self.paths.root} holds a {layout.SUCCESS} of somebody else",
+                f"{self.paths.root} holds a {layout.SUCCESS} that rmq did not write",
                 hint="choose an empty folder; nothing was changed",
             )
 
     def write_plan(self, plan: ExportPlan) -> None:
-        """Write a plan down; from here on the run exists and can be resumed."""
+        """Write the plan of a run, which from now on exists and can be resumed."""
         self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
         self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
 
     def new_attempt(self, run_id: str) -> str:
-        """A new temp folder for workers, who never make it themselves."""
+        """Make a new temp folder for workers, which never make it themselves."""
         return self.disk.make_folders(
             self.paths.meta, f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
         )
 
     def sweep(self) -> None:
-        """Remove everything that is not finished, of this run and of any before.
+        """Remove all temporary files, of this run and of earlier ones.
 
-        That also fences off workers of a killed driver that still live: the folder
-        they write in is gone, so they can create and rename nothing any more. It is
-        renamed first, because a folder in which somebody goes on creating files may
-        never be empty, but cannot keep its name.
+        This also fences off workers that outlived a killed driver: the folder that they
+        write to is gone, so they can neither create nor rename files. The folder is
+        renamed first, because while a worker creates files in it, it may never become
+        empty, but it cannot keep its name.
         """
         meta = self.paths.meta
         with contextlib.suppress(FileNotFoundError):
@@ -111,7 +112,7 @@ class ExportDirectory:
                     shutil.rmtree(os.path.join(meta, name), ignore_errors=True)
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
-        """Parts whose record adds up and whose files are all there, as it says."""
+        """Return the parts whose record adds up and whose files match it."""
         found: dict[int, PartResult] = {}
         for part in plan.parts():
             try:
@@ -120,12 +121,12 @@ class ExportDirectory:
                 result.check(part)
                 self.check_files(plan, result)
             except (OSError, ValueError, PartialError):
-                continue  # it will be written again, to the same names
+                continue  # it is written again, to the same names
             found[part.index] = result
         return found
 
     def check_files(self, plan: ExportPlan, result: PartResult) -> None:
-        """Raise PartialError unless each file of a part is there and says the same."""
+        """Raise PartialError unless each file of a part exists and matches."""
         for row in result.files:
             path = os.path.join(self.paths.root, row.path)
             try:
@@ -144,10 +145,10 @@ class ExportDirectory:
                 raise PartialError(f"{path} is not the file that was written there")
 
     def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
-        """Remove this run's own files that no part lists.
+        """Remove the files of this run that no part lists.
 
-        An attempt that was killed between two files of a part may leave one under a
-        name that the next attempt does not write again.
+        An attempt that was killed between two files of a part may leave a file under a
+        name that the next attempt does not use.
         """
         listed = {row.path for result in results for row in result.files}
         for path in list(walk_files(self.paths.root)):
@@ -159,7 +160,7 @@ class ExportDirectory:
                 self.disk.remove(whole)
 
     def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
-        """Put the parts' side files together as `undecodable.jsonl`, if any exist."""
+        """Join the side files of the parts to `undecodable.jsonl`, if there are any."""
         sources = [
             path
             for part in plan.parts()
@@ -180,7 +181,7 @@ class ExportDirectory:
         self.disk.replace(path, self.paths.undecodable(plan.run_id))
 
     def commit(self, manifest: Manifest) -> None:
-        """Put a new manifest in the place of the old, which is kept beside it."""
+        """Replace the manifest; the old one is kept beside it."""
         with contextlib.suppress(FileNotFoundError):
             old = read_text(self.paths.manifest)
             self._write(self.paths.previous_manifest, old)
@@ -192,11 +193,11 @@ class ExportDirectory:
             self._write(self.paths.success, "")
 
     def clear_success(self) -> None:
-        """Take the mark away: a run is under way."""
+        """Remove that mark, because a run begins."""
         self.disk.remove(self.paths.success)
 
     def drop_part_records(self, run_id: str) -> None:
-        """Remove the records of a committed run's parts: the manifest has them."""
+        """Remove the part records of a committed run, which the manifest holds too."""
         folder = self.paths.run(run_id)
         for name in sorted(os.listdir(folder)):
             if name.startswith(("part-", "undecodable-")):
@@ -214,9 +215,10 @@ def open_directory(
 ) -> Iterator[ExportDirectory]:
     """Open a directory for an export and lock it for the time of the block.
 
-    What was made here is taken away again when no run has begun in the block. Raises
-    UsageError when it is no folder, RefusedError when another process exports into it
-    or when `_rmq` in it is not ours to use, RmqError when it cannot be written.
+    When no run begins in the block, the folders that this made are removed again.
+    Raises UsageError when the path is not a folder, RefusedError when another process
+    exports into it or its `_rmq` is not a folder of its own, RmqError when it cannot be
+    written.
     """
     root = os.path.realpath(path)
     paths = layout.Layout(root)
@@ -224,7 +226,7 @@ def open_directory(
     try:
         handle = _open_lock(paths, disk, create=create)
     except FileExistsError as error:
-        raise UsageError(f"{root} is no folder") from error
+        raise UsageError(f"{root} is not a folder") from error
     except OSError as error:
         raise RmqError(f"cannot write to {root}: {error.strerror}") from error
     try:
@@ -244,11 +246,11 @@ def open_directory(
 
 
 def _open_lock(paths: layout.Layout, disk: Disk, *, create: bool) -> int:
-    """Make the directory ours if it is not yet, and open its lock file."""
+    """Make `_rmq` in the directory, if it is not there, and open the lock file."""
     if create:
         os.makedirs(paths.root, exist_ok=True)
     if not os.path.isdir(paths.root):
-        raise UsageError(f"{paths.root} is no folder")
+        raise UsageError(f"{paths.root} is not a folder")
     if not os.path.lexists(paths.meta):
         ExportDirectory(paths, disk).refuse_foreign(None)
     with contextlib.suppress(FileExistsError):
@@ -264,7 +266,7 @@ def _lock(handle: int, root: str) -> None:
     except BlockingIOError as error:
         owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
         raise RefusedError(
-            f"another export (process {owner or 'unknown'}) is at work in {root}"
+            f"another export (process {owner or 'unknown'}) is running in {root}"
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, b"%d\n" % os.getpid(), 0)

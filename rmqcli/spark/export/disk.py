@@ -1,8 +1,8 @@
-"""The few file-system calls an export makes, in one object that tests can break.
+"""The file-system calls of an export, in one object that tests can make fail.
 
-New files are created exclusively and never through a symbolic link; a file is on the
-disk before it gets its final name, and its directory is synced after. Nothing here
-decides names. OSError leaves as UsageError, ConfigError or RmqError only in `export`.
+New files are created exclusively and never through a symbolic link. A file is on the
+disk before it gets its final name, and its directory is synced after that. Errors are
+raised as OSError; the callers translate them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The real file system. Stateless; pickled into workers.
+    """The real file system. Stateless; pickled to workers.
 
     Every write goes through `create`, `sync`, `replace` and `sync_folder`, in that
-    order, so a test that fails or kills at the n-th call meets every write point.
+    order, so a test that fails or kills at the n-th call reaches every write.
     """
 
     def create(self, path: str) -> BinaryIO:
-        """Open a new file for writing; FileExistsError when anything has the name."""
+        """Open a new file for writing. Raises FileExistsError if the name is taken."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return open(os.open(path, flags, 0o644), "wb", buffering=0)
 
@@ -35,7 +35,7 @@ class Disk:
         os.fsync(file.fileno())
 
     def replace(self, source: str, target: str) -> None:
-        """Give `source` its final name at once, taking the place of an older one."""
+        """Rename `source` to its final name, atomically replacing an older file."""
         os.replace(source, target)
 
     def sync_folder(self, path: str) -> None:
@@ -47,7 +47,7 @@ class Disk:
             os.close(handle)
 
     def remove(self, path: str) -> None:
-        """Remove one file; not an error when it is gone."""
+        """Remove one file, if it exists."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -56,8 +56,7 @@ class Disk:
     def make_folders(self, root: str, relative: str) -> str:
         """Create each folder of `relative` below `root`; return the whole path.
 
-        Raises RefusedError when one of them is a symbolic link or not a folder: what it
-        points at is not ours.
+        Raises RefusedError when one of them is a symbolic link or not a folder.
         """
         path = root
         for name in relative.split("/"):
@@ -69,7 +68,7 @@ class Disk:
         return path
 
     def write_text(self, path: str, text: str, *, temp: str) -> None:
-        """Write a small file whole or not at all; `temp` lies on the same disk."""
+        """Write a small file completely or not at all; `temp` is on the same disk."""
         file = self.create(temp)
         try:
             with file:
@@ -83,27 +82,27 @@ class Disk:
 
 
 def check_real_folder(path: str) -> None:
-    """Raise RefusedError unless `path` is a folder and no symbolic link."""
+    """Raise RefusedError unless `path` is a folder and not a symbolic link."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
-        raise RefusedError(f"{path} is not a folder of its own, so nothing is written")
+        raise RefusedError(f"{path} is a link or not a folder, so nothing is written")
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Write every byte: a raw file may take only some of them when the disk fills."""
+    """Write every byte; a raw file may take only some of them when the disk fills."""
     view = memoryview(data)
     while len(view):
         view = view[file.write(view) :]
 
 
 def read_text(path: str) -> str:
-    """The text of a file that is no symbolic link. Raises OSError."""
+    """Return the text of a file that is not a symbolic link. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(handle, encoding="utf-8") as file:
         return file.read()
 
 
 def walk_files(root: str) -> Iterator[str]:
-    """Every regular file below `root`, as paths relative to it, sorted by folder.
+    """Yield every regular file below `root`, as paths relative to it, by folder.
 
     Symbolic links are neither followed nor listed, and names that begin with `_` or
     `.` are skipped as Parquet readers skip them.

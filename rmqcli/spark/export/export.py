@@ -1,9 +1,9 @@
-"""`rmq export`, whole: decide what to do, plan, run, verify, commit.
+"""An export from beginning to end: decide what to do, plan, run, verify, commit.
 
-Decisions, in this order: continue an unfinished run (`--resume`, or the same request
-again), go on from the last one (`--since-last`), find that the same request is finished
-already, or plan a new run. Nothing is read before its plan is on the disk, and a run
-counts only once the manifest lists it.
+It decides, in this order, to continue an unfinished run (`resume`, or the same request
+again), to follow the last run (`since_last`), that the same request is already
+finished, or to plan a new run. Nothing is read before its plan is on the disk, and a
+run counts only once the manifest lists it.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import PartResult
+    from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec, QueuePlan
-    from rmqcli.spark.export.source import ChunkSource
 
-#: What `from_position` of a run says that went on from the one before.
+#: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
 
 
 class Cluster(Protocol):
-    """What an export asks of a cluster, on the driver and (`source`) on the workers."""
+    """What an export needs of a cluster. Workers get its `source`."""
 
     @property
     def source(self) -> ChunkSource: ...
 
     def resolve(self, request: ExportRequest) -> list[QueueExtent]:
-        """What the request's positions mean for each of its queues, now.
+        """Resolve the request's positions for each of its queues, now.
 
-        For `SINCE_LAST` as `from_position` the start of every queue is its min offset.
+        With `SINCE_LAST` as `from_position` each queue starts at its min offset.
         """
 
 
 class Runner(Protocol):
-    """Who has parts written: `run_on_spark`, or a test in its own process."""
+    """Has the parts written: `run_on_spark`, or a test in its own process."""
 
     def __call__(
         self,
@@ -70,7 +70,7 @@ def run_on_spark(
     master: str | None,
     watch: Callable[[JobProgress], None],
 ) -> Sequence[PartResult | PartFailure]:
-    """Start Spark, have the parts written, and end Spark again."""
+    """Start Spark, have its workers write the parts, and stop Spark."""
     from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.export.job import run_parts
     from rmqcli.spark.session import SessionOptions, is_local, spark_context
@@ -89,21 +89,21 @@ def run_on_spark(
 
 
 class Reporter(Protocol):
-    """Where an export says how it goes. Called from the main thread only."""
+    """Gets the progress of an export. Called from the main thread only."""
 
     def info(self, text: str) -> None: ...
     def planned(self, plan: ExportPlan) -> None:
-        """A run has a plan on the disk: from here on it can be resumed."""
+        """The plan of a run is on the disk: from now on the run can be resumed."""
 
     def progress(self, progress: JobProgress) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """How to go about it; what to export is the request's.
+    """How to export; what to export is in the request.
 
-    `given` names the fields of the request that somebody chose; the others are
-    defaults, and give way to those of the run that is continued or followed.
+    `given` names the fields of the request that the caller chose. The other fields are
+    defaults, in place of which the values of a continued or followed run are taken.
     """
 
     path: str
@@ -116,7 +116,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """One call of `rmq export`."""
+    """One export. `run` does all of it."""
 
     request: ExportRequest
     options: ExportOptions
@@ -125,16 +125,16 @@ class Export:
     clock: Clock
     disk: Disk
     runner: Runner = run_on_spark
-    #: called before a run that has something to write begins; what it raises ends it
+    #: called before parts are written; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
 
     def run(self) -> RunRecord:
         """Do what is left to do; return the finished run.
 
-        Its `gaps_allowed` is false when it has gaps that nobody accepted. Raises
-        RefusedError when the directory is not ours to write in, PartialError when some
+        Its `gaps_allowed` is False unless `allow_gaps` accepted its gaps. Raises
+        RefusedError when the directory may not be written to, PartialError when some
         parts could not be written or offsets are lost, UsageError when there is nothing
-        to go on from. KeyboardInterrupt leaves a run that can be resumed.
+        to resume or to follow. KeyboardInterrupt leaves a run that can be resumed.
         """
         goes_on = self.options.resume or self.options.since_last
         create = not goes_on or (self.options.resume and bool(self.options.given))
@@ -169,7 +169,8 @@ class Export:
         taken = manifest.overlap(plan.queues)
         if taken is not None:
             raise RefusedError(
-                taken, hint="use --since-last for what came after, or an empty folder"
+                taken,
+                hint="use since_last=True for what came after, or an empty folder",
             )
         return self._execute(directory, manifest, plan, ())
 
@@ -184,15 +185,15 @@ class Export:
                     raise RefusedError(
                         f"run {plan.run_id} was planned with {name} {planned}, "
                         f"not {asked}",
-                        hint="give only --resume, and what was given then",
+                        hint="resume it without other arguments",
                     )
             return
         if not self.options.since_last and plan.request == self.request:
             return
         raise RefusedError(
-            f"run {plan.run_id} of topic {plan.request.topic} is unfinished there",
-            hint=f"finish it first: rmq export {plan.request.topic} "
-            f"--to-parquet {self.options.path} --resume",
+            f"{self.options.path} holds the unfinished run {plan.run_id} of topic"
+            f" {plan.request.topic}",
+            hint="finish that run first, with resume=True",
         )
 
     def _finished(self, manifest: Manifest) -> RunRecord | None:
@@ -210,7 +211,7 @@ class Export:
             directory.commit(manifest.with_run(record))
         if record.gaps_allowed or not record.gaps():
             directory.set_success()
-        # What a process that was killed after it had committed did not get to.
+        # A process that was killed right after it committed has not done this.
         directory.drop_part_records(record.run_id)
         directory.sweep()
         return record
@@ -218,8 +219,8 @@ class Export:
     def _since_last(self, directory: ExportDirectory, manifest: Manifest) -> RunRecord:
         if not manifest.runs:
             raise UsageError(
-                f"no finished export is in {directory.paths.root} to go on from",
-                hint="export once without --since-last",
+                f"{directory.paths.root} holds no finished export to follow",
+                hint="export once without since_last=True",
             )
         directory.refuse_foreign(manifest)
         last = manifest.runs[-1].request
@@ -327,7 +328,7 @@ class Export:
 def _continued(
     extents: list[QueueExtent], ends: dict[tuple[str, int], int]
 ) -> list[QueueExtent]:
-    """The extents with the start of each known queue where the last run ended."""
+    """Start each queue that was exported before where its last run ended."""
     continued = []
     for extent in extents:
         queue = extent.queue
@@ -335,11 +336,11 @@ def _continued(
         if end is not None:
             if extent.max_offset < end:
                 raise RefusedError(
-                    f"{queue} now ends at {extent.max_offset}, but {end} messages "
-                    "of it were exported: it is not the queue it was",
+                    f"{queue} ends at offset {extent.max_offset}, but was exported up "
+                    f"to {end}: its topic has been made anew",
                     hint="export the new topic into an empty folder",
                 )
-            # An end before the start is no mistake here: nothing of that is left.
+            # An end before the start only means that nothing is left to export.
             asked_end = max(end, extent.asked_end)
             extent = replace(extent, asked_start=end, asked_end=asked_end)
         continued.append(extent)
@@ -349,7 +350,7 @@ def _continued(
 def _gone(
     manifest: Manifest, queues: Sequence[QueuePlan], request: ExportRequest
 ) -> tuple[Gap, ...]:
-    """Queues of earlier runs that are in the route no more, and were not said to be."""
+    """Return the queues of earlier runs that have left the route since."""
     if request.from_position != SINCE_LAST or request.queues:
         return ()
     present = {(queue.broker_name, queue.queue_id) for queue in queues}
@@ -364,17 +365,17 @@ def _gone(
 
 
 def _refuse_lost(plan: ExportPlan, gone: tuple[Gap, ...]) -> None:
-    """Raise PartialError when messages were lost since the last run."""
+    """Raise PartialError when messages have been lost since the last run."""
     for queue in plan.queues:
         if queue.trimmed is not None:
             raise PartialError(
                 f"{queue.broker_name} queue {queue.queue_id} has lost offsets "
                 f"{queue.trimmed[0]} to {queue.trimmed[1]} since the last run",
-                hint="--allow-gaps exports what is left",
+                hint="export what is left with allow_gaps=True",
             )
     for gap in gone:
         raise PartialError(
-            f"{gap.broker_name} queue {gap.queue_id} is in the route no more; it was "
+            f"{gap.broker_name} queue {gap.queue_id} is no longer in the route; it was "
             f"exported up to {gap.start}",
-            hint="--allow-gaps exports the other queues",
+            hint="export the other queues with allow_gaps=True",
         )

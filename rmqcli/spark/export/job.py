@@ -1,8 +1,8 @@
-"""The Spark job of an export: start the tasks, watch them, cancel them.
+"""The Spark job of an export: start its tasks, watch them, cancel them.
 
-Spark is given whole tasks (lists of parts) and gives back what became of each part.
-A part that fails comes back as a value and is tried again here; only a worker that
-dies, or a bug, fails the job.
+A task is a list of parts; Spark returns the outcome of each part. A part that fails is
+such an outcome and is tried again here; only a worker that dies, or a bug, fails the
+job itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.part import PartContext
     from rmqcli.spark.export.plan import PartSpec
 
-#: How often a part that failed for a reason that may pass is given out again.
+#: How often a part is tried that fails for a retriable reason.
 ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
 
@@ -39,7 +39,7 @@ Outcome = PartResult | PartFailure
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a job is: offsets read of those given out, and tasks that ended."""
+    """The progress of a job: offsets read out of all, and tasks that have ended."""
 
     offsets_done: int
     offsets: int
@@ -56,22 +56,22 @@ def run_parts(
 ) -> list[Outcome]:
     """Write all parts; return one outcome for each, sorted by index.
 
-    Parts that failed for a retriable reason are given out once more after all
-    others. Raises RmqError when the job itself fails. On KeyboardInterrupt the job is
-    cancelled before it goes on.
+    Parts that failed for a retriable reason are tried once more after all others.
+    Raises RmqError when the job itself fails. After KeyboardInterrupt, or any other
+    exception, the job is cancelled before the exception is raised.
     """
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     for _ in range(ROUNDS_MAX):
         for outcome in _run_once(spark, left, context, watch=watch):
             outcomes[outcome.index] = outcome
-        left = [part for part in left if _may_pass(outcomes[part.index])]
+        left = [part for part in left if _is_retriable(outcomes[part.index])]
         if not left:
             break
     return [outcomes[index] for index in sorted(outcomes)]
 
 
-def _may_pass(outcome: Outcome) -> bool:
+def _is_retriable(outcome: Outcome) -> bool:
     return isinstance(outcome, PartFailure) and outcome.error.retriable
 
 
@@ -93,8 +93,8 @@ def _run_once(
             thread.join(_POLL_S)
             watch(job.progress(parts))
     except BaseException:
-        # From another thread: an interrupted call leaves this one's line to the JVM
-        # out of step.
+        # From another thread: an interrupted call leaves the connection of this one to
+        # the JVM out of step.
         cancel = threading.Thread(target=job.cancel, name="rmq-export-cancel")
         cancel.daemon = True
         cancel.start()
@@ -105,7 +105,7 @@ def _run_once(
 
 
 class _Job:
-    """One Spark job. `run` is the thread's; the rest belongs to the main thread."""
+    """One Spark job. `run` is called in a thread, all else in the main thread."""
 
     def __init__(
         self, spark: SparkContext, tasks: list[list[PartSpec]], context: PartContext
@@ -118,7 +118,7 @@ class _Job:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the job to its end; whatever happened is kept for `outcomes`."""
+        """Run the job to its end; keep its result or error for `outcomes`."""
         try:
             self._spark.setJobGroup(self._group, "rmq export", interruptOnCancel=True)
             write = functools.partial(write_task, context=self._context)
@@ -128,7 +128,7 @@ class _Job:
             self._error = error
 
     def cancel(self) -> None:
-        """Ask Spark to stop the job. Workers notice within a few seconds at most."""
+        """Tell Spark to stop the job. Workers notice within a few seconds."""
         from py4j.protocol import Py4JError
 
         try:
@@ -137,13 +137,13 @@ class _Job:
             return  # the JVM is gone, and the job with it
 
     def outcomes(self) -> list[Outcome]:
-        """What `run` returned. Raises RmqError for a failed job."""
+        """Return the outcomes of the parts. Raises RmqError if the job failed."""
         if self._error is not None:
             raise _translated(self._error) from self._error
         return self._found or []
 
     def progress(self, parts: Sequence[PartSpec]) -> JobProgress:
-        """How far the job is, from the workers' counters and Spark's tracker."""
+        """Return the progress, from the workers' counters and Spark's tracker."""
         done = sum(min(len(part), self._counter(part)) for part in parts)
         total = sum(len(part) for part in parts)
         return JobProgress(done, total, self._tasks_done(), len(self._tasks))
@@ -153,7 +153,7 @@ class _Job:
             with open(self._context.progress_path(part.index), "rb") as file:
                 return int(file.read(20) or 0)
         except (OSError, ValueError):
-            return 0  # not begun, or on a machine whose files arrive later
+            return 0  # not begun, or written on another machine and not visible yet
 
     def _tasks_done(self) -> int:
         from py4j.protocol import Py4JError
@@ -165,11 +165,11 @@ class _Job:
             infos = map(tracker.getStageInfo, stages)
             return sum(info.numCompletedTasks for info in infos if info)
         except (Py4JError, OSError):
-            return 0  # the job's own error is on its way
+            return 0  # `run` will get the job's own error
 
 
 def _translated(error: BaseException) -> RmqError | BaseException:
-    """The error of a failed Spark job in words; anything unknown as it is."""
+    """Return the error of a failed Spark job in words, or an unknown one unchanged."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -180,8 +180,8 @@ def _translated(error: BaseException) -> RmqError | BaseException:
     text = str(error)
     if "Python worker exited" in text or "Python worker failed" in text:
         return RmqError(
-            "a Spark worker died, and so did those that tried the same again",
-            hint="was it killed for its memory? try fewer --rows-per-file",
+            "a Spark worker died, as did the workers that tried the same task again",
+            hint="if the system killed it for its memory, try a smaller rows_per_file",
         )
     if "ExecutorLostFailure" in text:
         return RmqError("Spark lost the executors that ran the export")
@@ -194,7 +194,7 @@ def _translated(error: BaseException) -> RmqError | BaseException:
 
 
 def _python_error(text: str) -> str:
-    """What the Python traceback inside Spark's text ends with, or the first line."""
+    """Return the last line of the Python traceback in Spark's text, or the first."""
     raised = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text, re.MULTILINE)
     named = [line for line in raised if re.match(r"[\w.]*(Error|Exception)\b", line)]
     lines = named[-1:] or text.strip().splitlines()

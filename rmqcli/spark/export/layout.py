@@ -1,15 +1,16 @@
-"""Where each thing of an export lies, and how it is named.
+"""The paths and names of everything that an export writes. Pure.
 
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
-    DIR/_SUCCESS                                      the last run is complete
+    DIR/_SUCCESS                                      marks the last run as complete
     DIR/_rmq/manifest.json  manifest.previous.json  lock
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
-    DIR/_rmq/tmp/<run_id>.<attempt>/                  nothing in here counts
+    DIR/_rmq/tmp/<run_id>.<attempt>/                  temporary files
 
 Readers of Parquet directories skip names that begin with `_`. Path keys (`dt`, `hour`,
-`broker`, `queue`) are never names of columns: readers would disagree about them.
-Both ends are in a file's name, so whoever writes it again replaces it and never adds a
-second one beside it (a start alone is not enough: pinterest/secor#600). Pure.
+`broker`, `queue`) are never names of columns, about which readers would disagree. Both
+ends of its range are in a file's name, so an attempt that writes the range again
+replaces the file instead of adding a second one (with the start alone, a range that is
+cut elsewhere would leave overlapping files).
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 
 
 def encode_name(name: str) -> str:
-    """A topic's or broker's name as part of a file name: ASCII, no dot, no slash.
+    """Return a topic's or broker's name for a file name: ASCII, no dot, no slash.
 
-    Everything outside `A-Z a-z 0-9 _ -` becomes `%XX` of its UTF-8 bytes, which can be
-    undone; a name that gets longer than 100 is cut and marked with its CRC.
+    Characters outside `A-Z a-z 0-9 _ -` become `%XX` of their UTF-8 bytes, which is
+    reversible. A name that gets longer than 100 is cut and ends with its CRC.
     """
     raw = name.encode("utf-8", "surrogatepass")
     text = _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], raw).decode("ascii")
@@ -50,7 +51,7 @@ def encode_name(name: str) -> str:
 
 
 def file_name(topic: str, part: PartSpec, *, start: int, end: int) -> str:
-    """The name of the file that holds offsets `start <= o < end` of a part's queue."""
+    """Return the name of the file of offsets `start <= o < end` of a part's queue."""
     return (
         f"{encode_name(topic)}.{encode_name(part.broker_name)}.q{part.queue_id}"
         f".{start:020d}-{end:020d}{SUFFIX}"
@@ -58,33 +59,33 @@ def file_name(topic: str, part: PartSpec, *, start: int, end: int) -> str:
 
 
 def queue_folder(part: PartSpec) -> str:
-    """The folder of `--partition-by queue`."""
+    """Return the folder of a queue, when partitioned by queue."""
     return f"broker={encode_name(part.broker_name)}/queue={part.queue_id}"
 
 
 def time_folder(epoch_hours: int, *, with_hour: bool) -> str:
-    """The folder of `--partition-by date` or `hour` for an hour since 1970, in UTC.
+    """Return the folder of an hour since 1970 (UTC), when partitioned by time.
 
-    The store time decides: the broker keeps it, so a second export finds the same.
+    Times are store times: the broker keeps them, so a second export gets the same.
     """
     day, hour = divmod(epoch_hours, 24)
     try:
         date = datetime.date(1970, 1, 1) + datetime.timedelta(days=day)
     except OverflowError:
-        # A corrupt record may hold any 64 bits as its time; it still needs a folder.
+        # A corrupt record may have any 64 bits as its time, and still needs a folder.
         return "dt=unknown"
     text = f"dt={date.isoformat()}"
     return f"{text}/hour={hour:02d}" if with_hour else text
 
 
 def new_run_id(*, epoch_ms: int, entropy: bytes) -> str:
-    """A run's name: when it was planned, and 4 random bytes."""
+    """Return the name of a run: when it was planned, and 4 random bytes."""
     at = datetime.datetime.fromtimestamp(epoch_ms / 1000, datetime.UTC)
     return f"{at:%Y%m%dT%H%M%SZ}-{entropy[:4].hex()}"
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a folder's name can be one of `new_run_id`."""
+    """Whether `new_run_id` may have made this name."""
     return _RUN_ID.fullmatch(text) is not None
 
 
@@ -119,7 +120,7 @@ class Layout:
         return os.path.join(self.meta, "runs")
 
     def run(self, run_id: str) -> str:
-        """The folder of what a run keeps. Raises ConfigError for a name not ours."""
+        """The folder of a run. Raises ConfigError for what is not the id of a run."""
         return os.path.join(self.runs, _checked(run_id))
 
     def plan(self, run_id: str) -> str:
@@ -142,5 +143,5 @@ class Layout:
 
 def _checked(run_id: str) -> str:
     if not is_run_id(run_id):
-        raise ConfigError(f"{run_id!r} is not the name of an export run")
+        raise ConfigError(f"{run_id!r} is not the id of an export run")
     return run_id

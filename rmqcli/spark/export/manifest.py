@@ -1,9 +1,9 @@
-"""What was written: per file and part while it runs, per queue in the end.
+"""What an export has written: the record of each part, and the manifest of all runs.
 
-A part's record is its proof: rows, filtered, undecodable and missing add up to its
-range, and its files are listed with their sizes. The manifest is the list of finished
-runs with their parts; a run that is not in it is unfinished, whatever else exists.
-Pure: text in, text out.
+The record of a part proves that it is complete: its rows and its filtered, undecodable
+and missing offsets add up to its range, and its files are listed with their sizes. The
+manifest lists the finished runs with their parts; a run that is not in it is
+unfinished. Pure: text in, text out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class FileRow:
     """One Parquet file. `path` is relative to the directory; offsets are inclusive.
 
     `start` and `end` are the ends in the file's name: every message of that half-open
-    range with this file's path keys is in it. Store times are None only by corruption.
+    range with this file's path keys is in it. Store times are None only when no message
+    has a valid one.
     """
 
     path: str
@@ -53,7 +54,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """One part, written. `missing` is sorted, disjoint, half-open ranges."""
+    """One part that was written. `missing` are sorted, disjoint, half-open ranges."""
 
     index: int
     broker_name: str
@@ -71,11 +72,11 @@ class PartResult:
         return sum(end - start for start, end in self.missing)
 
     def check(self, part: PartSpec) -> None:
-        """Raise PartialError unless this accounts for every offset of `part`."""
+        """Raise PartialError unless the counts cover every offset of `part`."""
         mine = (self.index, self.broker_name, self.queue_id, self.start, self.end)
         asked = (part.index, part.broker_name, part.queue_id, part.start, part.end)
         if mine != asked:
-            raise PartialError(f"the record of part {asked} is that of {mine}")
+            raise PartialError(f"the record of part {asked} is for part {mine}")
         seen = self.rows + self.filtered + self.undecodable + self.missing_count
         if seen != len(part) or self.rows != sum(file.rows for file in self.files):
             raise PartialError(
@@ -88,7 +89,7 @@ class PartResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets that were asked for and could not be had. `end` None is unknown."""
+    """Offsets that were requested and are missing. `end` is None when unknown."""
 
     broker_name: str
     queue_id: int
@@ -99,7 +100,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One finished run. `gaps_allowed` tells that somebody accepted its gaps."""
+    """One finished run. `gaps_allowed`: the user accepted its gaps."""
 
     run_id: str
     finished_at_ms: int
@@ -110,7 +111,7 @@ class RunRecord:
     gaps_allowed: bool = False
 
     def gaps(self) -> list[Gap]:
-        """Every gap, by queue and offset: trimmed before, missing during the run."""
+        """Return all gaps, by queue and offset: trimmed, missing, and queues gone."""
         gaps = list(self.gone)
         for queue in self.queues:
             if queue.trimmed is not None:
@@ -128,16 +129,16 @@ class Manifest:
     runs: tuple[RunRecord, ...] = field(default=())
 
     def run(self, run_id: str) -> RunRecord | None:
-        """The finished run of that id, or None."""
+        """Return the finished run with this id, or None."""
         return next((run for run in self.runs if run.run_id == run_id), None)
 
     def with_run(self, record: RunRecord) -> Manifest:
-        """This manifest with `record` added, or in the place of the same run."""
+        """Return this manifest with `record` added, or replacing the same run."""
         others = tuple(run for run in self.runs if run.run_id != record.run_id)
         return Manifest(self.topic, (*others, record))
 
     def ends(self) -> dict[QueueKey, int]:
-        """Per queue the offset where the next run goes on."""
+        """Return for each queue the offset where the next run begins."""
         ends: dict[QueueKey, int] = {}
         for run in self.runs:
             for queue in run.queues:
@@ -146,7 +147,7 @@ class Manifest:
         return ends
 
     def overlap(self, queues: Iterable[QueuePlan]) -> str | None:
-        """The first range of `queues` that is already here, in words; or None."""
+        """Say which range of `queues` is already exported; None if there is none."""
         taken: dict[QueueKey, list[tuple[int, int, str]]] = {}
         for run in self.runs:
             for mine in run.queues:
@@ -159,8 +160,8 @@ class Manifest:
                 if max(start, queue.start) < min(end, queue.end):
                     return (
                         f"{queue.broker_name} queue {queue.queue_id} offsets "
-                        f"{max(start, queue.start)} to {min(end, queue.end)} are "
-                        f"already here from run {run_id}"
+                        f"{max(start, queue.start)} to {min(end, queue.end)} have "
+                        f"already been exported by run {run_id}"
                     )
         return None
 
@@ -183,9 +184,9 @@ def finish_run(
     gone: tuple[Gap, ...] = (),
     gaps_allowed: bool = False,
 ) -> RunRecord:
-    """The record of a run whose parts are all there and all add up.
+    """Return the record of a run whose parts are complete and add up.
 
-    Raises PartialError when a part is absent, given twice, or does not add up.
+    Raises PartialError when a part is missing, given twice, or does not add up.
     """
     by_index: dict[int, PartResult] = {}
     for result in results:
@@ -209,12 +210,12 @@ def finish_run(
 
 
 def part_to_json(result: PartResult) -> str:
-    """A part's record as one line."""
+    """Return the record of a part as one line."""
     return json.dumps(asdict(result), separators=(",", ":"), sort_keys=True) + "\n"
 
 
 def part_from_json(text: str) -> PartResult:
-    """Read a part's record back. Raises ValueError when it is not one."""
+    """Read the record of a part. Raises ValueError when it is not one."""
     try:
         return _part(json.loads(text))
     except (KeyError, TypeError) as error:
@@ -222,13 +223,13 @@ def part_from_json(text: str) -> PartResult:
 
 
 def manifest_to_json(manifest: Manifest) -> str:
-    """The text of `manifest.json`."""
+    """Return the text of `manifest.json`."""
     value = {"version": MANIFEST_VERSION, **asdict(manifest)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 def manifest_from_json(text: str, *, path: str) -> Manifest:
-    """Read `manifest.json` back; ConfigError naming `path` when it is not one."""
+    """Read `manifest.json`. Raises ConfigError naming `path` when it is not one."""
     try:
         value = json.loads(text)
         if value["version"] != MANIFEST_VERSION:

@@ -1,17 +1,22 @@
-"""One Parquet file while it is written: row groups out as they fill, nothing kept.
+"""One Parquet file of an export: writing it row group by row group, and its footer.
 
-The file lies in the run's temp folder until `part_files` renames it. Memory is bounded
-by one row group, by rows and by bytes: bodies may be 4 MiB each.
+The file lies in the run's temp folder until `part_files` renames it. Row groups are
+written as they fill and nothing is kept, so memory is bounded by one row group, in rows
+and in bytes: bodies may be 4 MiB each.
+
+The footer says which run and part a file belongs to. A file may be renamed and its
+manifest lost, but the footer stays; a file without our key in it is not ours.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.spark.export.disk import write_all
-from rmqcli.spark.export.footer import FOOTER_KEY, footer_to_json
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -19,12 +24,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.export.footer import Footer
 
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
-#: Columns whose values repeat; a dictionary of bodies or ids would only cost time.
+#: Columns whose values repeat. A dictionary of bodies or ids would only cost time.
 _DICTIONARY: Final = (
     "topic",
     "broker_name",
@@ -43,7 +47,7 @@ _LEVELS: Final = {"zstd": 1}
 
 @dataclass(slots=True)
 class Extent:
-    """What a file holds so far."""
+    """What a file holds so far; store times are in microseconds since 1970."""
 
     rows: int = 0
     first_offset: int = 0
@@ -54,10 +58,10 @@ class Extent:
 
 
 class Sink:
-    """The file object pyarrow writes to; after `discard` it swallows what comes.
+    """The file object that pyarrow writes to; after `discard` it drops what it gets.
 
-    A ParquetWriter has to be closed even when its file is given up, and then writes
-    its footer: to a full disk that would fail a second time.
+    A ParquetWriter has to be closed even when its file is abandoned, and then writes
+    its footer: on a full disk that would fail a second time.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -76,7 +80,7 @@ class Sink:
         return self.position
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every write goes to the file at once."""
 
     def close(self) -> None:
         self.closed = True
@@ -121,7 +125,7 @@ class ParquetFile:
         return self._sink.position
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows in offset order; writes a row group when one is full."""
+        """Add rows, in offset order; write a row group when one is full."""
         self._extend(batch)
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
@@ -133,7 +137,7 @@ class ParquetFile:
             self.write_row_group()
 
     def write_row_group(self) -> None:
-        """Write what is pending as one row group."""
+        """Write the pending rows as one row group."""
         import pyarrow as pa
 
         if self._pending_rows:
@@ -152,7 +156,7 @@ class ParquetFile:
         self._file.close()
 
     def abort(self) -> None:
-        """Give the file up and remove it. Harmless when called twice or after all."""
+        """Abandon the file and remove it. May be called twice, and after `finish`."""
         self._sink.discard()
         self._pending.clear()
         self._writer.close()
@@ -165,7 +169,7 @@ class ParquetFile:
         if not extent.rows:
             extent.first_offset = offsets[0].as_py()
         times = batch.column("store_timestamp").cast("int64").drop_null().to_numpy()
-        if len(times):  # a time that is no time is null
+        if len(times):  # a time that cannot be represented is null
             known = (extent.first_store_us, extent.last_store_us)
             both = [int(times.min()), int(times.max())]
             both += [us for us in known if us is not None]
@@ -190,7 +194,7 @@ def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: AN
 
 
 def _body_crc32(bodies: pa.Array, crc: int) -> int:
-    """CRC-32 of all bodies one after the other, going on from `crc`."""
+    """Return the CRC-32 of all bodies in a row, continued from `crc`."""
     import numpy as np
 
     _, offsets, values = bodies.buffers()
@@ -199,3 +203,76 @@ def _body_crc32(bodies: pa.Array, crc: int) -> int:
     edges = np.frombuffer(offsets, np.int32)
     start, end = edges[bodies.offset], edges[bodies.offset + len(bodies)]
     return zlib.crc32(memoryview(values)[start:end], crc)
+
+
+FOOTER_KEY: Final = b"rmq.export"
+FOOTER_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """The part that a file belongs to, and the half-open range in its name.
+
+    When read back, `rows` is the row count of the Parquet metadata itself.
+    """
+
+    run_id: str
+    part: int
+    topic: str
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+    rows: int
+
+
+def footer_to_json(footer: Footer) -> str:
+    """Return the value of the footer's key."""
+    return json.dumps({"version": FOOTER_VERSION, **asdict(footer)}, sort_keys=True)
+
+
+def read_footer(path: str) -> Footer | None:
+    """Return the footer of a file; None unless it is a regular Parquet file of ours.
+
+    Raises OSError when it cannot be opened at all.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if os.path.islink(path) or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        try:
+            metadata = pq.read_metadata(file)
+        except (pa.ArrowException, OSError):
+            # pyarrow reports a damaged footer as either of them.
+            return None
+        text = (metadata.metadata or {}).get(FOOTER_KEY)
+        rows = metadata.num_rows
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        if value.pop("version") != FOOTER_VERSION:
+            return None
+        return Footer(**{**value, "rows": rows})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def count_by_tag(folder: str) -> list[tuple[str, int]]:
+    """Return how many rows of each tag the Parquet files in `folder` have, by tag.
+
+    Reads the files whose names end in `.parquet`, not those of folders inside it.
+    """
+    import pyarrow.parquet as pq
+
+    counts: dict[str, int] = {}
+    for name in sorted(os.listdir(folder)):
+        if not name.endswith(".parquet"):
+            continue
+        tags = pq.read_table(os.path.join(folder, name), columns=["tags"]).column(0)
+        for entry in tags.value_counts().to_pylist():
+            tag = entry["values"] or "-"
+            counts[tag] = counts.get(tag, 0) + entry["counts"]
+    return sorted(counts.items())

@@ -1,8 +1,13 @@
-"""`write_part`: one range from the broker to its final file. Runs in a Spark worker.
+"""Writing one part: a range of a queue, from the broker to its final files.
 
-Pull, decode some ten thousand messages at once, filter by tag, write row groups, sync,
-rename, and last write the part's record: a part without a record is not done, whatever
-files it left. Imports nothing of Spark. A repeated call replaces the same names.
+Runs in a Spark worker, but imports nothing of Spark. `write_part` pulls, decodes some
+ten thousand messages at once, filters by tag, writes row groups, syncs, renames, and
+last writes the part's record: a part without a record is not done, whatever files it
+left. A repeated call writes the same names again.
+
+The records come from a `ChunkSource`: a value that is pickled to the worker and makes
+its connections there. `cluster.BrokerSource` is the one for brokers; tests use sources
+that hold bytes.
 """
 
 from __future__ import annotations
@@ -16,26 +21,46 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.errors import RmqError, TransportError
+from rmqcli.spark.export.counts import OffsetCounts
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
-from rmqcli.spark.export.tally import OffsetTally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     import pyarrow as pa
 
+    from rmqcli.admin.read.body import Chunk
+    from rmqcli.model import OffsetRange
     from rmqcli.spark.export.plan import PartSpec
-    from rmqcli.spark.export.source import Chunk, ChunkReader, ChunkSource
     from rmqcli.wire.message.record import DecodeFailure
 
-#: Decode when so much has come in: measured, 32 messages at a time reach 6 % of the
-#: speed of ten thousand, and more gains nothing. Few bytes at once, because compressed
-#: bodies may grow a hundredfold.
+#: Decode when this much has come in. Measured: 32 messages at a time reach 6 % of the
+#: speed of ten thousand, and more gain nothing. The bytes are few because compressed
+#: bodies may inflate a hundredfold.
 DECODE_MESSAGES: Final = 16_384
 DECODE_BYTES: Final = 4 * 1024 * 1024
+
+
+class ChunkReader(Protocol):
+    """A source with open connections. Used by one thread."""
+
+    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
+        """Yield chunks in offset order that together cover `wanted` exactly."""
+
+
+class ChunkSource(Protocol):
+    """Where chunks come from. Pickled to workers, so it holds no connection."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it holds keys, which may only be sent over encrypted connections."""
+
+    def connect(self) -> AbstractContextManager[ChunkReader]:
+        """Open the connections; the context manager closes them again."""
 
 
 class Columns(Protocol):
@@ -48,7 +73,7 @@ class Columns(Protocol):
 
 
 class Decoder(Protocol):
-    """`wire.columnar.decode_columns`, or a slower one that tests compare it with."""
+    """`decode_columns`, or a slower decoder that a test compares it with."""
 
     def __call__(
         self,
@@ -62,14 +87,14 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartContext:
-    """What every part of one run shares. Pickled to the workers."""
+    """What all parts of one run share. Pickled to the workers."""
 
     files: FilesContext
     source: ChunkSource
     decoder: Decoder | None = None
 
     def progress_path(self, index: int) -> str:
-        """The file that holds how many offsets of a part were read, in digits."""
+        """Return the file that says how many offsets of a part were read."""
         return os.path.join(self.files.temp, f"progress-{index:06d}")
 
 
@@ -86,16 +111,16 @@ def write_task(
 ) -> list[PartResult | PartFailure]:
     """Write several parts over one set of connections, one after the other.
 
-    A part that fails with an RmqError or OSError becomes a PartFailure and harms no
-    other, but a broker that does not answer fails the rest of its parts here at once;
-    anything else is a bug and leaves as it is, so that Spark shows it.
+    A part that fails with an RmqError or OSError becomes a PartFailure, and the others
+    go on. When a broker does not answer, the rest of its parts in this task fail at
+    once. Any other exception is a bug; it is not caught, so that Spark shows it.
     """
     outcomes: list[PartResult | PartFailure] = []
     silent: dict[str, TransportError] = {}
     with context.source.connect() as reader:
         for part in parts:
             if part.broker_name in silent:
-                # Every further part would wait in vain for as long again.
+                # Every further part would wait just as long in vain.
                 outcomes.append(PartFailure(part.index, silent[part.broker_name]))
                 continue
             try:
@@ -113,10 +138,10 @@ def write_task(
 def write_part(
     part: PartSpec, context: PartContext, *, reader: ChunkReader
 ) -> PartResult:
-    """Write one part whole, or leave nothing of it under a final name but whole files.
+    """Write one part, or leave nothing of it under a final name but complete files.
 
     Raises TransportError or BrokerError when it cannot be read, RefusedError when a
-    file of somebody else is in the way, OSError when the disk refuses.
+    file that is not ours is in the way, OSError when the disk refuses.
     """
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
@@ -150,24 +175,24 @@ def _fill(
 ) -> PartResult:
     decode = context.decoder or _columnar()
     tags = _wanted_tags(context.files.request.topic, context.files.request.tag)
-    tally = OffsetTally(part)
+    counts = OffsetCounts(part)
     filtered = 0
     for bodies, missing, position in _gathered(chunks):
-        tally.add_missing(missing)
+        counts.add_missing(missing)
         if bodies:
             columns = decode(
                 bodies, topic=_topic(context), broker_name=part.broker_name
             )
             batch = _inside(columns.batch, part)
-            tally.add(batch.column("queue_offset").to_numpy())
+            counts.add(batch.column("queue_offset").to_numpy())
             for failure in columns.failures:
                 if outputs.side.add(failure):
-                    tally.add_undecodable(failure.queue_offset)
+                    counts.add_undecodable(failure.queue_offset)
             kept = _with_tags(batch, tags)
             filtered += batch.num_rows - kept.num_rows
             outputs.files.add(kept)
         outputs.progress.set(position - part.start)
-    undecodable, gone = tally.close()
+    undecodable, gone = counts.close()
     outputs.side.publish()
     rows = outputs.files.finish()
     result = PartResult(
@@ -176,7 +201,7 @@ def _fill(
         queue_id=part.queue_id,
         start=part.start,
         end=part.end,
-        rows=tally.decoded - filtered,
+        rows=counts.decoded - filtered,
         filtered=filtered,
         undecodable=undecodable,
         missing=gone,
@@ -199,7 +224,7 @@ def _columnar() -> Decoder:
 def _gathered(
     chunks: Iterator[Chunk],
 ) -> Iterator[tuple[list[bytes | memoryview], list[tuple[int, int]], int]]:
-    """Chunks put together until decoding them at once pays; the offset they reach."""
+    """Yield bodies, missing spans, and the offset reached, in decodable portions."""
     bodies: list[bytes | memoryview] = []
     missing: list[tuple[int, int]] = []
     messages = size = 0
@@ -220,7 +245,7 @@ def _gathered(
 
 
 def _inside(batch: pa.RecordBatch, part: PartSpec) -> pa.RecordBatch:
-    """The batch without records beyond the part: an answer may hold more than asked."""
+    """Return the batch without rows outside the part, which an answer may also hold."""
     import pyarrow as pa
 
     offsets = batch.column("queue_offset").to_numpy()
@@ -235,7 +260,7 @@ def _wanted_tags(topic: str, tag: str | None) -> frozenset[str]:
 
 
 def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
-    """The rows whose tags are one of these, compared as text: hashes collide."""
+    """Return the rows that have one of these tags, as text: tag hashes collide."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -256,14 +281,14 @@ def _disk_error(error: OSError) -> RmqError:
     where = f" {error.filename}" if error.filename else ""
     hint = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "nothing incomplete has a final name; make room and run with --resume"
+        hint = "free space on the disk, then resume the run"
     elif error.errno == errno.ENOENT:
         hint = "every worker must see the folder under the same path as this process"
     return RmqError(f"cannot write{where}: {error.strerror or error}", hint=hint)
 
 
 class _Undecodable:
-    """The side file of records that could not be read: JSON lines, raw bytes kept."""
+    """The side file of undecodable records: JSON lines with their raw bytes."""
 
     def __init__(self, part: PartSpec, context: FilesContext) -> None:
         self._part = part
@@ -272,7 +297,7 @@ class _Undecodable:
         self._file: BinaryIO | None = None
 
     def add(self, failure: DecodeFailure) -> bool:
-        """Write one down; false when its offset lies outside the part."""
+        """Write one record; False when its offset lies outside the part."""
         offset = failure.queue_offset
         if offset is not None and not self._part.start <= offset < self._part.end:
             return False
@@ -291,7 +316,7 @@ class _Undecodable:
         return True
 
     def publish(self) -> None:
-        """Give the file its name; without one, remove what an earlier try left."""
+        """Give the file its name; without a file, remove that of an earlier attempt."""
         context = self._context
         path = context.layout.part_undecodable(context.run_id, self._part.index)
         if self._file is None:
@@ -302,7 +327,7 @@ class _Undecodable:
         context.disk.replace(self._temp, path)
 
     def abort(self) -> None:
-        """Remove what has no name yet. May be called after publish."""
+        """Remove the file if it has no final name. May be called after `publish`."""
         if self._file is not None:
             self._file.close()
             self._context.disk.remove(self._temp)
@@ -311,7 +336,7 @@ class _Undecodable:
 class _Progress:
     """How many offsets were read, for the driver's progress bar.
 
-    A file of twenty digits, written over in place: Spark tells of whole tasks only.
+    A file of twenty digits, overwritten in place: Spark reports only whole tasks.
     """
 
     def __init__(self, path: str) -> None:
@@ -325,5 +350,5 @@ class _Progress:
         os.close(self._handle)
 
     def set(self, offsets: int) -> None:
-        """Say that so many offsets of the part were read."""
+        """Record how many offsets of the part were read."""
         os.pwrite(self._handle, b"%020d" % offsets, 0)

@@ -1,7 +1,7 @@
-"""The files of one part: one, or one per date or hour, or more when bodies are big.
+"""The files of one part: one, or one per date or hour, or more when bodies are large.
 
-All of them stay in the temp folder until the part is whole; then each gets its final
-name at once. A file that is in the way and is not this run's own is never replaced.
+All of them stay in the temp folder until the part is complete; then each is renamed to
+its final name. A file with that name is replaced only if this run wrote it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import RefusedError
 from rmqcli.spark.export import layout
-from rmqcli.spark.export.footer import Footer, read_footer
 from rmqcli.spark.export.manifest import FileRow
-from rmqcli.spark.export.parquet_file import ROW_GROUP_BYTES, ParquetFile
+from rmqcli.spark.export.parquet_file import (
+    ROW_GROUP_BYTES,
+    Footer,
+    ParquetFile,
+    read_footer,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,21 +28,21 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.layout import Layout
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
 
-#: A file that has grown to this is closed and the next one begun.
+#: A file of this size is closed, and the next one begun.
 FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
-#: Store times nearly rise, so more open dates than this mean corrupt times.
+#: Store times nearly ascend, so more dates than this at once mean corrupt times.
 OPEN_FILES_MAX: Final = 8
 
 _US_PER_HOUR: Final = 3_600_000_000
-_NO_TIME_US: Final = -(1 << 63)  # far outside of the calendar: folder dt=unknown
+_NO_TIME_US: Final = -(1 << 63)  # outside the calendar: folder dt=unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesContext:
-    """What the files of every part of one run share. Pickled to the workers.
+    """What the files of all parts of one run share. Pickled to the workers.
 
-    `temp` is a folder that the driver made and alone may make: a worker left over from
-    a killed driver finds it gone and can no longer put anything under a final name.
+    Only the driver makes the folder `temp`. A worker that outlives a killed driver
+    finds it removed, and can no longer give a file its final name.
     """
 
     layout: Layout
@@ -57,7 +61,7 @@ class _Written:
 
 
 class PartFiles:
-    """Takes a part's rows in offset order. Not safe for threads."""
+    """Writes the rows of a part, given in offset order. Not safe for threads."""
 
     def __init__(self, part: PartSpec, context: FilesContext) -> None:
         self._part = part
@@ -68,7 +72,7 @@ class PartFiles:
         self._covered_to = part.start
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; they are written when a row group is full."""
+        """Add rows; they are written when a row group is full."""
         if not batch.num_rows:
             return
         if not self._by_time:
@@ -81,9 +85,9 @@ class PartFiles:
             self._add_to(folder, rows)
 
     def finish(self) -> tuple[FileRow, ...]:
-        """Give every file its final name; return their rows sorted by path.
+        """Give every file its final name; return what the files hold, sorted by path.
 
-        Raises RefusedError when a file of somebody else has one of the names.
+        Raises RefusedError when a file that this run did not write has such a name.
         """
         for folder in list(self._open):
             self._close(folder, end=self._part.end)
@@ -92,7 +96,7 @@ class PartFiles:
         return tuple(sorted((w.row for w in self._written), key=lambda row: row.path))
 
     def abort(self) -> None:
-        """Remove everything that has no final name yet. May be called after finish."""
+        """Remove the files without a final name. May be called after `finish`."""
         for file in self._open.values():
             file.abort()
         self._open.clear()
@@ -110,7 +114,7 @@ class PartFiles:
                 compression=self._context.request.compression,
                 disk=self._context.disk,
             )
-        self._open[folder] = file  # last in the dict: most recently used
+        self._open[folder] = file  # the last in the dict is the most recently used
         file.add(batch)
         if sum(f.pending_bytes for f in self._open.values()) >= ROW_GROUP_BYTES:
             max(self._open.values(), key=lambda f: f.pending_bytes).write_row_group()
@@ -159,14 +163,14 @@ class PartFiles:
             footer = read_footer(target)
             if footer is None or footer.run_id != self._context.run_id:
                 raise RefusedError(
-                    f"{target} exists and was not written by this export, so it stays",
+                    f"{target} exists and was not written by this export",
                     hint="choose an empty folder, or move the file away",
                 )
         disk.replace(written.temp_path, target)
         disk.sync_folder(folder)
 
     def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        """The batch by folder; nearly always one."""
+        """Return the batch by folder, of which there is nearly always one."""
         import numpy as np
         import pyarrow as pa
 

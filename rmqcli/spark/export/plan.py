@@ -1,8 +1,8 @@
-"""What an export will read: fixed once, written down, never changed.
+"""The plan of an export: what it will read, decided once and never changed.
 
-The driver resolves positions to offsets, and from then on everything is a function of
-the plan: the parts, their order and their final names. A retried task, a resumed run
-and a speculative twin therefore read the same ranges. Pure: no I/O, no clock.
+The driver resolves positions to offsets; from then on the parts, their order and their
+final names follow from the plan alone. A retried task, a resumed run and a speculative
+copy of a task therefore read the same ranges. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ROWS_PER_FILE_DEFAULT: Final = 500_000
 
 PartitionBy = Literal["none", "queue", "date", "hour"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
-#: Below the queue's min offset before the run; not found during it; the queue itself is
-#: in the route no more.
+#: Offsets below the queue's min offset before the run; offsets not found during it; a
+#: queue that is no longer in the route.
 GapReason = Literal["trimmed", "missing", "gone"]
 
 PARTITIONS: Final[tuple[str, ...]] = get_args(PartitionBy)
 COMPRESSIONS: Final[tuple[str, ...]] = get_args(Compression)
 
-#: Rule of the broker for topic names; longer than 127 only for %RETRY% and %DLQ%.
+#: The broker's rule for topic names; only %RETRY% and %DLQ% topics exceed 127.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # TopicValidator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """What the user asked for, in the user's words; equal requests are one export."""
+    """What to export, in the user's words. Equal requests are the same export."""
 
     topic: str
     from_position: str
@@ -49,22 +49,26 @@ class ExportRequest:
 
     def __post_init__(self) -> None:
         if not _TOPIC.fullmatch(self.topic):
-            raise UsageError(f"topic {self.topic!r} is not a name a broker accepts")
+            raise UsageError(f"topic {self.topic!r} is not a name that brokers accept")
         if self.rows_per_file < 1:
-            raise UsageError(f"rows per file must be >= 1, not {self.rows_per_file}")
+            raise UsageError(
+                f"rows_per_file must be 1 or more, not {self.rows_per_file}"
+            )
         if self.partition_by not in PARTITIONS:
             raise UsageError(
-                f"partition-by {self.partition_by!r} is none of {', '.join(PARTITIONS)}"
+                f"partition_by {self.partition_by!r} is not one of"
+                f" {', '.join(PARTITIONS)}"
             )
         if self.compression not in COMPRESSIONS:
             raise UsageError(
-                f"compression {self.compression!r} is none of {', '.join(COMPRESSIONS)}"
+                f"compression {self.compression!r} is not one of"
+                f" {', '.join(COMPRESSIONS)}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueExtent:
-    """What positions resolved to for one queue, before clipping to what is stored."""
+    """The resolved positions of one queue, before they are clipped."""
 
     queue: MessageQueue
     asked_start: int
@@ -75,10 +79,10 @@ class QueueExtent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlan:
-    """Offsets `start <= o < end` of one queue, and what of the asked range is gone.
+    """Offsets `start <= o < end` of one queue, and what of the range was removed.
 
-    `trimmed` is the half-open range that was asked for but lies below the queue's
-    `min_offset`; None when nothing does. `start == end` where there is nothing to read.
+    `trimmed` is the half-open part of the requested range that lies below the queue's
+    `min_offset`; None when there is none. `start == end` when there is nothing to read.
     """
 
     broker_name: str
@@ -92,7 +96,7 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """One unit of work: a range of one queue that becomes one file (or a few)."""
+    """One unit of work: a range of one queue that becomes one file, or a few."""
 
     index: int
     broker_name: str
@@ -104,14 +108,14 @@ class PartSpec:
         return self.end - self.start
 
     def offset_range(self, topic: str) -> OffsetRange:
-        """The same range as the reading layers name it."""
+        """Return the range as `RangeReader` takes it."""
         queue = MessageQueue(topic, self.broker_name, self.queue_id)
         return OffsetRange(queue, self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportPlan:
-    """A pinned export. `queues` is sorted by broker name and queue id."""
+    """The plan of one run. `queues` are sorted by broker name and queue id."""
 
     run_id: str
     created_at_ms: int
@@ -120,18 +124,18 @@ class ExportPlan:
 
     @property
     def planned_messages(self) -> int:
-        """How many offsets the parts cover."""
+        """The number of offsets that the parts cover."""
         return sum(queue.end - queue.start for queue in self.queues)
 
     def parts(self) -> list[PartSpec]:
-        """The parts, in order of queue and offset; their index is their identity."""
+        """Return the parts in order of queue and offset; the index identifies one."""
         return cut_parts(self.queues, rows_per_file=self.request.rows_per_file)
 
 
 def plan_queue(extent: QueueExtent) -> QueuePlan:
-    """Clip what was asked for to what the queue holds, and record what is gone.
+    """Clip the requested range to what the queue holds, and note what was removed.
 
-    An end beyond `max_offset` is clipped silently: nothing is there yet. Raises
+    An end beyond `max_offset` is clipped without a note: nothing is there yet. Raises
     UsageError when the start lies after the end.
     """
     if extent.asked_start > extent.asked_end:
@@ -155,10 +159,10 @@ def plan_queue(extent: QueueExtent) -> QueuePlan:
 
 
 def cut_parts(queues: Iterable[QueuePlan], *, rows_per_file: int) -> list[PartSpec]:
-    """Cut each queue's range at multiples of `rows_per_file`.
+    """Cut the range of each queue at multiples of `rows_per_file`.
 
-    Multiples, not distances from the start: a later export over the same offsets cuts
-    at the same points. The parts are disjoint, in order, and cover each range exactly.
+    The cuts do not depend on the start, so a later export of the same offsets cuts at
+    the same points. The parts are disjoint, in order, and cover each range exactly.
     """
     parts: list[PartSpec] = []
     for queue in queues:
@@ -172,11 +176,11 @@ def cut_parts(queues: Iterable[QueuePlan], *, rows_per_file: int) -> list[PartSp
 
 
 def group_tasks(parts: Sequence[PartSpec], *, tasks: int) -> list[list[PartSpec]]:
-    """Share the parts out over at most `tasks` lists of about equal message counts.
+    """Distribute the parts over at most `tasks` lists of about equal message counts.
 
-    Long parts first, each to the list with the least work, so that the last task to end
-    does not end much later than the others. A task costs Spark about 40 ms of CPU, so
-    thousands of tiny queues must not become thousands of tasks.
+    Long parts are assigned first, each to the list with the least work, so that no task
+    ends much later than the others. A task costs Spark about 40 ms of CPU, so thousands
+    of tiny queues must not become thousands of tasks.
     """
     groups: list[list[PartSpec]] = [[] for _ in range(min(tasks, len(parts)))]
     loads = [0] * len(groups)
@@ -188,13 +192,13 @@ def group_tasks(parts: Sequence[PartSpec], *, tasks: int) -> list[list[PartSpec]
 
 
 def plan_to_json(plan: ExportPlan) -> str:
-    """The plan as the text of `plan.json`. Holds no secret."""
+    """Return the text of `plan.json`, which holds no secret."""
     value = {"version": PLAN_VERSION, **asdict(plan)}
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
 def plan_from_json(text: str, *, path: str) -> ExportPlan:
-    """Read `plan.json` back. Raises ConfigError naming `path` when it is not a plan."""
+    """Read `plan.json`. Raises ConfigError naming `path` when it is not a plan."""
     try:
         value: dict[str, Any] = json.loads(text)
         if value["version"] != PLAN_VERSION:
@@ -210,11 +214,11 @@ def plan_from_json(text: str, *, path: str) -> ExportPlan:
 
 
 def request_from_json(value: dict[str, Any]) -> ExportRequest:
-    """Raises TypeError when keys are unknown or absent."""
+    """Raise TypeError when keys are unknown or absent."""
     return ExportRequest(**{**value, "queues": tuple(value["queues"])})
 
 
 def queue_plan_from_json(value: dict[str, Any]) -> QueuePlan:
-    """Raises TypeError when keys are unknown or absent."""
+    """Raise TypeError when keys are unknown or absent."""
     trimmed = value["trimmed"]
     return QueuePlan(**{**value, "trimmed": tuple(trimmed) if trimmed else None})

@@ -1,7 +1,7 @@
-"""A finished run in one JSON object: the last word of `rmq export` on stdout.
+"""The summary of a finished run: the JSON object that `rmq export` prints at the end.
 
-The keys are public. `gaps`, `filtered` and `undecodable` count messages; the gaps
-themselves are listed per queue, with their reason. Pure.
+Its keys are public. `gaps`, `filtered` and `undecodable` are numbers of messages; the
+gaps of each queue are listed with their reasons. Pure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
-    """`{dir, run_id, rows, files, bytes, gaps, filtered, undecodable, queues}`.
+    """Return `{dir, run_id, rows, files, bytes, gaps, filtered, undecodable, queues}`.
 
-    `gaps` is None when one of them has no known end (its broker left the route).
+    `gaps` is None when one of them has no known end, because its queue left the route.
     """
     gaps = record.gaps()
     files = [file for part in record.parts for file in part.files]
@@ -33,7 +33,7 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
 
 
 def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
-    """One object per queue of the plan, and one per queue that is gone."""
+    """Return an object for each queue of the plan, and for each that is gone."""
     parts: dict[QueueKey, list[PartResult]] = {}
     gaps: dict[QueueKey, list[Gap]] = {}
     for part in record.parts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 
+from rmqcli.admin.read.body import Chunk
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.export.plan import ExportRequest, QueueExtent
@@ -12,15 +13,6 @@ from rmqcli.wire.message.encode import MessageFields, encode_message
 
 STORE_START_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z
 MS_PER_MESSAGE = 60_000
-
-
-@dataclass(frozen=True)
-class HeldChunk:
-    queue: MessageQueue
-    start: int
-    end: int
-    body: bytes
-    missing: tuple[tuple[int, int], ...] = ()
 
 
 def record(queue: MessageQueue, offset: int, *, body_bytes: int = 40) -> bytes:
@@ -67,7 +59,7 @@ class MadeSource:
             end = min(start + self.step, wanted.end)
             if self.fail_at is not None and start <= self.fail_at < end:
                 self._fail()
-            yield HeldChunk(
+            yield Chunk(
                 wanted.queue,
                 start,
                 end,

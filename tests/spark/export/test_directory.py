@@ -11,8 +11,8 @@ import pytest
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.footer import read_footer
 from rmqcli.spark.export.manifest import Manifest
+from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.plan import plan_from_json
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster, MadeSource
@@ -219,7 +219,7 @@ def test_a_directory_in_which_a_run_began_is_ours_from_then_on(tmp_path):
 
 def test_only_who_may_create_a_directory_does(tmp_path):
     with (
-        pytest.raises(UsageError, match="is no folder"),
+        pytest.raises(UsageError, match="is not a folder"),
         opened(tmp_path / "no", create=False),
     ):
         pass
@@ -230,7 +230,7 @@ def test_a_second_process_is_told_who_is_at_work(tmp_path):
     with (
         opened(tmp_path),
         pytest.raises(
-            RefusedError, match=rf"another export \(process {os.getpid()}\) is at work"
+            RefusedError, match=rf"another export \(process {os.getpid()}\) is running"
         ),
         opened(tmp_path),
     ):

@@ -170,11 +170,9 @@ def test_same_request_again_continues_an_interrupted_run(tmp_path):
 def test_other_request_is_refused_while_a_run_is_unfinished(tmp_path, change):
     with pytest.raises(KeyboardInterrupt):
         export_of(tmp_path, MadeCluster(QUEUES), runner=InlineRunner(2)).run()
-    with pytest.raises(RefusedError, match="is unfinished there") as caught:
+    with pytest.raises(RefusedError, match="holds the unfinished run") as caught:
         export_of(tmp_path, MadeCluster(QUEUES), **change).run()
-    assert caught.value.hint == (
-        f"finish it first: rmq export orders --to-parquet {tmp_path} --resume"
-    )
+    assert caught.value.hint == "finish that run first, with resume=True"
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "other"])
@@ -199,7 +197,7 @@ def test_resume_trusts_no_file_that_is_not_what_was_written(tmp_path, damage):
 def test_resume_of_nothing_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="nothing to resume"):
         export_of(tmp_path, MadeCluster(QUEUES), resume=True).run()
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         export_of(tmp_path / "not-there", MadeCluster(QUEUES), resume=True).run()
     assert not (tmp_path / "not-there").exists()
 
@@ -236,7 +234,7 @@ def test_since_last_stops_when_messages_were_lost(tmp_path):
     trimmed = MadeCluster({0: (150, 200)})
     with pytest.raises(PartialError, match="lost offsets 100 to 150") as caught:
         export_of(tmp_path, trimmed, since_last=True).run()
-    assert "--allow-gaps" in caught.value.hint
+    assert caught.value.hint == "export what is left with allow_gaps=True"
     assert offsets_in(tmp_path) == expected({0: (0, 100)})
     record = export_of(tmp_path, trimmed, since_last=True, allow_gaps=True).run()
     assert [(g.start, g.end, g.reason) for g in record.gaps()] == [
@@ -248,7 +246,7 @@ def test_since_last_stops_when_messages_were_lost(tmp_path):
 def test_since_last_names_a_queue_that_is_gone(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     left = MadeCluster({0: (0, 400)})
-    with pytest.raises(PartialError, match="queue 1 is in the route no more"):
+    with pytest.raises(PartialError, match="queue 1 is no longer in the route"):
         export_of(tmp_path, left, since_last=True).run()
     record = export_of(tmp_path, left, since_last=True, allow_gaps=True).run()
     assert summarise(record, root="/d")["gaps"] is None
@@ -258,7 +256,9 @@ def test_since_last_names_a_queue_that_is_gone(tmp_path):
 
 def test_since_last_refuses_a_topic_that_was_made_again(tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
-    with pytest.raises(RefusedError, match="now ends at 10, but 100 messages"):
+    with pytest.raises(
+        RefusedError, match="ends at offset 10, but was exported up to 100"
+    ):
         export_of(tmp_path, MadeCluster({0: (0, 10)}), since_last=True).run()
 
 
@@ -281,7 +281,7 @@ def test_trimmed_start_is_a_gap_without_success_until_allowed(tmp_path):
 
 def test_overlap_with_a_finished_run_is_refused(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
-    with pytest.raises(RefusedError, match="queue 0 offsets 300 to 350 are already"):
+    with pytest.raises(RefusedError, match="queue 0 offsets 300 to 350 have already"):
         export_of(
             tmp_path, MadeCluster({0: (0, 400)}), request={"from_position": "300"}
         ).run()
@@ -298,14 +298,14 @@ def test_directory_with_foreign_parquet_is_left_alone(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(RefusedError, match="no export of rmq wrote"):
+    with pytest.raises(RefusedError, match="which rmq did not write"):
         export_of(tmp_path, MadeCluster(QUEUES)).run()
     assert files_below(tmp_path) == [name]
 
 
 def test_foreign_success_is_left_alone(tmp_path):
     (tmp_path / "_SUCCESS").touch()
-    with pytest.raises(RefusedError, match="of somebody else"):
+    with pytest.raises(RefusedError, match="that rmq did not write"):
         export_of(tmp_path, MadeCluster(QUEUES)).run()
     assert files_below(tmp_path) == ["_SUCCESS"]
 
@@ -322,7 +322,7 @@ def test_symlinked_meta_folder_is_refused(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     (root / "_rmq").symlink_to(outside)
-    with pytest.raises(RefusedError, match="not a folder of its own"):
+    with pytest.raises(RefusedError, match="is a link or not a folder"):
         export_of(root, MadeCluster(QUEUES)).run()
     assert list(outside.iterdir()) == []
 
@@ -331,14 +331,14 @@ def test_second_export_at_once_is_refused(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     with open(tmp_path / "_rmq" / "lock", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(RefusedError, match=r"another export .* is at work"):
+        with pytest.raises(RefusedError, match=r"another export .* is running"):
             export_of(tmp_path, MadeCluster(QUEUES)).run()
 
 
 def test_path_that_is_a_file_is_a_usage_error(tmp_path):
     path = tmp_path / "file"
     path.touch()
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         export_of(path, MadeCluster(QUEUES)).run()
 
 

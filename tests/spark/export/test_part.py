@@ -14,8 +14,8 @@ from rmqcli.errors import DisconnectedError, PartialError, RefusedError
 from rmqcli.model import MessageQueue
 from rmqcli.spark.export import part_files
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.footer import read_footer
 from rmqcli.spark.export.layout import Layout
+from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write_task
 from rmqcli.spark.export.part_files import FilesContext
 from rmqcli.spark.export.plan import ExportRequest, PartSpec
@@ -203,7 +203,7 @@ def test_symlinked_folder_is_not_followed(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     (root / "broker=broker-a").symlink_to(outside)
-    with pytest.raises(RefusedError, match="not a folder of its own"):
+    with pytest.raises(RefusedError, match="is a link or not a folder"):
         write(context_of(root, partition_by="queue"))
     assert list(outside.iterdir()) == []
 
@@ -268,7 +268,7 @@ def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
         if not isinstance(outcome, PartFailure):
             break
         assert "No space left on device" in outcome.error.message
-        assert "make room" in outcome.error.hint or "sync" in outcome.error.message
+        assert "free space" in outcome.error.hint or "sync" in outcome.error.message
         for name in visible(root):
             footer = read_footer(str(root / name))
             assert footer is not None
@@ -308,5 +308,5 @@ def test_worker_of_a_dead_driver_can_publish_nothing(tmp_path):
 
 def test_record_that_does_not_add_up_is_refused(tmp_path):
     result = write(context_of(tmp_path))
-    with pytest.raises(PartialError, match="is that of"):
+    with pytest.raises(PartialError, match="is for part"):
         result.check(PartSpec(0, "broker-a", 3, 1000, 2001))

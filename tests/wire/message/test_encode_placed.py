@@ -35,7 +35,7 @@ FIELDS = st.builds(
     store_host=HOSTS,
     reconsume_times=INTS,
     prepared_transaction_offset=LONGS,
-    body_crc=st.none() | st.integers(0, 2**31 - 1),
+    body_crc=st.none() | INTS,
     properties=st.dictionaries(NAMES, NAMES | st.none(), max_size=5)
     | st.just("a\x01b\x02")
     | st.just(b"a\x01\xff\x02"),
@@ -59,7 +59,7 @@ def written(fields, magic=None):
     crc = crc32(fields.body) if fields.body_crc is None else fields.body_crc
     at = fields.queue_offset, fields.commit_log_offset
     after_size = (
-        struct.pack(">IIii", magic, crc, fields.queue_id, fields.flag)
+        struct.pack(">Iiii", magic, crc, fields.queue_id, fields.flag)
         + struct.pack(">qqiq", *at, sys_flag, fields.born_timestamp_ms)
         + born
         + struct.pack(">q", fields.store_timestamp_ms)

@@ -1,7 +1,7 @@
-"""Accounting of one part: every offset is a row, filtered, undecodable or missing.
+"""The counts of one part: every offset is a row, filtered, undecodable or missing.
 
-Offsets are taken from the records themselves, not from what the reader claims to have
-delivered, so a lost or doubled record cannot hide. Pure.
+Offsets are taken from the records themselves, not from the ranges that the reader says
+it has delivered, so a lost or doubled record is always noticed. Pure.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 
 
-class OffsetTally:
-    """Which offsets of a part were seen. Not safe for threads."""
+class OffsetCounts:
+    """The offsets of a part that have been seen. Not safe for threads."""
 
     def __init__(self, part: PartSpec) -> None:
         self._part = part
         self._next = part.start
         self._holes: list[Span] = []
         self._reported: list[Span] = []
-        self._bad: set[int] = set()
-        self._bad_unknown = 0
+        self._undecodable: set[int] = set()
+        self._illegible = 0
         self.decoded = 0
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Take the offsets of decoded records, in the order they came.
+        """Add the offsets of decoded records, in the order they came.
 
-        Raises BodyError unless they go on from the last ones, strictly rising, inside
+        Raises BodyError unless they follow the last ones, strictly ascending, inside
         the part.
         """
         import numpy as np
@@ -49,8 +49,8 @@ class OffsetTally:
         if first < self._next or last >= self._part.end or bool((steps < 1).any()):
             raise BodyError(
                 f"records of {self._part.broker_name} queue {self._part.queue_id} "
-                f"came with offsets {first} to {last} out of order, after "
-                f"{self._next - 1} in {self._part.start} to {self._part.end}"
+                f"came with offsets {first} to {last} out of order: after "
+                f"{self._next - 1}, in the range {self._part.start} to {self._part.end}"
             )
         if first > self._next:
             self._holes.append((self._next, first))
@@ -60,34 +60,35 @@ class OffsetTally:
         self.decoded += len(offsets)
 
     def add_undecodable(self, queue_offset: int | None) -> None:
-        """Take a record that could not be read, with its offset if that was legible."""
+        """Add a record that could not be decoded; the offset is None if illegible."""
         if queue_offset is None:
-            self._bad_unknown += 1
+            self._illegible += 1
         else:
-            self._bad.add(queue_offset)
+            self._undecodable.add(queue_offset)
 
     def add_missing(self, spans: Iterable[Span]) -> None:
-        """Take the ranges of which the reader says that the broker has nothing."""
+        """Add the ranges that the reader reports as missing on the broker."""
         self._reported.extend(spans)
 
     def close(self) -> tuple[int, tuple[Span, ...]]:
-        """`(undecodable, missing)`; missing is sorted, disjoint, half-open.
+        """Return `(undecodable, missing)`; missing is sorted, disjoint, half-open.
 
-        A hole that the reader did not report and in which a bad record lies is that
-        record: damage may take several messages' places. A bad record without a
-        legible offset takes the first hole left; without one it was none of this part.
+        A hole that the reader did not report counts as undecodable when an undecodable
+        record has its offset in it: damage may take the places of several messages. A
+        record without a legible offset takes the first hole that is left; if none is
+        left, it did not belong to this part.
         """
         holes = self._holes
         if self._next < self._part.end:
             holes = [*holes, (self._next, self._part.end)]
-        unknown, undecodable = self._bad_unknown, 0
-        illegible = sorted(self._bad)
+        illegible, undecodable = self._illegible, 0
+        offsets = sorted(self._undecodable)
         missing: list[Span] = []
         for start, end, reported in _split(holes, _joined(sorted(self._reported))):
-            at = bisect_left(illegible, start)
-            bad = at < len(illegible) and illegible[at] < end
-            if not reported and not bad and unknown:
-                unknown -= 1
+            at = bisect_left(offsets, start)
+            bad = at < len(offsets) and offsets[at] < end
+            if not reported and not bad and illegible:
+                illegible -= 1
                 bad = True
             if bad:
                 undecodable += end - start
@@ -99,7 +100,7 @@ class OffsetTally:
 def _split(
     holes: Iterable[Span], reported: Sequence[Span]
 ) -> Iterator[tuple[int, int, bool]]:
-    """The holes cut at the edges of the reported ranges; whether each was reported.
+    """Yield the holes, cut at the edges of the reported ranges, and if each was.
 
     `reported` is sorted and disjoint.
     """
@@ -119,7 +120,7 @@ def _split(
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Sorted spans with those that touch or overlap made one; empty ones left out."""
+    """Join sorted spans that touch or overlap; leave out empty ones."""
     joined: list[Span] = []
     for start, end in spans:
         if joined and start <= joined[-1][1]:

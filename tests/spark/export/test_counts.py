@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.errors import BodyError
+from rmqcli.spark.export.counts import OffsetCounts
 from rmqcli.spark.export.plan import PartSpec
-from rmqcli.spark.export.tally import OffsetTally
 
 PART = PartSpec(0, "broker-a", 0, 100, 120)
 
 
-def tally_of(offsets, *, bad=(), reported=()):
-    tally = OffsetTally(PART)
-    tally.add(np.array(offsets, np.int64))
+def counts_of(offsets, *, bad=(), reported=()):
+    counts = OffsetCounts(PART)
+    counts.add(np.array(offsets, np.int64))
     for offset in bad:
-        tally.add_undecodable(offset)
-    tally.add_missing(reported)
-    return tally.close()
+        counts.add_undecodable(offset)
+    counts.add_missing(reported)
+    return counts.close()
 
 
 def without(*offsets):
@@ -60,20 +60,20 @@ def without(*offsets):
     ],
 )
 def test_holes_are_bad_or_missing(offsets, bad, reported, closed):
-    assert tally_of(offsets, bad=bad, reported=reported) == closed
+    assert counts_of(offsets, bad=bad, reported=reported) == closed
 
 
 @pytest.mark.parametrize("offsets", [[101, 101], [105, 104], [99], [120]], ids=str)
 def test_offsets_out_of_order_or_place_are_refused(offsets):
     with pytest.raises(BodyError, match="out of order"):
-        tally_of(offsets)
+        counts_of(offsets)
 
 
 def test_second_batch_must_go_on_from_the_first():
-    tally = OffsetTally(PART)
-    tally.add(np.array([100, 101], np.int64))
+    counts = OffsetCounts(PART)
+    counts.add(np.array([100, 101], np.int64))
     with pytest.raises(BodyError, match="after 101"):
-        tally.add(np.array([101, 102], np.int64))
+        counts.add(np.array([101, 102], np.int64))
 
 
 @given(
@@ -87,7 +87,7 @@ def test_second_batch_must_go_on_from_the_first():
     ),
 )
 def test_parts_always_add_up(seen, bad, reported):
-    undecodable, missing = tally_of(sorted(seen), bad=bad, reported=reported)
+    undecodable, missing = counts_of(sorted(seen), bad=bad, reported=reported)
     gone = [o for start, end in missing for o in range(start, end)]
     assert len(seen) + undecodable + len(gone) == 20
     assert not seen.intersection(gone)
