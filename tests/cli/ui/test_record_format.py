@@ -1,4 +1,4 @@
-"""`--format`: every token, every escape, and mistakes that are pointed at."""
+"""`--format`: every field and escape, and errors that point at their place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def formatted(template: str) -> bytes:
         ("naïve", "naïve".encode()),
     ],
 )
-def test_each_token(template: str, expected: bytes) -> None:
+def test_each_field_and_escape(template: str, expected: bytes) -> None:
     assert formatted(template) == expected
 
 
@@ -70,7 +70,7 @@ def test_all_properties_and_the_whole_record_are_json() -> None:
         ("\\", 0, 1),
     ],
 )
-def test_a_mistake_is_pointed_at(template: str, start: int, end: int) -> None:
+def test_an_error_points_at_its_place(template: str, start: int, end: int) -> None:
     with pytest.raises(TextError) as caught:
         RecordFormat(template)
     assert (caught.value.start, caught.value.end) == (start, end)

@@ -155,7 +155,10 @@ def test_the_next_run_goes_on_behind_the_highest_end_whatever_the_order_of_runs(
         ((200, 250), None),
         ((100, 100), None),
         ((150, 150), None),
-        ((99, 101), "broker-a queue 0 offsets 100 to 101 have already been exported by run r1"),
+        (
+            (99, 101),
+            "broker-a queue 0 offsets 100 to 101 have already been exported by run r1",
+        ),
         ((199, 300), "broker-a queue 0 offsets 199 to 200 have already been exported"),
         ((120, 130), "broker-a queue 0 offsets 120 to 130 have already been exported"),
         ((0, 1000), "broker-a queue 0 offsets 100 to 200 have already been exported"),

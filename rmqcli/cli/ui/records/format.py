@@ -1,4 +1,4 @@
-r"""`--format`: what is printed of each message, written like `printf`.
+r"""`--format`: a template, in the manner of printf, for what is printed of a message.
 
     %t topic          %b broker name    %q queue id        %o queue offset
     %c commit log offset                %i msg id          %I offset msg id
@@ -9,7 +9,7 @@ r"""`--format`: what is printed of each message, written like `printf`.
     %j the record as JSON               %% a percent sign
     \n \t \r \0 \\ and \xHH
 
-A template is read once; a mistake in it is an error that points at it. What a message
+A template is parsed once; an error in it points at the place. A field that a message
 does not have is empty.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.record import DecodeFailure
 
-    #: A field of a message as it is written; bytes are written as they are.
+    #: Returns a field of a message; bytes are printed unchanged.
     Field = Callable[[MessageQueue, StoredMessage], bytes | str | int | None]
 
 _ESCAPES = {
@@ -71,7 +71,7 @@ _FIELDS: dict[str, Field] = {
 
 
 class RecordFormat:
-    """A template, read. Raises TextError for what it does not know."""
+    """A parsed template. Raises TextError for unknown fields and escapes."""
 
     def __init__(self, template: str) -> None:
         self._parts: list[bytes | Field] = []
@@ -99,7 +99,7 @@ class RecordFormat:
     def write(
         self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
     ) -> list[bytes]:
-        """What the template makes of each message; of a bad one its JSON record."""
+        """Return the text of each message; of an undecodable one its JSON record."""
         return [
             b"".join(_encoded(part, queue, message) for part in self._parts)
             if isinstance(message, StoredMessage)
@@ -120,7 +120,7 @@ class RecordFormat:
         field = _FIELDS.get(letter)
         if field is None:
             what = f"no field %{letter}" if letter else "nothing after %"
-            hint = f"one of %{' %'.join(sorted({*_FIELDS, 'd', 'D', 'p'}))}, or %%"
+            hint = f"use one of %{' %'.join(sorted({*_FIELDS, 'd', 'D', 'p'}))}, or %%"
             raise TextError(text, what, start=at, end=at + 1 + len(letter), hint=hint)
         if argument is not None:
             what = f"%{letter} takes no {{...}}"
@@ -142,8 +142,8 @@ class RecordFormat:
     ) -> Field:
         form = argument or "iso"
         if form not in _TIME_FORMS:
-            what = f"no form of time {form!r}"
-            hint = f"one of {{{'}, {'.join(_TIME_FORMS)}}}"
+            what = f"no time format {form!r}"
+            hint = f"use one of {{{'}, {'.join(_TIME_FORMS)}}}"
             raise TextError(self._text, what, start=at + 2, end=end, hint=hint)
         if letter == "d":
             return lambda _, message: _time_text(message.store_timestamp_ms, form)
@@ -161,7 +161,7 @@ class RecordFormat:
             what = "\\x takes two hexadecimal digits"
             raise TextError(text, what, start=at, end=min(len(text), at + 4))
         what = f"no escape \\{letter}" if letter else "nothing after \\"
-        hint = r"one of \n \t \r \0 \\ \xHH"
+        hint = r"use one of \n \t \r \0 \\ \xHH"
         raise TextError(text, what, start=at, end=at + 1 + len(letter), hint=hint)
 
 
@@ -190,8 +190,8 @@ def _encoded(part: bytes | Field, queue: MessageQueue, message: StoredMessage) -
 
 
 def _utf8(text: str) -> bytes:
-    r"""`text` as bytes; a lone surrogate, which UTF-8 has no form for, as `\ud800`.
+    r"""Return `text` in UTF-8; a lone surrogate, which UTF-8 lacks, as `\ud800`.
 
-    In JSON that is an escape of the very character.
+    In JSON that escape stands for the same character.
     """
     return text.encode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
-"""Writing what tail yields: one writer for each `--output` and for `--format`.
+"""Printing messages: a writer for each `--output`, and one for `--format`.
 
-A writer has two sides: `render` turns the messages of one queue into items, before
-they are merged, and `write` puts merged items out. Only `raw`, and bytes that do not go
-to a terminal, leave as they came.
+A writer works in two steps. Its batcher turns the messages of one queue into items,
+which are then merged with those of other queues; `write` prints merged items. Text that
+goes to a terminal is escaped; `raw`, and bytes that go elsewhere, are not changed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
 class Writer(Protocol):
-    """Puts items out. `close` writes what belongs at the end."""
+    """Prints items. `close` prints what belongs at the end."""
 
     def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
-        """What makes the items."""
+        """Return what makes the items."""
 
     def write(self, items: list[Any]) -> None: ...
     def close(self) -> None: ...
 
 
 def make_writer(output: str, *, template: str | None, color: bool) -> Writer:
-    """The writer for `--output`, or for `--format` when there is one."""
+    """Return the writer for `--output`, or for `--format` when it is given."""
     if template is not None:
         from rmqcli.cli.ui.records.format import RecordFormat
 
@@ -74,7 +74,7 @@ def make_writer(output: str, *, template: str | None, color: bool) -> Writer:
 
 
 class _RenderingWriter:
-    """A writer whose items are made by a function of a queue and its messages."""
+    """A writer whose items are made by a function of a queue and messages."""
 
     def __init__(self, render: Callable[[MessageQueue, Messages], list[Any]]) -> None:
         self._render = render
@@ -85,11 +85,11 @@ class _RenderingWriter:
         return Batcher(tail_filter, self._render, counts)
 
     def close(self) -> None:
-        """Nothing belongs at the end."""
+        """Nothing is printed at the end."""
 
 
 class _TextWriter(_RenderingWriter):
-    """Blocks of text, already safe."""
+    """Prints blocks of text, which are already escaped."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class _JsonlWriter(_LinesWriter):
         _write_text(_safe_json("\n".join(items)) + "\n")
 
     def close(self) -> None:
-        """Nothing belongs at the end."""
+        """Nothing is printed at the end."""
 
 
 class _JsonWriter(_LinesWriter):
-    """One list, an element a line."""
+    """Prints one JSON list with an element on each line."""
 
     def __init__(self) -> None:
         self._before = "[\n"
@@ -152,7 +152,7 @@ class _CsvWriter(_RenderingWriter):
 
 
 class _FormatWriter(_RenderingWriter):
-    """What `--format` makes; escaped only when a terminal would see it."""
+    """Prints what `--format` makes, escaped only for a terminal."""
 
     def write(self, items: list[bytes]) -> None:
         if is_terminal(sys.stdout):
@@ -163,7 +163,7 @@ class _FormatWriter(_RenderingWriter):
 
 
 class _RawWriter:
-    """Bodies, each with a newline behind it."""
+    """Prints bodies, each followed by a newline."""
 
     def batcher(self, tail_filter: TailFilter, counts: TailCounts) -> Batcher[Any]:
         from rmqcli.admin.tail.batch import BodyBatcher
@@ -174,7 +174,7 @@ class _RawWriter:
         _write_bytes(b"\n".join(items) + b"\n")
 
     def close(self) -> None:
-        """Nothing belongs at the end."""
+        """Nothing is printed at the end."""
 
 
 def _bodies(_queue: MessageQueue, messages: Messages) -> list[bytes]:
@@ -207,7 +207,7 @@ def _write_text(text: str) -> None:
 
 
 def _safe_json(text: str) -> str:
-    """JSON that a terminal shows; what it has no letters for becomes escapes."""
+    """Return JSON that is safe to print; escape what the encoding cannot express."""
     text = safe_json(text)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     if encoding.lower().replace("-", "").replace("_", "") != "utf8":

@@ -1,4 +1,4 @@
-"""Messages for people: `-o pretty`, `-o table`, `-o hex`. Safe for any terminal."""
+"""Messages as text for people: `-o pretty`, `-o table` and `-o hex`, escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqcli.model import MessageQueue
 
-#: A body longer than this is cut on a screen; `-o jsonl` and raw never cut.
+#: A longer body is cut on a screen; `-o jsonl` and `-o raw` never cut.
 SHOWN_BYTES_MAX = 4096
 SHOWN_LINES_MAX = 200
 TABLE_BODY_BYTES_MAX = 80
@@ -27,7 +27,7 @@ _HEX_WIDTH = 16
 
 
 class Pretty:
-    """A line about the message, then its body; JSON is laid out."""
+    """A line about each message, then its body; JSON is indented."""
 
     def __init__(self, *, color: bool) -> None:
         self._color = color
@@ -35,7 +35,7 @@ class Pretty:
     def blocks(
         self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
     ) -> list[str]:
-        """One block of lines for each message."""
+        """Return a block of lines for each message."""
         return [
             self._failure(queue, message)
             if isinstance(message, DecodeFailure)
@@ -94,7 +94,7 @@ def _body_text(body: bytes) -> str:
 
 
 def _shown_bytes(body: bytes) -> int:
-    """How much of a body is shown: whole characters, and not too many lines."""
+    """Return how many bytes of a body are shown: whole characters and lines."""
     end = _cut_at(body, SHOWN_BYTES_MAX)
     lines = body[:end].split(b"\n", SHOWN_LINES_MAX)
     return end - len(lines[-1]) if len(lines) > SHOWN_LINES_MAX else end
@@ -108,11 +108,11 @@ def _left_out(left_bytes: int, total_bytes: int) -> str:
 
 
 def _cut_at(body: bytes, limit_bytes: int) -> int:
-    """Where to cut: at `limit_bytes`, or before the character that is there."""
+    """Return where to cut: at `limit_bytes` or before the character that is there."""
     if len(body) <= limit_bytes:
         return len(body)
     for end in range(limit_bytes, limit_bytes - 4, -1):
-        if body[end] & 0xC0 != 0x80:  # no continuation byte of UTF-8
+        if body[end] & 0xC0 != 0x80:  # not a continuation byte of UTF-8
             return end
     return limit_bytes
 
@@ -126,7 +126,7 @@ def _cut_text(body: bytes, limit_bytes: int) -> str:
 
 
 def table_heading() -> str:
-    """What stands above `table_rows`."""
+    """Return the heading of `table_rows`."""
     return _TABLE_ROW.format(
         "STORED", "BROKER", "QUEUE", "OFFSET", "TAGS", "KEYS", "BODY"
     )
@@ -135,7 +135,7 @@ def table_heading() -> str:
 def table_rows(
     queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
 ) -> list[str]:
-    """One line for each message; names are never cut, bodies are."""
+    """Return a line for each message; bodies are cut, names never are."""
     return [_table_row(queue, message) for message in messages]
 
 
@@ -163,14 +163,14 @@ def _table_row(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> s
 def hex_blocks(
     queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
 ) -> list[str]:
-    """A line about each message, then the whole body as `hexdump -C` shows it."""
+    """Return a line about each message, then its body as `hexdump -C` shows it."""
     return [_hex_block(queue, message, None) for message in messages]
 
 
 def hex_blocks_cut(
     queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
 ) -> list[str]:
-    """The same for a screen: a long body is cut."""
+    """Return the same for a screen, where long bodies are cut."""
     return [_hex_block(queue, message, SHOWN_BYTES_MAX // 2) for message in messages]
 
 
