@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 COLUMNS = (
     Column("server", "namesrv, or the broker's name"),
     Column("address", "where it listens"),
-    Column("version", "the version that it behaves like"),
-    Column("store", "folder that keeps its messages; null: memory"),
+    Column("version", "the version that it behaves like", priority=10),
+    Column("store", "folder that keeps its messages; null: memory", priority=20),
 )
 #: The first broker's port counted from the name server's: 10911 for 9876.
 BROKER_PORT_DISTANCE = 10_911 - 9_876

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.ui.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.errors import PartialError
 from rmqcli.units import format_duration, format_rfc3339
 
@@ -13,27 +13,67 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerRow
 
 COLUMNS = (
-    Column("cluster", "cluster of the broker"),
+    Column("cluster", "cluster of the broker", priority=40),
     Column("broker_name", "name that a master and its slaves share", title="BROKER"),
-    Column("broker_id", "0 is the master", title="ID"),
+    Column("broker_id", "0 is the master", title="ID", align="right", priority=10),
     Column("role", "MASTER or SLAVE", title=None),
     Column("address", "where the broker says that it listens"),
-    Column("version", "RocketMQ's version"),
-    Column("in_tps", "messages stored a second, over the last 10 s"),
-    Column("out_tps", "messages read a second, over the last 10 s"),
+    Column("version", "RocketMQ's version", priority=20),
     Column(
-        "commit_log_disk_ratio", "used part of the disk of the log, 0 to 1", title=None
+        "in_tps",
+        "messages stored a second, over the last 10 s",
+        value=lambda row: _rounded(row.in_tps, 1),
+        align="right",
+        priority=30,
+    ),
+    Column(
+        "out_tps",
+        "messages read a second, over the last 10 s",
+        value=lambda row: _rounded(row.out_tps, 1),
+        align="right",
+        priority=30,
+    ),
+    Column(
+        "commit_log_disk_ratio",
+        "used part of the disk of the log, 0 to 1",
+        title=None,
+        value=lambda row: _rounded(row.commit_log_disk_ratio, 3),
     ),
     Column(
         "consume_queue_disk_ratio",
         "used part of the disk of the consume queues, 0 to 1",
         title=None,
+        value=lambda row: _rounded(row.consume_queue_disk_ratio, 3),
     ),
-    Column("disk", "the fuller of the two, for people"),
-    Column("boot_timestamp", "when it was started", title=None),
-    Column("uptime_ms", "how long it runs, by this machine's clock", title=None),
-    Column("uptime", "the same for people"),
-    Column("error", "why it did not answer"),
+    Column(
+        "disk",
+        "the fuller of the two, for people",
+        value=lambda row: None if row.disk_ratio is None else f"{row.disk_ratio:.0%}",
+        priority=50,
+    ),
+    Column(
+        "boot_timestamp",
+        "when it was started",
+        title=None,
+        value=lambda row: (
+            None
+            if row.boot_timestamp_ms is None
+            else format_rfc3339(row.boot_timestamp_ms)
+        ),
+    ),
+    Column(
+        "uptime_ms",
+        "how long it runs, by this machine's clock",
+        title=None,
+        value=lambda _row: None,
+    ),
+    Column("uptime", "the same for people", value=lambda _row: None, priority=60),
+    Column(
+        "error",
+        "why it did not answer",
+        value=lambda row: row.error and row.error.message,
+        priority=1,
+    ),
 )
 
 
@@ -62,26 +102,11 @@ def brokers(common: Common) -> None:
 
 
 def _row(broker: BrokerRow, now_ms: int) -> dict[str, object]:
-    boot_ms = broker.boot_timestamp_ms
-    uptime_ms = None if boot_ms is None else max(0, now_ms - boot_ms)
-    disk = broker.disk_ratio
-    return {
-        "cluster": broker.cluster,
-        "broker_name": broker.broker_name,
-        "broker_id": broker.broker_id,
-        "role": broker.role,
-        "address": broker.address,
-        "version": broker.version,
-        "in_tps": _rounded(broker.in_tps, 1),
-        "out_tps": _rounded(broker.out_tps, 1),
-        "commit_log_disk_ratio": _rounded(broker.commit_log_disk_ratio, 3),
-        "consume_queue_disk_ratio": _rounded(broker.consume_queue_disk_ratio, 3),
-        "disk": None if disk is None else f"{disk:.0%}",
-        "boot_timestamp": None if boot_ms is None else format_rfc3339(boot_ms),
-        "uptime_ms": uptime_ms,
-        "uptime": None if uptime_ms is None else format_duration(uptime_ms),
-        "error": None if broker.error is None else broker.error.message,
-    }
+    row = row_of(COLUMNS, broker)
+    if broker.boot_timestamp_ms is not None:
+        row["uptime_ms"] = uptime_ms = max(0, now_ms - broker.boot_timestamp_ms)
+        row["uptime"] = format_duration(uptime_ms)
+    return row
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -42,13 +42,18 @@ FIELDS = (
     Column("files", "Parquet files of the run", title=None),
     Column("bytes", "their size", title=None),
     Column("broker_name", "of a queue", title="BROKER"),
-    Column("queue_id", "of a queue", title="QUEUE"),
-    Column("from", "first offset of the range"),
-    Column("to", "offset after the last"),
-    Column("rows", "messages written"),
-    Column("filtered", "left out by --tag"),
-    Column("undecodable", "kept in undecodable.jsonl", title="BAD"),
-    Column("gaps", "offsets that are not there"),
+    Column("queue_id", "of a queue", title="QUEUE", align="right"),
+    Column("from", "first offset of the range", align="right"),
+    Column("to", "offset after the last", align="right"),
+    Column("rows", "messages written", align="right"),
+    Column("filtered", "left out by --tag", align="right", priority=10),
+    Column("undecodable", "kept in undecodable.jsonl", title="BAD", align="right"),
+    Column(
+        "gaps",
+        "offsets that are not there",
+        shown=lambda row: _spans(row["gaps"]),
+        priority=1,
+    ),
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
@@ -272,8 +277,9 @@ def _finish(common: Common, record: RunRecord, path: str) -> None:
     elif output == "jsonl":
         sys.stdout.write(json_line(summary) + "\n")
     else:
-        rows = [{**row, "gaps": _spans(row["gaps"])} for row in summary["queues"]]
-        write_rows(rows, columns=_TABLE, fmt="table", color=common.use_color)
+        write_rows(
+            summary["queues"], columns=_TABLE, fmt="table", color=common.use_color
+        )
         common.messages.info(
             f"{summary['rows']:,} rows in {summary['files']} files, "
             f"{summary['bytes']:,} bytes, in {summary['dir']}"

@@ -3,78 +3,141 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rmqcli.cli.options import Common, command_options
 from rmqcli.cli.ui.confirm import confirm_by_name
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.errors import PartialError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
 
-MEMBER_COLUMNS = (
-    Column("client_id", "name that the client gave itself"),
-    Column("client_addr", "where it connects from", title="ADDRESS"),
-    Column("language", "what its library is written in"),
-    Column("version", "its version of RocketMQ"),
-    Column("brokers", "brokers that it is connected to"),
-    Column("subscriptions", "what it says that it reads; null: not told", title=None),
-)
+
+def _setting(name: str, help: str, title: str | None = None, **more: Any) -> Column:
+    """A field of a broker's settings of a group; null where the broker has none."""
+    return Column(
+        name,
+        help,
+        title,
+        value=lambda found: found.config and getattr(found.config, name),
+        **more,
+    )
+
+
 _SUBSCRIPTION_COLUMNS = (
     Column("topic"),
-    Column("expression_type", title="TYPE"),
+    Column("expression_type", title="TYPE", priority=10),
     Column("sub_string", title="EXPRESSION"),
+    Column("sub_version", title=None),
 )
-_CONFIG_COLUMNS = (
-    Column("broker_name", title="BROKER"),
-    Column("consume_enable", title="CONSUME"),
-    Column("consume_broadcast_enable", title="BROADCAST"),
-    Column("retry_queue_nums", title="RETRY QUEUES"),
-    Column("retry_max_times", title="RETRY MAX"),
+MEMBER_COLUMNS = (
+    Column(
+        "client_id",
+        "name that the client gave itself",
+        value=lambda member: member.connection.client_id,
+        shorten=True,
+    ),
+    Column(
+        "client_addr",
+        "where it connects from",
+        title="ADDRESS",
+        value=lambda member: member.connection.client_addr,
+        priority=10,
+    ),
+    Column(
+        "language",
+        "what its library is written in",
+        value=lambda member: _language_name(member.connection.language),
+        priority=30,
+    ),
+    Column(
+        "version",
+        "its version of RocketMQ",
+        value=lambda member: _version_name(member.connection.version),
+        priority=20,
+    ),
+    Column(
+        "brokers",
+        "brokers that it is connected to",
+        value=lambda member: list(member.brokers),
+        priority=40,
+    ),
+    Column(
+        "subscriptions",
+        "what it says that it reads; null: not told",
+        title=None,
+        value=lambda member: (
+            None
+            if member.subscriptions is None
+            else [
+                row_of(_SUBSCRIPTION_COLUMNS[:3], each)
+                for each in sorted(member.subscriptions, key=lambda s: s.topic)
+            ]
+        ),
+    ),
 )
 #: Settings of a group, by the names that `group show` has for them too.
 _SETTINGS = (
-    Column("consume_enable", "whether its members get messages", title="CONSUME"),
-    Column(
+    _setting("consume_enable", "whether its members get messages", "CONSUME"),
+    _setting(
         "consume_broadcast_enable",
         "whether they may consume in broadcast mode",
-        title="BROADCAST",
+        "BROADCAST",
+        priority=30,
     ),
-    Column("retry_queue_nums", "queues of its retry topic", title="RETRY QUEUES"),
-    Column(
-        "retry_max_times", "tries again before a message is dead", title="RETRY MAX"
+    _setting(
+        "retry_queue_nums",
+        "queues of its retry topic",
+        "RETRY QUEUES",
+        align="right",
+        priority=20,
     ),
-    Column(
-        "consume_from_min_enable", "whether a new group may begin at the start", None
+    _setting(
+        "retry_max_times",
+        "tries again before a message is dead",
+        "RETRY MAX",
+        align="right",
+        priority=10,
     ),
-    Column("consume_message_orderly", "for clients of 5.x that ask for it", None),
-    Column("broker_id", "broker id that members pull from", None),
-    Column(
+    _setting("consume_from_min_enable", "whether a new group may begin at the start"),
+    _setting("consume_message_orderly", "for clients of 5.x that ask for it"),
+    _setting("broker_id", "broker id that members pull from"),
+    _setting(
         "which_broker_when_consume_slowly",
         "broker id that members far behind pull from",
-        None,
     ),
-    Column(
+    _setting(
         "notify_consumer_ids_changed_enable",
         "whether members are told when others come and go",
-        None,
     ),
+)
+#: A broker's settings as JSON has them; `broker_name` comes first.
+_CONFIG_COLUMNS = (
+    *(_SETTINGS[i] for i in (0, 4, 1, 5, 2, 3, 6, 7, 8)),
+    _setting("consume_timeout_minute", ""),
+    _setting("attributes", ""),
 )
 RESULT_COLUMNS = (
     Column("name", "the group, or one of its topics"),
     Column("server", "broker, or name server"),
-    Column("address", "its address"),
+    Column("address", "its address", priority=40),
     Column(
         "result",
         "created, changed, unchanged, deleted or failed",
         states={"failed": "bad"},
     ),
     *_SETTINGS,
-    Column("error", "why it failed"),
+    Column(
+        "error",
+        "why it failed",
+        value=lambda result: result.error and result.error.message,
+        priority=1,
+    ),
 )
 
 _ClusterOption = Annotated[
@@ -354,20 +417,7 @@ def _write_change(
 
 
 def _write_results(common: Common, results: Sequence[GroupResult]) -> None:
-    rows = [
-        {
-            "name": each.name,
-            "server": each.server,
-            "address": each.address,
-            "result": each.result,
-            **{
-                column.name: each.config and getattr(each.config, column.name)
-                for column in _SETTINGS
-            },
-            "error": each.error and each.error.message,
-        }
-        for each in results
-    ]
+    rows = [row_of(RESULT_COLUMNS, each) for each in results]
     write_rows(rows, columns=RESULT_COLUMNS, fmt=common.output, color=common.use_color)
 
 
@@ -384,72 +434,45 @@ def _raise_failures(results: Sequence[GroupResult]) -> None:
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:
-    from rmqcli.wire.codes import language_name
-    from rmqcli.wire.version import version_name
-
     return {
         "group": detail.group,
         "kind": detail.kind,
         "consume_type": detail.consume_type,
         "message_model": detail.message_model,
         "consume_from_where": detail.consume_from_where,
-        "members": [
-            {
-                "client_id": member.connection.client_id,
-                "client_addr": member.connection.client_addr,
-                "language": language_name(member.connection.language),
-                "version": version_name(member.connection.version),
-                "brokers": list(member.brokers),
-                "subscriptions": None
-                if member.subscriptions is None
-                else [
-                    {
-                        "topic": each.topic,
-                        "expression_type": each.expression_type,
-                        "sub_string": each.sub_string,
-                    }
-                    for each in sorted(member.subscriptions, key=lambda s: s.topic)
-                ],
-            }
-            for member in detail.members
-        ],
+        "members": [row_of(MEMBER_COLUMNS, each) for each in detail.members],
         "subscriptions": [
-            {
-                "topic": subscription.topic,
-                "expression_type": subscription.expression_type,
-                "sub_string": subscription.sub_string,
-                "sub_version": subscription.sub_version,
-            }
-            for subscription in detail.subscriptions
+            row_of(_SUBSCRIPTION_COLUMNS, each) for each in detail.subscriptions
         ],
         "topics": detail.topics,
         "mismatches": detail.mismatches,
         "configs": [
-            {
-                "broker_name": broker_name,
-                "consume_enable": config.consume_enable,
-                "consume_from_min_enable": config.consume_from_min_enable,
-                "consume_broadcast_enable": config.consume_broadcast_enable,
-                "consume_message_orderly": config.consume_message_orderly,
-                "retry_queue_nums": config.retry_queue_nums,
-                "retry_max_times": config.retry_max_times,
-                "broker_id": config.broker_id,
-                "which_broker_when_consume_slowly": (
-                    config.which_broker_when_consume_slowly
-                ),
-                "notify_consumer_ids_changed_enable": (
-                    config.notify_consumer_ids_changed_enable
-                ),
-                "consume_timeout_minute": config.consume_timeout_minute,
-                "attributes": config.attributes,
-            }
-            for broker_name, config in detail.configs.items()
+            {"broker_name": name, **row_of(_CONFIG_COLUMNS, _Configured(config))}
+            for name, config in detail.configs.items()
         ],
         "errors": [
             {"broker_name": name, "error": error.message}
             for name, error in detail.errors.items()
         ],
     }
+
+
+class _Configured(NamedTuple):
+    """Settings by themselves, read as those of a result are."""
+
+    config: SubscriptionGroupConfig
+
+
+def _language_name(code: int | None) -> str:
+    from rmqcli.wire.codes import language_name
+
+    return language_name(code)
+
+
+def _version_name(number: int) -> str:
+    from rmqcli.wire.version import version_name
+
+    return version_name(number)
 
 
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
@@ -461,7 +484,7 @@ def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> 
     for columns, rows in (
         (MEMBER_COLUMNS, data["members"]),
         (_SUBSCRIPTION_COLUMNS, data["subscriptions"]),
-        (_CONFIG_COLUMNS, data["configs"]),
+        ((Column("broker_name", title="BROKER"), *_CONFIG_COLUMNS), data["configs"]),
     ):
         if rows:
             typer.echo("")

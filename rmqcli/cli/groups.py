@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.ui.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.errors import PartialError
-
-if TYPE_CHECKING:
-    from rmqcli.admin.groups import GroupRow
 
 COLUMNS = (
     Column("group", "name of the group; null in a row about a broker"),
     Column("kind", "normal or system", title=None),
-    Column("members", "clients that are online; null when not known"),
-    Column("consume_type", "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull)"),
-    Column("message_model", "CLUSTERING or BROADCASTING"),
-    Column("brokers", "brokers that have settings of it"),
-    Column("error", "why a broker did not answer"),
+    Column("members", "clients that are online; null when not known", align="right"),
+    Column(
+        "consume_type",
+        "CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull)",
+        priority=40,
+    ),
+    Column("message_model", "CLUSTERING or BROADCASTING", priority=20),
+    Column(
+        "brokers",
+        "brokers that have settings of it",
+        value=lambda row: list(row.brokers),
+        shorten=True,
+        priority=60,
+    ),
+    Column(
+        "error",
+        "why a broker did not answer",
+        value=lambda _row: None,
+        priority=1,
+    ),
 )
 
 
@@ -40,7 +52,7 @@ def groups(
     with common.open_client() as client:
         found = list_groups(client)
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
-    rows = [_row(row) for row in shown]
+    rows = [row_of(COLUMNS, row) for row in shown]
     empty: dict[str, object] = {column.name: None for column in COLUMNS}
     rows += [
         {**empty, "brokers": [name], "error": error.message}
@@ -55,15 +67,3 @@ def groups(
             f"{', '.join(found.errors)} did not answer: {error.message}",
             hint=error.hint,
         )
-
-
-def _row(row: GroupRow) -> dict[str, object]:
-    return {
-        "group": row.group,
-        "kind": row.kind,
-        "members": row.members,
-        "consume_type": row.consume_type,
-        "message_model": row.message_model,
-        "brokers": list(row.brokers),
-        "error": None,
-    }

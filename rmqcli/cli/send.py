@@ -21,7 +21,7 @@ import typer
 from rmqcli.cli.options import Common, Queues, command_options, option_parser
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.cli.ui.output import Column, RowWriter, row_of
 from rmqcli.errors import PartialError, RmqError, UsageError
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
@@ -187,9 +187,28 @@ _STORED = (
 COLUMNS = (
     Column("msg_id", "id that this command gave the message (UNIQ_KEY)"),
     Column("offset_msg_id", "id that the broker gave it", title=None),
-    Column("broker_name", "broker that it was sent to", title="BROKER"),
-    Column("queue_id", "queue that it was sent to", title="QUEUE"),
-    Column("queue_offset", "its place in the queue; null when delayed", title="OFFSET"),
+    Column(
+        "broker_name",
+        "broker that it was sent to",
+        title="BROKER",
+        value=lambda sent: sent.queue.broker_name,
+        priority=20,
+    ),
+    Column(
+        "queue_id",
+        "queue that it was sent to",
+        title="QUEUE",
+        value=lambda sent: sent.queue.queue_id,
+        align="right",
+        priority=10,
+    ),
+    Column(
+        "queue_offset",
+        "its place in the queue; null when delayed",
+        title="OFFSET",
+        align="right",
+        priority=10,
+    ),
     Column(
         "status",
         "SEND_OK, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT are"
@@ -202,8 +221,13 @@ COLUMNS = (
             "NOT_SENT": "bad",
         },
     ),
-    Column("source", "line or file that it came from"),
-    Column("error", "why it is not stored, or not known to be"),
+    Column("source", "line or file that it came from", priority=5),
+    Column(
+        "error",
+        "why it is not stored, or not known to be",
+        value=lambda sent: sent.error and sent.error.message,
+        priority=1,
+    ),
 )
 
 
@@ -478,7 +502,7 @@ class _Job:
             ):
                 self._left_out += 1
             else:
-                rows.append(_row(outcome))
+                rows.append(row_of(COLUMNS, outcome))
             self._statuses[outcome.status] += 1
             if outcome.status in _STORED:
                 self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
@@ -598,16 +622,3 @@ def _warn_of_keys(common: Common, keys: Sequence[str]) -> None:
                 f"--key {key!r}: RocketMQ separates keys by spaces, so brokers index it"
                 f" as {found or 'nothing'}"
             )
-
-
-def _row(outcome: SendOutcome) -> dict[str, object]:
-    return {
-        "msg_id": outcome.msg_id,
-        "offset_msg_id": outcome.offset_msg_id,
-        "broker_name": outcome.queue.broker_name,
-        "queue_id": outcome.queue.queue_id,
-        "queue_offset": outcome.queue_offset,
-        "status": outcome.status,
-        "source": outcome.source,
-        "error": None if outcome.error is None else outcome.error.message,
-    }

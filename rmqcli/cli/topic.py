@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,44 +11,109 @@ import typer
 from rmqcli.cli.options import Common, command_options, option_parser
 from rmqcli.cli.ui.confirm import confirm_by_name
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
-from rmqcli.errors import PartialError, UsageError
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.errors import PartialError, RmqError, UsageError
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.topics import StepResult, TopicDetail, TopicQueue
+    from rmqcli.admin.topics import StepResult, TopicDetail
+    from rmqcli.wire.bodies.stats import TopicOffset
+
+
+def _number(name: str, help: str, **more: Any) -> Column:
+    return Column(name, help, align="right", **more)
+
+
+def _of_config(
+    name: str,
+    help: str = "",
+    *,
+    value: Callable[[Any], object] | None = None,
+    **more: Any,
+) -> Column:
+    """A field of a broker's settings of a topic; null where the broker has none."""
+    read = value or attrgetter(name)
+    more.setdefault("priority", 30)
+    return Column(
+        name, help, value=lambda found: found.config and read(found.config), **more
+    )
+
 
 QUEUE_COLUMNS = (
-    Column("broker_name", "broker that has the queue", title="BROKER"),
-    Column("queue_id", "its number there", title="QUEUE"),
     Column(
-        "min_offset", "offset of the first message that is still there", title="MIN"
+        "broker_name",
+        "broker that has the queue",
+        title="BROKER",
+        value=lambda found: found.queue.broker_name,
     ),
-    Column("max_offset", "offset that the next message gets", title="MAX"),
-    Column("messages", "how many are there"),
-    Column("last_update", "when the last message was stored; null when empty"),
+    _number(
+        "queue_id",
+        "its number there",
+        title="QUEUE",
+        value=lambda found: found.queue.queue_id,
+    ),
+    _number(
+        "min_offset",
+        "offset of the first message that is still there",
+        title="MIN",
+        value=lambda found: found.offset and found.offset.min_offset,
+        priority=20,
+    ),
+    _number(
+        "max_offset",
+        "offset that the next message gets",
+        title="MAX",
+        value=lambda found: found.offset and found.offset.max_offset,
+        priority=10,
+    ),
+    _number(
+        "messages",
+        "how many are there",
+        value=lambda found: (
+            found.offset and max(0, found.offset.max_offset - found.offset.min_offset)
+        ),
+    ),
+    Column(
+        "last_update",
+        "when the last message was stored; null when empty",
+        value=lambda found: _stored_at(found.offset),
+        priority=30,
+    ),
 )
+#: What a topic is on one broker; read from its settings, where the broker has any.
 _BROKER_COLUMNS = (
     Column("broker_name", title="BROKER"),
-    Column("address"),
-    Column("read_queue_nums", title="READ"),
-    Column("write_queue_nums", title="WRITE"),
-    Column("perm"),
-    Column("order"),
-    Column("attributes"),
-    Column("error"),
+    Column("cluster", title=None),
+    Column("address", priority=10),
+    _of_config("read_queue_nums", title="READ", align="right"),
+    _of_config("write_queue_nums", title="WRITE", align="right"),
+    _of_config("perm", value=lambda config: _perm_text(config.perm)),
+    _of_config("order", priority=40),
+    _of_config("topic_filter_type", title=None),
+    _of_config("topic_sys_flag", title=None),
+    _of_config("attributes", priority=50),
+    Column("error", value=lambda broker: _message_of(broker.error), priority=1),
 )
 STEP_COLUMNS = (
     Column("server", "broker, or name server"),
-    Column("address", "its address"),
+    Column("address", "its address", priority=20),
     Column(
         "result",
         "created, changed, unchanged, deleted or failed",
         states={"failed": "bad"},
     ),
-    Column("write_queue_nums", "queues that it has now", title="QUEUES"),
-    Column("perm", "rw, r or w"),
-    Column("error", "why it failed"),
+    _of_config(
+        "write_queue_nums", "queues that it has now", title="QUEUES", align="right"
+    ),
+    _of_config(
+        "perm", "rw, r or w", value=lambda config: _perm_text(config.perm), priority=30
+    ),
+    Column(
+        "error",
+        "why it failed",
+        value=lambda step: _message_of(step.error),
+        priority=1,
+    ),
 )
 
 _PERMS = {"rw": 6, "wr": 6, "r": 4, "w": 2}
@@ -196,32 +262,12 @@ def delete(
 
 
 def _data(detail: TopicDetail) -> dict[str, Any]:
-    from rmqcli.admin.topics import perm_text
-
-    brokers = []
-    for broker in detail.brokers:
-        config = broker.config
-        brokers.append(
-            {
-                "broker_name": broker.broker_name,
-                "cluster": broker.cluster,
-                "address": broker.address,
-                "read_queue_nums": config and config.read_queue_nums,
-                "write_queue_nums": config and config.write_queue_nums,
-                "perm": config and perm_text([config.perm]),
-                "order": config and config.order,
-                "topic_filter_type": config and config.topic_filter_type,
-                "topic_sys_flag": config and config.topic_sys_flag,
-                "attributes": config and config.attributes,
-                "error": broker.error and broker.error.message,
-            }
-        )
     return {
         "topic": detail.topic,
         "kind": detail.kind,
         "message_type": detail.message_type,
-        "brokers": brokers,
-        "queues": list(map(_queue_row, detail.queues)),
+        "brokers": [row_of(_BROKER_COLUMNS, each) for each in detail.brokers],
+        "queues": [row_of(QUEUE_COLUMNS, each) for each in detail.queues],
         "groups": detail.groups,
         "errors": [
             {"broker_name": name, "error": error.message}
@@ -230,25 +276,20 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
     }
 
 
-def _queue_row(item: TopicQueue) -> dict[str, object]:
-    offset = item.offset
-    row: dict[str, object] = {
-        "broker_name": item.queue.broker_name,
-        "queue_id": item.queue.queue_id,
-    }
-    if offset is None:
-        return {
-            **row,
-            **dict.fromkeys(("min_offset", "max_offset", "messages", "last_update")),
-        }
-    stored_ms = offset.last_update_timestamp
-    return {
-        **row,
-        "min_offset": offset.min_offset,
-        "max_offset": offset.max_offset,
-        "messages": max(0, offset.max_offset - offset.min_offset),
-        "last_update": format_rfc3339(stored_ms) if stored_ms > 0 else None,
-    }
+def _perm_text(perm: int) -> str | None:
+    from rmqcli.admin.topics import perm_text
+
+    return perm_text([perm])
+
+
+def _message_of(error: RmqError | None) -> str | None:
+    return None if error is None else error.message
+
+
+def _stored_at(offset: TopicOffset | None) -> str | None:
+    if offset is None or offset.last_update_timestamp <= 0:
+        return None
+    return format_rfc3339(offset.last_update_timestamp)
 
 
 def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> None:
@@ -269,19 +310,7 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
 
 
 def _write_steps(common: Common, steps: Sequence[StepResult]) -> None:
-    from rmqcli.admin.topics import perm_text
-
-    rows = [
-        {
-            "server": step.server,
-            "address": step.address,
-            "result": step.result,
-            "write_queue_nums": step.config and step.config.write_queue_nums,
-            "perm": step.config and perm_text([step.config.perm]),
-            "error": step.error and step.error.message,
-        }
-        for step in steps
-    ]
+    rows = [row_of(STEP_COLUMNS, step) for step in steps]
     write_rows(rows, columns=STEP_COLUMNS, fmt=common.output, color=common.use_color)
 
 

@@ -4,28 +4,53 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import Common, Store, command_options
-from rmqcli.cli.ui.output import Column, write_rows
+from rmqcli.cli.ui.output import Column, row_of, write_rows
 from rmqcli.errors import PartialError, RmqError
-
-if TYPE_CHECKING:
-    from rmqcli.admin.topics import TopicRow
 
 COLUMNS = (
     Column("topic", "name of the topic; null in a row about a broker"),
-    Column("kind", "normal, retry, dlq or system"),
-    Column("message_type", "what a 5.x broker says of its messages", title="TYPE"),
-    Column("perm", "rw, r, w or none", states={"none": "bad"}),
-    Column("read_queue_nums", "queues to read, on all brokers", title="READ"),
-    Column("write_queue_nums", "queues to write, on all brokers", title="WRITE"),
+    Column("kind", "normal, retry, dlq or system", priority=20),
+    Column(
+        "message_type",
+        "what a 5.x broker says of its messages",
+        title="TYPE",
+        priority=30,
+    ),
+    Column("perm", "rw, r, w or none", states={"none": "bad"}, priority=40),
+    Column(
+        "read_queue_nums",
+        "queues to read, on all brokers",
+        title="READ",
+        align="right",
+        priority=50,
+    ),
+    Column(
+        "write_queue_nums",
+        "queues to write, on all brokers",
+        title="WRITE",
+        align="right",
+        priority=10,
+    ),
     Column("order", "whether its queues are fixed", title=None),
-    Column("brokers", "brokers that have it"),
-    Column("error", "why a broker did not answer"),
+    Column(
+        "brokers",
+        "brokers that have it",
+        value=lambda row: list(row.brokers),
+        shorten=True,
+        priority=60,
+    ),
+    Column(
+        "error",
+        "why a broker did not answer",
+        value=lambda _row: None,
+        priority=1,
+    ),
 )
 
 
@@ -47,7 +72,7 @@ def topics(
     with read_from(common, store) as source, source.open_client() as client:
         found = list_topics(client)
     shown = [row for row in found.topics if show_all or row.kind == "normal"]
-    rows = [_row(row) for row in shown]
+    rows = [row_of(COLUMNS, row) for row in shown]
     rows += [error_row(name, error) for name, error in found.errors.items()]
     write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
@@ -71,17 +96,3 @@ def raise_if_partial(errors: Mapping[str, RmqError]) -> None:
         raise PartialError(
             f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint
         )
-
-
-def _row(row: TopicRow) -> dict[str, object]:
-    return {
-        "topic": row.topic,
-        "kind": row.kind,
-        "message_type": row.message_type,
-        "perm": row.perm,
-        "read_queue_nums": row.read_queue_nums,
-        "write_queue_nums": row.write_queue_nums,
-        "order": row.order,
-        "brokers": list(row.brokers),
-        "error": None,
-    }

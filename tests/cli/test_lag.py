@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from typing import Any
 
 import pytest
 
@@ -17,8 +17,8 @@ from rmqcli.admin.lag.model import (
 )
 from rmqcli.cli.lag.columns import QUEUE_COLUMNS
 from rmqcli.cli.lag.command import sort_groups
-from rmqcli.cli.lag.rows import LagView
-from rmqcli.cli.lag.watch import fit_screen, sparkline, watch_lag
+from rmqcli.cli.lag.rows import LagView, without_empty_retries
+from rmqcli.cli.lag.watch import sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.errors import ConnectError
@@ -295,26 +295,11 @@ def test_the_first_look_must_work():
         watch_lag(Common(), Looks(lost), interval_ms=1, order=list)
 
 
-@pytest.mark.parametrize(
-    ("lines", "last", "columns", "rows", "shown"),
-    [
-        (["a", "b", "c"], [], 80, 4, ["a", "b", "c"]),
-        (["a", "b", "c"], [], 80, 3, ["a", "... 2 more rows"]),
-        (["a", "b", "c"], ["lost"], 80, 5, ["a", "b", "c", "lost"]),
-        (["a", "b", "c"], ["lost"], 80, 4, ["a", "... 2 more rows", "lost"]),
-        # a line of 9 cells takes two rows of 8
-        (["a" * 9, "b", "c"], [], 8, 5, ["a" * 9, "b", "c"]),
-        (["a" * 9, "b", "c"], [], 8, 4, ["a" * 9, "... 2 more rows"]),
-        (["a" * 8, "b", "c"], [], 8, 4, ["a" * 8, "b", "c"]),
-        # colours take no cells, wide letters two
-        (["\x1b[31m" + "a" * 8 + "\x1b[0m", "b"], [], 8, 3, None),
-        (["名" * 4, "b"], [], 8, 3, None),
-        (["名" * 5, "b", "c"], [], 8, 4, ["名" * 5, "... 2 more rows"]),
-        # something is shown even where nothing fits
-        (["a", "b"], [], 80, 1, ["a", "... 1 more rows"]),
-        ([], [], 0, 0, ["... 0 more rows"]),
-    ],
-)
-def test_a_screen_is_never_taller_than_the_terminal(lines, last, columns, rows, shown):
-    size = os.terminal_size((columns, rows))
-    assert fit_screen(lines, last, size=size) == (lines if shown is None else shown)
+def test_empty_retry_queues_are_left_out_unless_there_is_nothing_else():
+    empty = {"topic": "%RETRY%G", "state": "OK", "lag": 0}
+    full = {"topic": "%RETRY%G", "state": "OK", "lag": 1}
+    unknown: dict[str, Any] = {"topic": "%RETRY%G", "state": "UNKNOWN", "lag": None}
+    other = {"topic": "T", "state": "OK", "lag": 0}
+    rows: list[dict[str, Any]] = [empty, full, unknown, other]
+    assert without_empty_retries(rows) == [full, unknown, other]
+    assert without_empty_retries([empty]) == [empty]

@@ -1,8 +1,22 @@
-"""The columns of `rmq lag`, as tables, CSV and `-o help` know them."""
+"""The fields of `rmq lag`: one definition each for JSON, CSV, tables and `-o help`.
+
+A field says how it is read from what `rmqcli.admin.lag` found, and how a table shows
+it. The pictures of a queue, a group, a member and a held queue are tuples of names:
+JSON, CSV and tables have had their own orders from the start, and they stay.
+"""
 
 from __future__ import annotations
 
-from rmqcli.cli.ui.output import Column
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.cli.ui.output import Column, Row, row_of
+from rmqcli.units import format_duration, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.lag.process_queues import ClientQueues, HeldQueue
 
 #: Of a queue: OK says that its numbers are good, not that all is read.
 STATES = {
@@ -27,77 +41,187 @@ GROUP_STATES = {
     "UNKNOWN": "bad",
 }
 
+_NO_OWNERS = "members were not asked: name one group, or give --process-queues"
+
+
+def _number(name: str, help: str = "", title: str | None = "", **more: Any) -> Column:
+    return Column(name, help, title, align="right", **more)
+
+
+def _duration(name: str) -> Callable[[Row], str | None]:
+    def shown(row: Row) -> str | None:
+        duration_ms = row.get(name)
+        return None if duration_ms is None else format_duration(duration_ms)
+
+    return shown
+
+
+def _pick(columns: Iterable[Column], names: str) -> tuple[Column, ...]:
+    by_name = {column.name: column for column in columns}
+    return tuple(by_name[name] for name in names.split())
+
+
+#: In the order of CSV.
 QUEUE_COLUMNS = (
     Column("group", "the consumer group", title=None),
-    Column("topic", "topic of the queue", title="TOPIC"),
-    Column("broker_name", "broker of the queue", title="BROKER"),
-    Column("queue_id", "number of the queue", title="QUEUE"),
-    Column("committed", "next offset the group will get", title="COMMITTED"),
-    Column("min_offset", "oldest offset that is still there", title="MIN"),
-    Column("max_offset", "offset of the next message to come", title="MAX"),
-    Column("lag", "max less committed, both inside the queue", title="LAG"),
-    Column("expired", "messages deleted before they were read", title="EXPIRED"),
-    Column("inflight", "pulled and not committed (brokers from 5.1)", title="INFLIGHT"),
+    Column("topic", "topic of the queue"),
+    Column("broker_name", "broker of the queue", title="BROKER", priority=30),
+    _number("queue_id", "number of the queue", title="QUEUE"),
+    _number("committed", "next offset the group will get", priority=40),
+    _number("min_offset", "oldest offset that is still there", "MIN", priority=60),
+    _number("max_offset", "offset of the next message to come", "MAX", priority=50),
+    _number("lag", "max less committed, both inside the queue"),
+    _number("expired", "messages deleted before they were read", priority=80),
+    _number("inflight", "pulled and not committed (brokers from 5.1)", priority=70),
     Column(
-        "age_ms", "age of the oldest unread message, by the broker's clock", title=None
+        "age_ms",
+        "age of the oldest unread message, by the broker's clock",
+        title="AGE",
+        shown=_duration("age_ms"),
+        priority=10,
     ),
     Column(
         "state",
         "of the queue: OK (known), NO_COMMIT, EXPIRED, AHEAD, BROADCAST or UNKNOWN;"
         " of a group in JSON also BEHIND, GROWING, STOPPED, STALLED and REWOUND",
-        title="STATE",
         states=STATES,
     ),
     Column("reason", "why the state is not OK", title=None),
-    Column("client_id", "who holds the queue", title="CLIENT"),
+    Column(
+        "client_id", "who holds the queue", title="CLIENT", shorten=True, priority=20
+    ),
+)
+QUEUE_KEYS = _pick(
+    QUEUE_COLUMNS,
+    "topic broker_name queue_id committed min_offset max_offset lag inflight expired"
+    " age_ms state reason client_id",
 )
 
-GROUP_COLUMN = Column("group", title="GROUP")
-AGE_COLUMN = Column("age", title="AGE")
 TREND_COLUMNS = (
-    Column("rate_in", title="IN/S"),
-    Column("rate_out", title="OUT/S"),
-    Column("drain", title="DRAIN"),
-    Column("verdict", title="VERDICT", states=GROUP_STATES),
+    _number("rate_in", title="IN/S", priority=24),
+    _number("rate_out", title="OUT/S", priority=24),
+    Column("drain_ms", title="DRAIN", shown=_duration("drain_ms"), priority=28),
+    Column("verdict", states=GROUP_STATES, priority=5),
 )
-SPARK_COLUMN = Column("spark", title="TREND")
+SPARK_COLUMN = Column("spark", title="TREND", priority=8)
 
+_TOPIC_KEYS = (
+    Column("topic"),
+    Column("lag"),
+    Column("known_lag"),
+    Column("age_ms"),
+    Column("state"),
+    Column("queues", value=lambda topic: topic.queue_nums),
+    Column("retry", value=lambda topic: topic.is_retry),
+    Column("expression"),
+)
+_ERROR_KEYS = (Column("broker_name"), Column("address"), Column("message"))
+
+#: In the order of JSON; `errors` comes last, then what only some options add.
 GROUP_COLUMNS = (
-    GROUP_COLUMN,
-    Column("lag", title="LAG"),
-    AGE_COLUMN,
-    Column("state", title="STATE", states=GROUP_STATES),
-    Column("topics", title="TOPICS"),
-    Column("queues", title="QUEUES"),
-    Column("members", title="MEMBERS"),
-    Column("dead_letters", title="DEAD"),
+    Column("group"),
+    Column("state", states=GROUP_STATES),
+    _number("total_lag", title="LAG"),
+    Column("reason", title=None),
+    _number("known_lag", title=None),
+    Column("age_ms", title="AGE", shown=_duration("age_ms"), priority=10),
+    _number(
+        "dead_letters",
+        title="DEAD",
+        value=lambda lag: lag.reading.dead_letters,
+        priority=30,
+    ),
+    Column(
+        "message_model",
+        title=None,
+        value=lambda lag: lag.reading.members and lag.reading.members.message_model,
+    ),
+    Column(
+        "consume_type",
+        title=None,
+        value=lambda lag: lag.reading.members and lag.reading.members.consume_type,
+    ),
+    _number(
+        "topics",
+        value=lambda lag: [row_of(_TOPIC_KEYS, topic) for topic in lag.topics],
+        shown=lambda row: sum(each["topic"] is not None for each in row["topics"]),
+        priority=50,
+    ),
+    _number(
+        "queues",
+        value=lambda lag: None,  # `LagView` has their order and trends
+        shown=lambda row: sum(each["queues"] for each in row["topics"]),
+        priority=60,
+    ),
+    _number(
+        "members",
+        value=lambda lag: member_rows(lag),
+        shown=lambda row: None if row["members"] is None else len(row["members"]),
+        priority=40,
+    ),
+    Column("client_reason", title=None, value=lambda lag: _client_reason(lag)),
+    Column("notes", title=None, value=lambda lag: lag.reading.notes),
+    Column(
+        "errors",
+        title=None,
+        value=lambda lag: [row_of(_ERROR_KEYS, each) for each in lag.reading.failures],
+    ),
 )
-
 MEMBER_COLUMNS = (
-    Column("client_id", title="CLIENT"),
-    Column("address", title="ADDRESS"),
-    Column("version", title="VERSION"),
-    Column("language", title="LANGUAGE"),
-    Column("queues", title="QUEUES"),
+    Column("client_id", title="CLIENT", shorten=True),
+    Column("address", priority=10),
+    Column("version", priority=30),
+    Column("language", priority=40),
+    Column("queues", shorten=True, priority=20),
 )
 
+#: In the order of JSON.
 HELD_COLUMNS = (
-    Column("topic", title="TOPIC"),
-    Column("broker_name", title="BROKER"),
-    Column("queue_id", title="QUEUE"),
-    Column("cached_count", title="CACHED"),
-    Column("cached_size_mib", title="MIB"),
-    Column("cached_min_offset", title="MIN"),
-    Column("cached_max_offset", title="MAX"),
-    Column("span_of_limit", title="SPAN"),
-    Column("taken_count", title="TAKEN"),
-    Column("locked", title="LOCKED"),
-    Column("last_lock", title="LAST LOCK"),
-    Column("dropped", title="DROPPED"),
-    Column("last_pull", title="LAST PULL"),
-    Column("last_consume", title="LAST CONSUME"),
-    Column("flags", title="FLAGS"),
-    Column("client_id", title="CLIENT"),
+    Column("topic", value=lambda held: held.queue.topic),
+    Column(
+        "broker_name",
+        title="BROKER",
+        value=lambda held: held.queue.broker_name,
+        priority=50,
+    ),
+    _number("queue_id", title="QUEUE", value=lambda held: held.queue.queue_id),
+    Column("client_id", title="CLIENT", shorten=True, priority=20),
+    _number("commit_offset", title=None),
+    _number("cached_count", title="CACHED"),
+    _number("cached_size_mib", title="MIB", priority=60),
+    _number("cached_min_offset", title="MIN", priority=70),
+    _number("cached_max_offset", title="MAX", priority=75),
+    Column("span", shown=lambda row: f"{row['span']}/{row['span_limit']}", priority=40),
+    _number("span_limit", title=None),
+    _number("taken_count", title="TAKEN", priority=65),
+    _number("taken_min_offset", title=None),
+    _number("taken_max_offset", title=None),
+    Column("locked", priority=80),
+    Column(
+        "last_lock",
+        title="LAST LOCK",
+        value=lambda held: _time(held.last_lock_ms),
+        priority=45,
+    ),
+    Column("dropped", priority=85),
+    Column(
+        "last_pull",
+        title="LAST PULL",
+        value=lambda held: _time(held.last_pull_ms),
+        priority=30,
+    ),
+    Column(
+        "last_consume",
+        title="LAST CONSUME",
+        value=lambda held: _time(held.last_consume_ms),
+    ),
+    Column("flags", value=lambda held: list(held.flags), priority=5),
+)
+HELD_TABLE = _pick(
+    HELD_COLUMNS,
+    "topic broker_name queue_id cached_count cached_size_mib cached_min_offset"
+    " cached_max_offset span taken_count locked last_lock dropped last_pull"
+    " last_consume flags client_id",
 )
 
 
@@ -105,16 +229,15 @@ def queue_columns(
     *, with_group: bool, with_trend: bool, with_spark: bool = False
 ) -> tuple[Column, ...]:
     """The columns of a table of queues."""
-    columns = [GROUP_COLUMN] if with_group else []
+    columns = [Column("group")] if with_group else []
     for column in QUEUE_COLUMNS:
         if column.name == "state" and with_trend:
             columns += TREND_COLUMNS
-        if column.name == "age_ms":
-            columns.append(AGE_COLUMN)
-        elif column.title is not None:
-            columns.append(column)
+        columns.append(column)
+    if not with_group:
+        columns = [column for column in columns if column.name != "group"]
     if with_spark:
-        columns.insert(-2, SPARK_COLUMN)
+        columns.insert(-3, SPARK_COLUMN)
     return tuple(columns)
 
 
@@ -125,4 +248,71 @@ def summary_columns(
     # The state says what the verdict would.
     trend = TREND_COLUMNS[:-1] if with_trend else ()
     spark = (SPARK_COLUMN,) if with_spark else ()
-    return (*GROUP_COLUMNS[:3], *trend, *spark, *GROUP_COLUMNS[3:])
+    return (
+        *_pick(GROUP_COLUMNS, "group total_lag age_ms"),
+        *trend,
+        *spark,
+        *_pick(GROUP_COLUMNS, "state topics queues members dead_letters"),
+    )
+
+
+def summary_row(lag: GroupLag) -> dict[str, Any]:
+    """The fields of a group that a table of groups shows."""
+    wanted = "group total_lag age_ms state topics members dead_letters"
+    return row_of(_pick(GROUP_COLUMNS, wanted), lag)
+
+
+def member_rows(lag: GroupLag) -> list[dict[str, Any]] | None:
+    """One row a member; None where they are unknown."""
+    from rmqcli.wire.codes import language_name
+    from rmqcli.wire.version import version_name
+
+    members = lag.reading.members
+    if members is None:
+        return [] if lag.reading.members_unknown is None else None
+    clients = lag.reading.clients or {}
+    return [
+        {
+            "client_id": client_id,
+            "address": connection.client_addr,
+            "version": version_name(connection.version),
+            "language": language_name(connection.language),
+            "queues": _queues_of(clients.get(client_id)),
+        }
+        for client_id, connection in sorted(members.connections.items())
+    ]
+
+
+def _queues_of(client: ClientQueues | None) -> list[str] | None:
+    if client is None or client.failure is not None:
+        return None
+    return [str(queue) for queue in client.held_queues()]
+
+
+def _client_reason(lag: GroupLag) -> str | None:
+    """Why `client_id` is null where it is."""
+    if lag.reading.members is None:
+        return lag.reading.members_unknown or "nobody is online"
+    if lag.reading.clients is None:
+        return _NO_OWNERS
+    failed = [c for c in lag.reading.clients.values() if c.failure is not None]
+    if failed:
+        return f"{failed[0].client_id} did not answer: {failed[0].failure}"
+    return None
+
+
+def held_row(held: HeldQueue, *, now_ms: int) -> dict[str, Any]:
+    """A held queue with the ages of its times, for a table."""
+    row = row_of(HELD_COLUMNS, held)
+    for name, at_ms in (
+        ("last_lock", held.last_lock_ms),
+        ("last_pull", held.last_pull_ms),
+        ("last_consume", held.last_consume_ms),
+    ):
+        if at_ms is not None:
+            row[name] = f"{format_duration(max(0, now_ms - at_ms))} ago"
+    return row
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else format_rfc3339(at_ms)

@@ -1,42 +1,38 @@
-"""`rmq lag --watch`: in place with sparklines on a terminal, JSON lines elsewhere."""
+"""`rmq lag --watch`: in place with sparklines on a terminal, JSON lines elsewhere.
+
+On a terminal the picture fills the screen that editors use, which leaves what was there
+before untouched; the last picture is written below it at the end.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import re
-import shutil
 import sys
 import threading
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.columns import queue_columns, summary_columns
-from rmqcli.cli.lag.rows import LagView
-from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.messages import is_terminal
-from rmqcli.cli.ui.output import display_width, json_line, write_table
+from rmqcli.cli.lag.rows import LagView, without_empty_retries
+from rmqcli.cli.ui.messages import is_screen
+from rmqcli.cli.ui.output import json_line
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.admin.lag.gather import LagReading
     from rmqcli.admin.lag.model import GroupLag
     from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.rich.live import LiveScreen, Picture
 
 _BARS = "▁▂▃▄▅▆▇█"
 _HISTORY = 20
-_HOME_AND_CLEAR = "\x1b[H\x1b[J"
-_CLEAR_SCREEN = "\x1b[2J"
-_HIDE_CURSOR = "\x1b[?25l"
-_SHOW_CURSOR = "\x1b[?25h"
-_COLOR = re.compile("\x1b\\[[0-9;]*m")
 _TREND_MIN = format_duration(TREND_MIN_MS)
 
 
@@ -56,32 +52,6 @@ def sparkline(values: Sequence[int | None]) -> str:
     )
 
 
-def fit_screen(
-    lines: Sequence[str], last: Sequence[str], *, size: os.terminal_size
-) -> list[str]:
-    """As many of `lines` as fit above `last`, and how many more there are.
-
-    A line that is wider than the terminal takes several of its rows: they count.
-    """
-
-    def height(line: str) -> int:
-        width = display_width(_COLOR.sub("", line))
-        return max(1, -(-width // max(1, size.columns)))
-
-    # One row is the cursor's; one says how many more there are.
-    room = size.lines - 1 - sum(map(height, last))
-    if sum(map(height, lines)) <= room:
-        return [*lines, *last]
-    shown: list[str] = []
-    room -= 1
-    for line in lines:
-        room -= height(line)
-        if room < 0 and shown:
-            break
-        shown.append(line)
-    return [*shown, f"... {len(lines) - len(shown)} more rows", *last]
-
-
 def watch_lag(
     common: Common,
     gatherer: ReadsLag,
@@ -93,38 +63,36 @@ def watch_lag(
 ) -> int:
     """Look every `interval_ms` until interrupted.
 
-    The first look raises what it meets; a later one that fails is told on stderr, and
-    the next may work again. `is_summary` draws a row a group instead of a queue.
+    The first look raises what it meets; a later one that fails is reported, and the
+    next may work again. `is_summary` draws a row a group instead of a queue.
     """
-    in_place = common.output == "table" and is_terminal(sys.stdout)
     view = LagView(groups=(), process_queues=process_queues, is_summary=is_summary)
     watcher = _Watcher(common, view, order=order)
     pause = threading.Event()
-    try:
-        if in_place:
-            sys.stdout.write(_HIDE_CURSOR + _CLEAR_SCREEN)
-        is_first = True
+    screen: LiveScreen | None = None
+    if common.output == "table" and is_screen(sys.stdout):
+        from rmqcli.cli.ui.rich.live import LiveScreen
+
+        screen = LiveScreen(sys.stdout, color=common.use_color)
+    began_ms = SYSTEM_CLOCK.monotonic_ms()
+    watcher.take(gatherer.read())
+    error = ""
+    with screen or nullcontext():
         while True:
-            began_ms = SYSTEM_CLOCK.monotonic_ms()
-            try:
-                reading = gatherer.read()
-            except RmqError as error:
-                if is_first:
-                    raise
-                common.messages.warn(error.message)
+            if screen is not None:
+                screen.show(watcher.picture(interval_ms=interval_ms, error=error))
+            elif error:
+                common.messages.warn(error)
             else:
-                watcher.take(reading)
-                if in_place:
-                    watcher.draw(interval_ms=interval_ms)
-                else:
-                    watcher.write_lines()
-            is_first = False
+                watcher.write_lines()
             spent_ms = SYSTEM_CLOCK.monotonic_ms() - began_ms
             SYSTEM_CLOCK.wait_ms(pause, max(0, interval_ms - spent_ms))
-    finally:
-        if in_place:
-            sys.stdout.write(_SHOW_CURSOR)
-            sys.stdout.flush()
+            began_ms = SYSTEM_CLOCK.monotonic_ms()
+            error = ""
+            try:
+                watcher.take(gatherer.read())
+            except RmqError as failed:
+                error = failed.message
 
 
 class _Watcher:
@@ -167,38 +135,36 @@ class _Watcher:
             sys.stdout.write(json_line(row) + "\n")
         sys.stdout.flush()
 
-    def draw(self, *, interval_ms: int) -> None:
-        """The whole screen; rows that do not fit are counted, names never cut."""
-        rates = "" if self._view.trends else f" · rates after {_TREND_MIN}"
-        head = (
-            f"rmq lag, every {format_duration(interval_ms)}"
-            f" · {format_rfc3339(self._at_ms)}{rates} · Ctrl-C ends"
-        )
-        failures = [
-            safe(f"{failure.broker_name}: {failure.message}")
-            for failure in self._view.failures
-        ]
-        columns = summary_columns(with_trend=True, with_spark=True)
-        if not self._view.is_summary:
-            columns = queue_columns(
-                with_group=len(self._view.groups) > 1, with_trend=True, with_spark=True
-            )
-        table = io.StringIO()
-        write_table(
-            list(self._rows()),
-            columns=columns,
-            color=self._common.use_color,
-            stream=table,
-        )
-        lines = fit_screen(
-            [head, "", *table.getvalue().splitlines()],
-            failures,
-            size=shutil.get_terminal_size(),
-        )
-        sys.stdout.write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
-        sys.stdout.flush()
+    def picture(self, *, interval_ms: int, error: str = "") -> Picture:
+        """The whole screen: a heading, the table, and what could not be read."""
+        from rmqcli.cli.ui.rich.live import Picture
 
-    def _rows(self) -> Iterable[dict[str, object]]:
+        view = self._view
+        what = (
+            "all groups" if view.is_summary else ", ".join(g.group for g in view.groups)
+        )
+        columns = summary_columns(with_trend=True, with_spark=True)
+        rows = list(self._rows())
+        if not view.is_summary:
+            rows = list(without_empty_retries(rows))
+            columns = queue_columns(
+                with_group=len(view.groups) > 1, with_trend=True, with_spark=True
+            )
+        failures = [f"{each.broker_name}: {each.message}" for each in view.failures]
+        return Picture(
+            title=f"lag of {what}",
+            words=(
+                format_rfc3339(self._at_ms) or "",
+                f"every {format_duration(interval_ms)}",
+                *(() if view.trends else (f"rates after {_TREND_MIN}",)),
+                "Ctrl-C ends",
+            ),
+            columns=columns,
+            rows=rows,
+            warnings=[*failures, *([error] if error else [])],
+        )
+
+    def _rows(self) -> Iterator[dict[str, object]]:
         for lag in self._view.groups:
             trend = self._view.trends.get(lag.group)
             if self._view.is_summary:
@@ -212,8 +178,7 @@ class _Watcher:
                 "state": lag.state,
                 "spark": self._spark((lag.group,)),
             }
-            if lag.age_ms is not None:
-                total["age"] = format_duration(lag.age_ms)
+            total["age_ms"] = lag.age_ms
             if trend is not None:
                 total["rate_in"] = trend.group.rate_in
                 total["rate_out"] = trend.group.rate_out

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
-from rmqcli.cli.ui.output import Column, emit_json, write_rows, write_table
+from rmqcli.cli.ui.messages import color_is_on
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
@@ -28,42 +29,131 @@ _RESULT_COLORS = {
     "NOT_ATTEMPTED": "warn",
 }
 
+
+def _number(name: str, help: str, title: str | None = "", **more: Any) -> Column:
+    return Column(name, help, title, align="right", **more)
+
+
+#: In the order of tables and CSV. A row is read from a `QueuePlan`; `_row` adds what
+#: depends on the whole plan or on its outcome.
 COLUMNS = (
-    Column("topic", "the topic, or the group's retry topic"),
-    Column("broker_name", "the broker group that has the queue", "BROKER"),
-    Column("queue_id", "the queue", "QUEUE"),
-    Column("committed", "committed before; null when nothing was"),
-    Column("target", "the offset to commit; null when there is none"),
-    Column("delta", "target less committed"),
-    Column("skipped", "messages that will not be delivered; null when unknown"),
-    Column("replayed", "messages that will be delivered again; null when unknown"),
-    Column("first_timestamp", "store time of the first of those", "FROM"),
-    Column("last_timestamp", "store time of the last of those", "UNTIL"),
-    Column("min_offset", "the oldest offset still there", "MIN"),
-    Column("max_offset", "the offset the next message gets", "MAX"),
-    Column("mechanism", "how the offset is set on this queue's broker", None),
+    Column(
+        "topic", "the topic, or the group's retry topic", value=lambda q: q.queue.topic
+    ),
+    Column(
+        "broker_name",
+        "the broker group that has the queue",
+        "BROKER",
+        value=lambda q: q.queue.broker_name,
+        priority=30,
+    ),
+    _number("queue_id", "the queue", "QUEUE", value=lambda q: q.queue.queue_id),
+    _number("committed", "committed before; null when nothing was", priority=10),
+    _number("target", "the offset to commit; null when there is none"),
+    _number("delta", "target less committed", priority=20),
+    _number(
+        "skipped",
+        "messages that will not be delivered; null when unknown",
+        priority=40,
+    ),
+    _number(
+        "replayed",
+        "messages that will be delivered again; null when unknown",
+        priority=40,
+    ),
+    Column(
+        "first_timestamp",
+        "store time of the first of those",
+        "FROM",
+        value=lambda q: _time(q.first_store_ms),
+        priority=80,
+    ),
+    Column(
+        "last_timestamp",
+        "store time of the last of those",
+        "UNTIL",
+        value=lambda q: _time(q.last_store_ms),
+        priority=80,
+    ),
+    _number("min_offset", "the oldest offset still there", "MIN", priority=60),
+    _number("max_offset", "the offset the next message gets", "MAX", priority=50),
+    Column(
+        "mechanism",
+        "how the offset is set on this queue's broker",
+        None,
+        value=lambda _queue: None,
+    ),
     Column(
         "result",
         "CONFIRMED, UNCHANGED, OVERWRITTEN, UNKNOWN or NOT_ATTEMPTED; in a plan"
         " UNKNOWN where the queue could not be read, else null",
         states=_RESULT_COLORS,
+        value=lambda _queue: None,
     ),
-    Column("read_back", "what was committed when it was last read back", None),
-    Column("before", "the message before the target, with --show-edges", None),
-    Column("after", "the message at the target, with --show-edges", None),
-    Column("warnings", "what is odd", None),
+    Column(
+        "read_back",
+        "what was committed when it was last read back",
+        None,
+        value=lambda _queue: None,
+    ),
+    Column(
+        "before",
+        "the message before the target, with --show-edges",
+        None,
+        value=lambda q: _edge(q.before),
+    ),
+    Column(
+        "after",
+        "the message at the target, with --show-edges",
+        None,
+        value=lambda q: _edge(q.after),
+    ),
+    Column("warnings", "what is odd", None, value=lambda q: list(q.warnings)),
 )
+#: JSON has the edges of the queue in front of what the reset skips.
+_KEYS = (*COLUMNS[:6], *COLUMNS[10:12], *COLUMNS[6:10], *COLUMNS[12:])
 
 BACKUP_COLUMNS = (
-    Column("id", "what --undo takes"),
-    Column("created", "when, in UTC"),
+    Column("id", "what --undo takes", value=lambda backup: backup.backup_id),
+    Column(
+        "created",
+        "when, in UTC",
+        value=lambda backup: format_rfc3339(backup.created_ms),
+        priority=20,
+    ),
     Column("group", "the consumer group"),
     Column("topic", "the topic"),
-    Column("queues", "how many queues it holds"),
-    Column("undo_of", "the backup that this reset restored", "UNDO OF"),
-    Column("cluster", "the cluster's name; null in a backup of an earlier version"),
-    Column("brokers", "its brokers and the addresses that they advertised then", None),
-    Column("namesrv", "the name servers that were used"),
+    _number(
+        "queues",
+        "how many queues it holds",
+        value=lambda backup: len(backup.committed),
+        priority=30,
+    ),
+    Column(
+        "undo_of",
+        "the backup that this reset restored",
+        "UNDO OF",
+        value=lambda backup: backup.undo_of or None,
+        priority=40,
+    ),
+    Column(
+        "cluster",
+        "the cluster's name; null in a backup of an earlier version",
+        value=lambda backup: backup.cluster and ", ".join(backup.cluster.names),
+        priority=50,
+    ),
+    Column(
+        "brokers",
+        "its brokers and the addresses that they advertised then",
+        None,
+        value=lambda backup: backup.cluster and dict(backup.cluster.brokers),
+    ),
+    Column(
+        "namesrv",
+        "the name servers that were used",
+        value=lambda backup: ";".join(backup.namesrv),
+        priority=60,
+    ),
 )
 
 
@@ -110,26 +200,18 @@ def show_plan(common: Common, plan: ResetPlan) -> None:
     """The plan as a table on stderr, for whoever is asked to agree."""
     columns = _shown_columns(plan, is_plan=True)
     rows = _rows(plan, None)
-    write_table(list(rows.values()), columns=columns, stream=sys.stderr)
+    write_table(
+        list(rows.values()),
+        columns=columns,
+        color=color_is_on(common.color, sys.stderr),
+        stream=sys.stderr,
+    )
     _write_words(common, rows)
 
 
 def write_backups(common: Common, backups: list[Backup]) -> None:
     """Write what `--list-backups` found."""
-    rows = [
-        {
-            "id": each.backup_id,
-            "created": format_rfc3339(each.created_ms),
-            "group": each.group,
-            "topic": each.topic,
-            "queues": len(each.committed),
-            "undo_of": each.undo_of or None,
-            "cluster": each.cluster and ", ".join(each.cluster.names),
-            "brokers": each.cluster and dict(each.cluster.brokers),
-            "namesrv": ";".join(each.namesrv),
-        }
-        for each in backups
-    ]
+    rows = [row_of(BACKUP_COLUMNS, each) for each in backups]
     write_rows(rows, columns=BACKUP_COLUMNS, fmt=common.output, color=common.use_color)
 
 
@@ -166,29 +248,13 @@ def _unknown_row(queue: MessageQueue, error: RmqError) -> dict[str, Any]:
 
 
 def _row(plan: ResetPlan, each: QueuePlan, outcome: Outcome | None) -> dict[str, Any]:
-    warnings = list(each.warnings)
-    if outcome is not None and outcome.note:
-        warnings.append(outcome.note)
-    return {
-        "topic": each.queue.topic,
-        "broker_name": each.queue.broker_name,
-        "queue_id": each.queue.queue_id,
-        "committed": each.committed,
-        "target": each.target,
-        "delta": each.delta,
-        "min_offset": each.min_offset,
-        "max_offset": each.max_offset,
-        "skipped": each.skipped,
-        "replayed": each.replayed,
-        "first_timestamp": _time(each.first_store_ms),
-        "last_timestamp": _time(each.last_store_ms),
-        "mechanism": plan.method_of(each.queue).mechanism.value,
-        "result": None if outcome is None else outcome.result.value,
-        "read_back": None if outcome is None else outcome.read_back,
-        "before": _edge(each.before),
-        "after": _edge(each.after),
-        "warnings": warnings,
-    }
+    row = row_of(_KEYS, each)
+    row["mechanism"] = plan.method_of(each.queue).mechanism.value
+    if outcome is not None:
+        row["result"] = outcome.result.value
+        row["read_back"] = outcome.read_back
+        row["warnings"] += [outcome.note] if outcome.note else []
+    return row
 
 
 def _edge(message: EdgeMessage | None) -> dict[str, Any] | None:

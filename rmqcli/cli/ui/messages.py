@@ -37,6 +37,29 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def is_screen(stream: TextIO | None) -> bool:
+    """Whether `stream` is a terminal that can move its cursor and show styles."""
+    return os.environ.get("TERM") != "dumb" and is_terminal(stream)
+
+
+def screen_size(stream: TextIO | None) -> os.terminal_size:
+    """Columns and lines of the terminal behind `stream`; COLUMNS and LINES go first.
+
+    80 columns and 24 lines where the terminal does not say.
+    """
+    columns, lines = (_number_of(name) for name in ("COLUMNS", "LINES"))
+    if not (columns and lines) and stream is not None:
+        with contextlib.suppress(OSError, ValueError):
+            found = os.get_terminal_size(stream.fileno())
+            columns, lines = columns or found.columns, lines or found.lines
+    return os.terminal_size((columns or 80, lines or 24))
+
+
+def _number_of(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 @dataclass(slots=True)
 class Messages:
     """Writes to people on stderr. `quiet` leaves only warnings and errors."""

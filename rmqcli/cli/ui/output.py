@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
 
 from rmqcli.cli.ui.escape import safe, safe_json
-from rmqcli.cli.ui.messages import is_terminal
+from rmqcli.cli.ui.messages import is_screen, is_terminal
 
 TABLE_FORMATS = ("table", "json", "jsonl", "csv")
 
 Row = Mapping[str, Any]
 
 _COLUMN_GAP = "  "
+#: What a table shows where there is no value.
+_UNKNOWN = "-"
 _RESET = "\x1b[0m"
 #: What a word in a state column means to a person: fine, look, act.
 _STATE_COLORS = {
@@ -32,24 +33,51 @@ _STATE_COLORS = {
 _FORMULA_START = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One field of a command's rows.
+class Column(NamedTuple):
+    """One field of a command's rows: JSON, CSV, tables and `-o help` come from it.
 
-    `help` is what `-o help` says about it. `title` heads it in a table; with `title`
-    None the field is left out of tables. `states` maps a cell's text to `good`, `warn`
-    or `bad`, its colour.
+    A NamedTuple because every start of a command pays for it.
     """
 
+    #: the key in JSON, and the heading in CSV
     name: str
+    #: what `-o help` says about it
     help: str = ""
+    #: the heading in a table; None leaves the field out of tables
     title: str | None = ""
+    #: the text of a cell to `good`, `warn` or `bad`, which is its colour
     states: Mapping[str, str] | None = None
+    #: reads the field from what the command found; None: the attribute called `name`
+    value: Callable[[Any], object] | None = None
+    #: makes from a row what a table shows; None: the value itself
+    shown: Callable[[Row], object] | None = None
+    #: `right` for numbers
+    align: str = "left"
+    #: on a narrow terminal the column with the greatest number is hidden first; one
+    #: with 0 never is
+    priority: int = 0
+    #: whether a narrow terminal may show the start and the end of a cell only
+    shorten: bool = False
 
     @property
     def heading(self) -> str:
         """What stands above the column in a table."""
         return self.title or self.name.upper()
+
+    def text(self, row: Row) -> str:
+        """What a table shows of `row`, safe on a terminal."""
+        value = row.get(self.name) if self.shown is None else self.shown(row)
+        return _table_cell(value)
+
+
+def row_of(columns: Iterable[Column], found: object) -> dict[str, Any]:
+    """Read one row from what a command found."""
+    return {
+        column.name: column.value(found)
+        if column.value is not None
+        else getattr(found, column.name)
+        for column in columns
+    }
 
 
 def write_rows(
@@ -156,32 +184,58 @@ def write_table(
     columns: Sequence[Column],
     color: bool = False,
     stream: TextIO | None = None,
+    note: str = "",
 ) -> None:
-    """Write aligned columns; numbers to the right. Without rows, only the headings."""
+    """Write aligned columns; numbers to the right. Without rows, only the headings.
+
+    On a terminal the table fits its width, and `note` stands below it. Elsewhere it is
+    as wide as its cells.
+    """
     out = _stdout(stream)
     shown = [column for column in columns if column.title is not None]
-    texts = [[_table_cell(row.get(column.name)) for column in shown] for row in rows]
-    headings = [column.heading for column in shown]
+    if is_screen(out):
+        from rmqcli.cli.ui.rich.table import print_table  # loads rich
+
+        print_table(rows, columns=shown, color=color, stream=out, note=note)
+    else:
+        _write_plain_table(rows, shown, color=color, out=out)
+    out.flush()
+
+
+def _write_plain_table(
+    rows: Sequence[Row], columns: Sequence[Column], *, color: bool, out: TextIO
+) -> None:
+    texts = [[column.text(row) for column in columns] for row in rows]
+    headings = [column.heading for column in columns]
     widths = [
         max(map(display_width, cells)) for cells in zip(headings, *texts, strict=True)
     ]
-    is_number = [
-        any(_is_number(row.get(column.name)) for row in rows)
-        and all(_is_number(row.get(c)) or row.get(c) is None for row in rows)
-        for column in shown
-        for c in (column.name,)
+    is_right = [
+        is_to_the_right(column, cells)
+        for column, *cells in zip(columns, *texts, strict=True)
     ]
     for index, cells in enumerate([headings, *texts]):
         parts = []
-        for column, cell, width, number in zip(
-            shown, cells, widths, is_number, strict=True
+        for column, cell, width, right in zip(
+            columns, cells, widths, is_right, strict=True
         ):
             padding = " " * (width - display_width(cell))
-            if color and index and column.states:
-                cell = _colored(cell, column.states)
-            parts.append(padding + cell if number else cell + padding)
+            meaning = meaning_of(column, cell) if color and index else None
+            if meaning:
+                cell = f"{_STATE_COLORS[meaning]}{cell}{_RESET}"
+            parts.append(padding + cell if right else cell + padding)
         out.write(_COLUMN_GAP.join(parts).rstrip() + "\n")
-    out.flush()
+
+
+def is_to_the_right(column: Column, cells: Iterable[str]) -> bool:
+    """Whether the column is for numbers, and has some."""
+    return column.align == "right" and any(cell != _UNKNOWN for cell in cells)
+
+
+def meaning_of(column: Column, cell: str) -> str | None:
+    """What a cell of a column of states means: `good`, `warn`, `bad` or nothing."""
+    states = column.states or {}
+    return states.get(cell) or states.get(cell.partition("(")[0])
 
 
 def display_width(text: str) -> int:
@@ -232,26 +286,17 @@ def _stdout(stream: TextIO | None) -> TextIO:
     return sys.stdout if stream is None else stream
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _table_cell(value: object) -> str:
     match value:
         case None | "":
-            return "-"
+            return _UNKNOWN
         case bool():
             return "yes" if value else "no"
         case list() | tuple() | set() | frozenset():
-            return ",".join(_table_cell(item) for item in value) or "-"
+            return ",".join(_table_cell(item) for item in value) or _UNKNOWN
         case dict():
             return json_line(value)
     return safe(str(value))
-
-
-def _colored(cell: str, states: Mapping[str, str]) -> str:
-    meaning = states.get(cell) or states.get(cell.partition("(")[0])
-    return f"{_STATE_COLORS[meaning]}{cell}{_RESET}" if meaning else cell
 
 
 def _csv_cell(value: object, *, escape: bool) -> str:

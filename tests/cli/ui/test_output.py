@@ -18,7 +18,7 @@ from rmqcli.cli.ui.output import (
 
 COLUMNS = (
     Column("topic", "its name"),
-    Column("lag", "how far behind", title="BEHIND"),
+    Column("lag", "how far behind", title="BEHIND", align="right"),
     Column("state", "how it is", states={"OK": "good", "UNKNOWN": "bad"}),
     Column("reason", "why", title=None),
 )

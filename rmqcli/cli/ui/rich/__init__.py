@@ -1,0 +1,1 @@
+"""What is drawn with rich, on terminals only. Imported when a terminal is there."""

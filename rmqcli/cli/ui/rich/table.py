@@ -1,0 +1,178 @@
+"""Tables as a terminal shows them: as wide as it is.
+
+Columns without a value are left out. Where the rest is too wide, long cells lose their
+middle, then columns are hidden in the order of their priority; a line below the table
+names them. A name is never cut: what is still too wide continues on the next line.
+All cells are safe texts and never read as markup; their colours say what they mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqcli.cli.ui.messages import screen_size
+from rmqcli.cli.ui.output import is_to_the_right, meaning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
+    from rmqcli.cli.ui.output import Column, Row
+
+_GAP: Final = 2
+#: Cells a shortened text has at least: it must still be recognised.
+_SHORT_MIN: Final = 16
+_STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
+_EMPTY: Final = "-"
+
+
+class _Cells(NamedTuple):
+    """A column with its texts, and the width it gets."""
+
+    column: Column
+    texts: list[str]
+    width: int
+
+    @property
+    def is_empty(self) -> bool:
+        return bool(self.texts) and all(text == _EMPTY for text in self.texts)
+
+    @property
+    def can_lose(self) -> int:
+        """How many cells it may be narrower."""
+        least = max(_SHORT_MIN, cell_len(self.column.heading))
+        return max(0, self.width - least) if self.column.shorten else 0
+
+
+def console_for(stream: TextIO, *, color: bool) -> Console:
+    """A console that writes to the terminal `stream` what it is given, as it is."""
+    size = screen_size(stream)
+    return Console(
+        file=stream,
+        width=size.columns,
+        height=size.lines,
+        force_terminal=True,
+        color_system="standard" if color else None,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def print_table(
+    rows: Sequence[Row],
+    *,
+    columns: Sequence[Column],
+    color: bool,
+    stream: TextIO,
+    note: str = "",
+) -> None:
+    """Write a table that fits the terminal `stream`, and what it leaves out."""
+    console = console_for(stream, color=color)
+    table, hidden = fitted_table(rows, columns, width=console.width)
+    console.print(table)
+    for line in (note, hidden):
+        if line:
+            console.print(Text(line, style="dim"))
+
+
+def fitted_table(
+    rows: Sequence[Row], columns: Sequence[Column], *, width: int
+) -> tuple[Table, str]:
+    """The table as it fits `width`, and a line about the columns that do not fit."""
+    everything = [
+        _Cells(column, texts, max(map(cell_len, [column.heading, *texts])))
+        for column in columns
+        for texts in [[column.text(row) for row in rows]]
+    ]
+    candidates = [c for c in everything if not (c.column.priority and c.is_empty)]
+    shown = _fit(candidates, width)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), expand=False)
+    for cells in shown:
+        column = cells.column
+        is_last_resort = cells.width < max(map(cell_len, [*cells.texts, ""]))
+        table.add_column(
+            Text(column.heading),
+            justify="right" if is_to_the_right(column, cells.texts) else "left",
+            no_wrap=not is_last_resort or column.shorten,
+            overflow="fold" if is_last_resort else "crop",
+            width=cells.width,
+        )
+    for index in range(len(rows)):
+        table.add_row(*(_cell(cells, index) for cells in shown))
+    kept = {cells.column.name for cells in shown}
+    names = [c.column.heading for c in candidates if c.column.name not in kept]
+    hidden = f"hidden: {', '.join(names)}; -o json has all" if names else ""
+    return table, hidden
+
+
+def _cell(cells: _Cells, index: int) -> Text:
+    text = cells.texts[index]
+    meaning = meaning_of(cells.column, text)
+    style = _STYLES[meaning] if meaning else "dim" if text == _EMPTY else ""
+    if cells.column.shorten:
+        text = shortened(text, cells.width)
+    return Text(text, style=style)
+
+
+def shortened(text: str, width: int) -> str:
+    """Take the middle out of `text` if it is wider than `width`."""
+    if cell_len(text) <= width:
+        return text
+    keep = max(0, width - 1)
+    head, tail = text, text
+    while cell_len(head) > keep - keep // 2:
+        head = head[:-1]
+    while cell_len(tail) > keep // 2:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def _fit(candidates: Sequence[_Cells], width: int) -> list[_Cells]:
+    """The columns that fit `width`, in their order, some of them narrower."""
+    kept = list(candidates)
+    by_priority = sorted(
+        (cells for cells in candidates if cells.column.priority),
+        key=lambda cells: cells.column.priority,
+    )
+    hidden = []
+    while by_priority and _excess(kept, width) > 0:
+        hidden.append(by_priority.pop())
+        kept.remove(hidden[-1])
+    # A narrow column may fit though a wider one before it did not.
+    for cells in reversed(hidden):
+        again = [each for each in candidates if each in kept or each is cells]
+        if _excess(again, width) <= 0:
+            kept = again
+    return _narrowed(kept, width)
+
+
+def _excess(kept: Sequence[_Cells], width: int) -> int:
+    """How much too wide the columns are when all are as narrow as they may be."""
+    return _total(kept) - sum(cells.can_lose for cells in kept) - width
+
+
+def _total(kept: Sequence[_Cells]) -> int:
+    return sum(cells.width for cells in kept) + _GAP * max(0, len(kept) - 1)
+
+
+def _narrowed(kept: Sequence[_Cells], width: int) -> list[_Cells]:
+    """Take the widest cells down until all fit: their middle, then by folding."""
+    found = list(kept)
+    while (too_much := _total(found) - width) > 0:
+        can = [index for index, cells in enumerate(found) if cells.can_lose]
+        if can:
+            index = max(can, key=lambda i: found[i].width)
+            less = min(found[index].can_lose, too_much)
+        else:
+            index = max(range(len(found)), key=lambda i: found[i].width)
+            less = min(found[index].width - 1, too_much)
+        if less <= 0:
+            break
+        found[index] = found[index]._replace(width=found[index].width - less)
+    return found

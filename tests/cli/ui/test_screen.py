@@ -1,0 +1,188 @@
+"""Tables on a terminal: they fit, names stay whole, and texts are never markup."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import ConsoleDimensions
+
+from rmqcli.cli.ui.output import Column, write_table
+from rmqcli.cli.ui.rich.live import LiveScreen, Picture
+from rmqcli.cli.ui.rich.table import shortened
+
+NAME = "a-topic-with-a-long-name"
+COLUMNS = (
+    Column("topic"),
+    Column("broker", priority=20),
+    Column("lag", align="right"),
+    Column("max", align="right", priority=30),
+    Column("client", shorten=True, priority=10),
+    Column("error", priority=1),
+    Column("state", states={"OK": "good", "LOST": "bad"}),
+    Column("reason", title=None),
+)
+ROW = {
+    "topic": NAME,
+    "broker": "broker-a",
+    "lag": 5,
+    "max": 1234567,
+    "client": "192.168.100.200@4711#0123456789",
+    "error": None,
+    "state": "OK",
+    "reason": "none",
+}
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def drawn(monkeypatch, *rows, width, columns=COLUMNS, color=False, note=""):
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = Terminal()
+    write_table(rows, columns=columns, color=color, stream=out, note=note)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_wide_terminal_shows_every_column_that_has_a_value(monkeypatch):
+    assert drawn(monkeypatch, ROW, width=200) == [
+        f"TOPIC{' ' * 21}BROKER    LAG      MAX  CLIENT{' ' * 27}STATE",
+        f"{NAME}  broker-a    5  1234567  192.168.100.200@4711#0123456789  OK",
+    ]
+
+
+def test_a_narrower_terminal_first_shortens_and_then_hides(monkeypatch):
+    assert drawn(monkeypatch, ROW, width=80) == [
+        f"TOPIC{' ' * 21}BROKER    LAG      MAX  CLIENT{' ' * 19}STATE",
+        f"{NAME}  broker-a    5  1234567  192.168.100…#0123456789  OK",
+    ]
+    assert drawn(monkeypatch, ROW, width=60) == [
+        "TOPIC                     LAG  CLIENT                  STATE",
+        "a-topic-with-a-long-name    5  192.168.100…0123456789  OK",
+        "hidden: BROKER, MAX; -o json has all",
+    ]
+    assert drawn(monkeypatch, ROW, width=44) == [
+        "TOPIC                     LAG  STATE",
+        "a-topic-with-a-long-name    5  OK",
+        "hidden: BROKER, MAX, CLIENT; -o json has all",
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 5, 10, 20, 37, 60, 80])
+def test_a_name_is_never_cut(monkeypatch, width):
+    lines = drawn(monkeypatch, ROW, width=width)
+    if width > 20:
+        assert all(cell_len(line) <= width for line in lines if "hidden" not in line)
+    topics = "".join(line[: max(1, width)].split(" ")[0] for line in lines)
+    assert width < 20 or NAME in topics
+
+
+def test_wide_letters_and_emoji_take_two_cells(monkeypatch):
+    columns = (Column("a"), Column("b"))
+    rows = [{"a": "订单", "b": "x"}, {"a": "🚀abc", "b": "x"}, {"a": "é", "b": "x"}]
+    assert drawn(monkeypatch, *rows, width=80, columns=columns) == [
+        "A      B",
+        "订单   x",
+        "🚀abc  x",
+        "é      x",
+    ]
+
+
+def test_text_is_never_markup_and_controls_are_visible(monkeypatch):
+    columns = (Column("a"),)
+    rows = [{"a": "[red]x[/red] :rocket: [link=http://x]y"}, {"a": "\x1b[2J\u202e"}]
+    assert drawn(monkeypatch, *rows, width=80, columns=columns)[1:] == [
+        "[red]x[/red] :rocket: [link=http://x]y",
+        "\\x1b[2J\\u202e",
+    ]
+
+
+def test_colours_say_what_a_state_means(monkeypatch):
+    rows = [ROW, {**ROW, "state": "LOST"}]
+    text = "\n".join(drawn(monkeypatch, *rows, width=200, color=True))
+    assert "\x1b[32mOK" in text
+    assert "\x1b[31mLOST" in text
+    assert "\x1b" not in "\n".join(drawn(monkeypatch, *rows, width=200))
+
+
+def test_a_note_stands_below_the_table(monkeypatch):
+    assert drawn(monkeypatch, ROW, width=200, note="one more")[-1] == "one more"
+
+
+def test_a_terminal_that_is_dumb_gets_plain_text(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    lines = drawn(monkeypatch, ROW, width=20, note="unseen")
+    assert len(lines) == 2
+    assert "192.168.100.200@4711#0123456789" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "short"),
+    [
+        ("abcdefghij", 10, "abcdefghij"),
+        ("abcdefghij", 9, "abcd…ghij"),
+        ("abcdefghij", 4, "ab…j"),
+        ("abcdefghij", 1, "…"),
+        ("名名名名名", 6, "名…名"),
+    ],
+)
+def test_a_shortened_text_keeps_both_ends(text, width, short):
+    assert shortened(text, width) == short
+    assert cell_len(short) <= width
+
+
+def picture(count, **more):
+    rows = [{**ROW, "topic": f"t{index}"} for index in range(count)]
+    return Picture(
+        title="lag of [b]G", words=("now",), columns=COLUMNS, rows=rows, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "height", "last"),
+    [
+        (3, 24, "t2"),
+        (20, 24, "t19"),
+        (21, 24, "... 2 more rows"),
+        (21, 5, "... 20 more rows"),
+        (21, 1, "... 20 more rows"),
+    ],
+)
+def test_a_live_picture_is_never_taller_than_the_screen(
+    monkeypatch, count, height, last
+):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", str(height))
+    out = Terminal()
+    screen = LiveScreen(out, color=False)
+    size = ConsoleDimensions(120, height)
+    console = screen._console
+    console.print(picture(count).drawn(size=size))
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("lag of [b]G · now")
+    assert lines[-1].startswith(last)
+    assert len(lines) <= max(height, 5)
+
+
+def test_the_last_picture_stays_when_the_live_screen_ends(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "24")
+    out = Terminal()
+    with LiveScreen(out, color=False) as screen:
+        screen.show(picture(1))
+        screen.show(picture(2, warnings=["broker-b: no \x1b answer"]))
+    before, _, after = out.getvalue().partition("\x1b[?1049l")
+    assert "\x1b[?1049h" in before
+    assert "t1" in after
+    assert after.splitlines()[-1].startswith("broker-b: no \\x1b answer")
