@@ -98,8 +98,8 @@ QUEUE_KEYS = _pick(
 )
 
 TREND_COLUMNS = (
-    _number("rate_in", title="IN/S", priority=24),
-    _number("rate_out", title="OUT/S", priority=24),
+    _number("rate_in", title="IN/S", priority=15),
+    _number("rate_out", title="OUT/S", priority=15),
     Column("drain_ms", title="DRAIN", shown=_duration("drain_ms"), priority=28),
     Column("verdict", states=GROUP_STATES, priority=5),
 )

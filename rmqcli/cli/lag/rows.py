@@ -115,17 +115,14 @@ class LagView:
         rows = [row for lag in self.groups for row in self.table_rows(lag)]
         shown = without_empty_retries(rows) if is_screen(sys.stdout) else rows
         hidden = len(rows) - len(shown)
-        note = ""
-        if hidden:
-            queues = "queue" if hidden == 1 else "queues"
-            note = f"hidden: {hidden} empty retry {queues}; -o json has all"
+        left_out = f"{hidden} empty retry {'queue' if hidden == 1 else 'queues'}"
         write_table(
             shown,
             columns=queue_columns(
                 with_group=len(self.groups) > 1, with_trend=bool(self.trends)
             ),
             color=common.use_color,
-            note=note,
+            left_out=left_out if hidden else "",
         )
 
     def _write_more(self, lag: GroupLag, common: Common) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from rmqcli.admin.positions import (
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
+from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.errors import BrokerError, ExitCode, RmqError, UsageError
 from rmqcli.model import OffsetRange
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.progress import Progress
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
@@ -112,8 +115,9 @@ def run_tail(common: Common, request: TailRequest) -> None:
         )
         batcher = writer.batcher(request.filter, TailCounts())
         tail: Tail[Any] = Tail(client, plan, batcher, say=common.messages.info)
+        progress = _progress_of(common, plan)
         try:
-            _write_all(tail, writer)
+            _write_all(tail, writer, progress)
         except KeyboardInterrupt:
             _summarise(common, tail)
             command = _resume_command(tail, request, started_epoch_ms)
@@ -129,11 +133,26 @@ def run_tail(common: Common, request: TailRequest) -> None:
         raise typer.Exit(ExitCode.EMPTY)
 
 
-def _write_all(tail: Tail[Any], writer: Writer) -> None:
+def _progress_of(common: Common, plan: TailPlan) -> Progress | None:
+    """A bar for ranges with an end whose messages go elsewhere than the terminal."""
+    if plan.follow or plan.last is not None or is_screen(sys.stdout):
+        return None
+    if not is_screen(sys.stderr):
+        return None
+    from rmqcli.cli.ui.progress import Progress
+
+    total = sum(max(0, each.end - each.start) for each in plan.ranges)
+    return Progress(common.messages, "reading", total=total)
+
+
+def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> None:
     """Write what comes; an interrupt too leaves a list that has its end."""
     try:
-        for items in tail.items():
-            writer.write(items)
+        with progress or nullcontext():
+            for items in tail.items():
+                writer.write(items)
+                if progress is not None:
+                    progress.update(tail.counts.scanned)
     except KeyboardInterrupt:
         writer.close()
         raise

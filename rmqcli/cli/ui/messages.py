@@ -16,6 +16,7 @@ from rmqcli.cli.ui.escape import safe
 
 _RED = "\x1b[31m"
 _YELLOW = "\x1b[33m"
+_CYAN = "\x1b[36m"
 _RESET = "\x1b[0m"
 _ERASE_LINE = "\r\x1b[K"
 
@@ -90,7 +91,7 @@ class Messages:
         if detail:
             self.write_line(safe(detail))
         if hint:
-            self.write_line(f"hint: {safe(hint)}")
+            self._labelled("hint", _CYAN, hint)
 
     def progress(self, text: str) -> None:
         """Show `text` in place on a terminal; elsewhere, and with `-q`, nothing.
@@ -100,6 +101,12 @@ class Messages:
         if not self.quiet and is_terminal(sys.stderr):
             self._write(_ERASE_LINE + safe(text))
             self._on_progress_line = bool(text)
+
+    def draw(self, line: str) -> None:
+        """Show `line`, which is safe and fits the terminal, in place."""
+        if not self.quiet:
+            self._write(_ERASE_LINE + line)
+            self._on_progress_line = True
 
     def clear_progress(self) -> None:
         """Take away what `progress` shows."""

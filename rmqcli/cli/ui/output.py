@@ -184,19 +184,20 @@ def write_table(
     columns: Sequence[Column],
     color: bool = False,
     stream: TextIO | None = None,
-    note: str = "",
+    left_out: str = "",
 ) -> None:
     """Write aligned columns; numbers to the right. Without rows, only the headings.
 
-    On a terminal the table fits its width, and `note` stands below it. Elsewhere it is
-    as wide as its cells.
+    On a terminal the table fits its width, and a line below it names what is hidden,
+    first `left_out`, which the caller left out of `rows`. Elsewhere the table is as
+    wide as its cells.
     """
     out = _stdout(stream)
     shown = [column for column in columns if column.title is not None]
     if is_screen(out):
         from rmqcli.cli.ui.rich.table import print_table  # loads rich
 
-        print_table(rows, columns=shown, color=color, stream=out, note=note)
+        print_table(rows, columns=shown, color=color, stream=out, left_out=left_out)
     else:
         _write_plain_table(rows, shown, color=color, out=out)
     out.flush()

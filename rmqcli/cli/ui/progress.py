@@ -1,21 +1,23 @@
 """How far long work has come: a bar on a terminal, a line now and then elsewhere.
 
-Written to stderr, nothing with `-q`. A terminal is redrawn ten times a second at most,
-elsewhere there is a line every ten seconds, so a log stays readable.
+Written to stderr, nothing with `-q`. A terminal is redrawn ten times a second at most
+and shows how long it still takes; elsewhere there is a line every ten seconds, so a log
+stays readable. `rmqcli.cli.ui.rich.progress` draws the bar.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rmqcli.cli.ui.messages import Messages, is_terminal
+from rmqcli.cli.ui.messages import Messages, color_is_on, is_screen
 from rmqcli.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from rmqcli.cli.ui.rich.progress import BarLine
 
 REDRAW_MS = 100
 LINE_MS = 10_000
-_BAR_CELLS = 24
 
 
 class Progress:
@@ -36,26 +38,33 @@ class Progress:
         self._label = label
         self._total = total
         self._clock = clock
-        self._is_terminal = is_terminal(sys.stderr)
         self._started_ms = clock.monotonic_ms()
+        self._bar: BarLine | None = None
+        if is_screen(sys.stderr) and not messages.quiet:
+            from rmqcli.cli.ui.rich.progress import BarLine
+
+            self._bar = BarLine(
+                label,
+                total=total,
+                stream=sys.stderr,
+                color=color_is_on(messages.color, sys.stderr),
+                clock=clock,
+            )
         #: When something may be shown next. A terminal at once, a log after a while.
-        self._next_ms = self._started_ms + (0 if self._is_terminal else LINE_MS)
+        self._next_ms = self._started_ms + (LINE_MS if self._bar is None else 0)
 
     def update(self, done: int, note: str = "") -> None:
         """Say that `done` are done. Cheap: most calls show nothing."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
             return
-        text = f"{self._label} {self._describe(done, now_ms)}"
-        if note:
-            text += f"  {note}"
-        if self._is_terminal:
+        if self._bar is not None:
             self._next_ms = now_ms + REDRAW_MS
-            columns = shutil.get_terminal_size().columns
-            self._messages.progress(text[: max(1, columns - 1)])
-        else:
-            self._next_ms = now_ms + LINE_MS
-            self._messages.info(text)
+            self._messages.draw(self._bar.drawn(done, note))
+            return
+        self._next_ms = now_ms + LINE_MS
+        text = f"{self._label} {self._described(done, now_ms)}"
+        self._messages.info(f"{text}  {note}" if note else text)
 
     def close(self) -> None:
         """Take the bar away."""
@@ -67,14 +76,10 @@ class Progress:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _describe(self, done: int, now_ms: int) -> str:
+    def _described(self, done: int, now_ms: int) -> str:
         elapsed_ms = max(1, now_ms - self._started_ms)
         rate = f"{done * 1000 // elapsed_ms:,}/s"
         if not self._total:
             return f"{done:,}  {rate}"
         share = min(1.0, done / self._total)
-        text = f"{share:4.0%}  {done:,} of {self._total:,}  {rate}"
-        if self._is_terminal:
-            filled = int(share * _BAR_CELLS)
-            text = f"[{'#' * filled}{'.' * (_BAR_CELLS - filled)}] {text}"
-        return text
+        return f"{share:4.0%}  {done:,} of {self._total:,}  {rate}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from contextlib import redirect_stderr
 
 import pytest
@@ -88,8 +89,12 @@ def test_progress_in_place_gives_way_to_lines(terminal):
     )
 
 
+def plain(text):
+    return re.sub("\x1b\\[[0-9;]*[mK]", "", text)
+
+
 def test_a_bar_is_redrawn_ten_times_a_second_at_most(terminal, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "120")
     clock = ManualClock(0)
     with redirect_stderr(terminal):
         progress = Progress(Messages(), "reading", total=2000, clock=clock)
@@ -97,21 +102,56 @@ def test_a_bar_is_redrawn_ten_times_a_second_at_most(terminal, monkeypatch):
             clock.now_ms = done
             progress.update(done, "note")
         progress.close()
-    assert terminal.getvalue().count("\r\x1b[Kreading") == 10
-    assert "reading [##########..............]  45%  900 of 2,000  1,000/s  note" in (
-        terminal.getvalue()
-    )
-    assert terminal.getvalue().endswith("\r\x1b[K")
+    shown = plain(terminal.getvalue()).split("\r")
+    assert len(shown) == 12
+    assert shown[-1] == ""
+    assert shown[10].startswith("reading ━━━━━━━━")
+    assert shown[10].rstrip().endswith("45%  2s left  900 of 2,000  1,000/s  note")
 
 
-def test_a_bar_fits_a_narrow_terminal(terminal, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1")
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (80, "45%  2s left  900 of 2,000  1,000/s  2 of 3 tasks"),
+        (60, "45%  2s left  900 of 2,000  1,000/s"),
+        (40, "45%  2s left"),
+        (24, "45%"),
+    ],
+)
+def test_a_bar_leaves_out_what_does_not_fit(terminal, monkeypatch, columns, says):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    clock = ManualClock(0)
+    with redirect_stderr(terminal):
+        progress = Progress(Messages(), "reading", total=2000, clock=clock)
+        for clock.now_ms in range(0, 1000, 100):
+            progress.update(clock.now_ms, "2 of 3 tasks")
+    last = plain(terminal.getvalue()).split("\r")[-1]
+    assert last.rstrip().endswith(says)
+    assert last.count("━") >= 7
+    assert len(last) < columns
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 10])
+def test_a_bar_never_wraps(terminal, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     with (
         redirect_stderr(terminal),
-        Progress(Messages(), "reading", total=2, clock=ManualClock(0)) as progress,
+        Progress(Messages(), "[b]reading", total=2, clock=ManualClock(0)) as progress,
     ):
         progress.update(1)
-    assert terminal.getvalue() == "\r\x1b[Kr\r\x1b[K"
+    assert "\n" not in terminal.getvalue()
+    assert all(len(line) <= columns for line in plain(terminal.getvalue()).split("\r"))
+
+
+def test_work_of_unknown_size_has_no_bar(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    clock = ManualClock(0)
+    with redirect_stderr(terminal):
+        progress = Progress(Messages(), "sent", clock=clock)
+        for clock.now_ms in range(0, 2001, 1000):
+            progress.update(clock.now_ms)
+    last = plain(terminal.getvalue()).split("\r")[-1]
+    assert last.rstrip() == "sent 2,000  1,000/s"
 
 
 def test_elsewhere_a_line_every_ten_seconds(capsys):

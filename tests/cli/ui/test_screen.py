@@ -48,10 +48,10 @@ def environment(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
 
 
-def drawn(monkeypatch, *rows, width, columns=COLUMNS, color=False, note=""):
+def drawn(monkeypatch, *rows, width, columns=COLUMNS, color=False, left_out=""):
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
-    write_table(rows, columns=columns, color=color, stream=out, note=note)
+    write_table(rows, columns=columns, color=color, stream=out, left_out=left_out)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -116,13 +116,14 @@ def test_colours_say_what_a_state_means(monkeypatch):
     assert "\x1b" not in "\n".join(drawn(monkeypatch, *rows, width=200))
 
 
-def test_a_note_stands_below_the_table(monkeypatch):
-    assert drawn(monkeypatch, ROW, width=200, note="one more")[-1] == "one more"
+def test_what_the_command_leaves_out_is_named_first(monkeypatch):
+    last = drawn(monkeypatch, ROW, width=60, left_out="2 empty queues")[-1]
+    assert last == "hidden: 2 empty queues, BROKER, MAX; -o json has all"
 
 
 def test_a_terminal_that_is_dumb_gets_plain_text(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    lines = drawn(monkeypatch, ROW, width=20, note="unseen")
+    lines = drawn(monkeypatch, ROW, width=20, left_out="unseen")
     assert len(lines) == 2
     assert "192.168.100.200@4711#0123456789" in lines[1]
 

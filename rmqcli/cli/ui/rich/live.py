@@ -50,7 +50,7 @@ class Picture(NamedTuple):
             no_wrap=True,
             overflow="ellipsis",
         )
-        lines = [*more, *([hidden] if hidden else [])]
+        lines = [*more, *([f"hidden: {', '.join(hidden)}"] if hidden else [])]
         return Group(
             head,
             Text(""),

@@ -70,21 +70,25 @@ def print_table(
     columns: Sequence[Column],
     color: bool,
     stream: TextIO,
-    note: str = "",
+    left_out: str = "",
 ) -> None:
-    """Write a table that fits the terminal `stream`, and what it leaves out."""
+    """Write a table that fits the terminal `stream`, and what it leaves out.
+
+    `left_out` names what the caller left out of `rows`.
+    """
     console = console_for(stream, color=color)
     table, hidden = fitted_table(rows, columns, width=console.width)
     console.print(table)
-    for line in (note, hidden):
-        if line:
-            console.print(Text(line, style="dim"))
+    hidden = [*([left_out] if left_out else []), *hidden]
+    if hidden:
+        line = f"hidden: {', '.join(hidden)}; -o json has all"
+        console.print(Text(line, style="dim"), soft_wrap=True)
 
 
 def fitted_table(
     rows: Sequence[Row], columns: Sequence[Column], *, width: int
-) -> tuple[Table, str]:
-    """The table as it fits `width`, and a line about the columns that do not fit."""
+) -> tuple[Table, list[str]]:
+    """The table as it fits `width`, and the headings of the columns that do not."""
     everything = [
         _Cells(column, texts, max(map(cell_len, [column.heading, *texts])))
         for column in columns
@@ -107,8 +111,7 @@ def fitted_table(
         table.add_row(*(_cell(cells, index) for cells in shown))
     kept = {cells.column.name for cells in shown}
     names = [c.column.heading for c in candidates if c.column.name not in kept]
-    hidden = f"hidden: {', '.join(names)}; -o json has all" if names else ""
-    return table, hidden
+    return table, names
 
 
 def _cell(cells: _Cells, index: int) -> Text:
