@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqcli.cli.ui.messages import color_is_on
+from rmqcli.cli.ui.messages import color_is_on, is_screen, is_terminal
 from rmqcli.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def demo(
     from rmqcli.broker.cluster.embedded import EmbeddedCluster
     from rmqcli.config import ClientConfig
     from rmqcli.demo.orders import TOPIC
-    from rmqcli.demo.tour import READING, Tour
+    from rmqcli.demo.tour import STEPS, Tour
     from rmqcli.demo.traffic import QUEUES, Traffic
 
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
@@ -55,17 +55,23 @@ def demo(
                 namesrv=cluster.namesrv,
                 state_home=folder,
                 color=color_is_on("auto", sys.stdout),
+                is_paged=is_screen(sys.stdout) and is_terminal(sys.stdin),
+                steps=len(STEPS) + export,
             )
-            tour.heading("A RocketMQ cluster, in this process")
-            tour.write(f"name server {cluster.namesrv}, broker with files in {store}")
-            tour.write("orders are coming in; the group billing takes half of them")
+            tour.page(
+                "A RocketMQ cluster, in this process",
+                f"name server {cluster.namesrv}, broker with files in",
+                f"  {store}",
+                "Orders are coming in; the group billing consumes half of them.",
+                "Each step shows a command, and then what it prints.",
+            )
             tour.command(f"export NAMESRV_ADDR={cluster.namesrv}")
-            # What the tour does to its own consumer is no news to who watches.
+            # What the tour does to its own consumer is no news to the user.
             logging.getLogger("rmqcli.engine").setLevel(logging.ERROR)
             traffic = Traffic(ClientConfig(namesrv=(cluster.namesrv,)), seed=_SEED)
             try:
                 traffic.start()
-                for step in READING:
+                for step in STEPS:
                     tour.show(step)
                 if export:
                     _show_export(tour, os.path.join(folder, "orders"))
@@ -81,7 +87,7 @@ def _show_export(tour: Tour, folder: str) -> None:
     try:
         find_java(tour.environ)
     except ConfigError as error:
-        tour.heading("Everything to Parquet, through Spark")
+        tour.page("Everything to Parquet, through Spark")
         tour.write(f"left out: {error.message}")
         tour.write(f"to see it: {error.hint}")
         return
@@ -103,14 +109,27 @@ def _rows_by_tag(folder: str) -> str:
     return f"{sum(count for _, count in counts)} rows: {shown}"
 
 
+#: What to try with a cluster that stays: a command, and what it does.
+_NEXT = (
+    ("rmq tail orders", "follow the orders as they come"),
+    ("rmq tail orders --tag Refunded -o pretty", "only some, laid out"),
+    ("rmq lag billing --watch 1s", "see the lag grow"),
+    ("rmq lag billing --process-queues", "what its consumer holds"),
+    ("rmq group show billing", "members and subscriptions"),
+    ("rmq consume orders -g me --exec cat", "a command for each message"),
+    ("rmq brokers", "versions and rates"),
+)
+
+
 def _end(tour: Tour, *, keep: bool) -> None:
-    tour.heading("That was it")
-    if not keep:
-        tour.write("rmq demo --keep leaves the cluster running for you to play with")
-        return
-    tour.write("the cluster keeps running; in another terminal:")
-    tour.command(f"export NAMESRV_ADDR={tour.environ['NAMESRV_ADDR']}")
-    tour.command("rmq tail orders")
-    tour.command("rmq lag billing --watch 1s")
-    tour.write("Ctrl-C ends it")
-    threading.Event().wait()
+    tour.page("That was it")
+    if keep:
+        tour.write("The cluster keeps running until Ctrl-C. In another terminal:")
+        tour.command(f"export NAMESRV_ADDR={tour.environ['NAMESRV_ADDR']}")
+    else:
+        tour.write("rmq demo --keep leaves the cluster running for you. Try then:")
+    for command, what in _NEXT:
+        tour.write(f"  {command:<42}  {what}")
+    tour.write("rmq COMMAND --help has examples; rmq broker starts an empty cluster.")
+    if keep:
+        threading.Event().wait()

@@ -1,15 +1,19 @@
 """The steps of `rmq demo`, and how one is shown: the command, then its real output.
 
 Every step is a process of its own, started as the user would: nothing is faked, and
-what it prints goes straight to this terminal or pipe.
+what it prints goes straight to this terminal or pipe. On a terminal each step has a
+screen of 80 columns and 24 lines to itself, and the user turns the page; in a pipe the
+steps follow each other without a pause.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,68 +23,131 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _STEP_TIMEOUT_S: Final = 120
+_CLEAR_SCREEN: Final = "\x1b[H\x1b[2J"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command of the tour. `words` come after `rmq`; `exits` are fine to see."""
+    """One command of the tour. `words` come after `rmq`.
+
+    `about` is a sentence or two for people, in lines of less than 80 cells. A command
+    that would run on is interrupted after `seconds`; it is for terminals only.
+    """
 
     title: str
     words: tuple[str, ...]
-    exits: tuple[int, ...] = (int(ExitCode.OK),)
+    about: str = ""
+    seconds: int | None = None
 
 
 #: Before the export, which needs Java.
-READING: Final = (
-    Step("What is there?", ("topics",)),
+STEPS: Final = (
     Step(
-        "The last messages, merged over all queues",
-        (
+        title="What is there?",
+        about="One topic. Topics of RocketMQ itself are listed with --all.",
+        words=("topics",),
+    ),
+    Step(
+        title="The last messages",
+        about="tail merges all queues by time and touches no group.",
+        words=(
             *("tail", "orders", "--last", "5", "--no-follow"),
-            *("--format", "%q %o %d{iso} %g %k %v\\n"),
+            *("--format", "%d{iso} queue %q offset %o %k %g\\n"),
         ),
     ),
     Step(
-        "The first refund, whole, as JSON",
-        (
+        title="The first refund, whole",
+        about="A filter, a start and a count. In a pipe it would be a line of JSON.",
+        words=(
             *("tail", "orders", "--tag", "Refunded", "--from", "earliest"),
-            *("--count", "1", "-o", "jsonl"),
+            *("--count", "1"),
         ),
     ),
-    Step("Is the group billing behind?", ("lag", "billing")),
-    Step("Does it catch up?", ("lag", "billing", "--sample", "10s", "--explain")),
     Step(
-        "Skip to now: first as a plan",
-        ("reset-offset", "billing", "orders", "--to", "latest"),
+        title="Send a message",
+        about="Messages also come from lines, JSON lines or files.",
+        words=(
+            *("send", "orders", '{"order":"A-1","event":"Created"}'),
+            *("--tag", "Created", "--key", "A-1"),
+        ),
     ),
     Step(
-        "Do it: backup, reset, read back",
-        (
+        title="Consume in a group of our own",
+        about="The group shipping joins, reads three paid orders, commits and leaves.",
+        words=(
+            *("consume", "orders", "--group", "shipping", "--from", "earliest"),
+            *("--tag", "Paid", "--count", "3", "--format", "ship %k of queue %q\\n"),
+        ),
+    ),
+    Step(
+        title="Is the group billing behind?",
+        about="Its consumer is too slow on purpose. Lag is what it has not committed.",
+        words=("lag", "billing"),
+    ),
+    Step(
+        title="Watch the lag",
+        about="Rates come after 10 s. Ctrl-C goes on at once; else the tour does.",
+        words=("lag", "billing", "--watch", "1s"),
+        seconds=14,
+    ),
+    Step(
+        title="Does it catch up?",
+        about="Two samples, ten seconds apart, and the answer in words.",
+        words=("lag", "billing", "--sample", "10s", "--explain"),
+    ),
+    Step(
+        title="Skip to now: first as a plan",
+        about="Without --execute nothing is changed.",
+        words=("reset-offset", "billing", "orders", "--to", "latest"),
+    ),
+    Step(
+        title="Do it: backup, reset, read back",
+        about="The consumer is online, so the broker moves it; each queue is verified.",
+        words=(
             *("reset-offset", "billing", "orders", "--to", "latest"),
             *("--execute", "--yes"),
         ),
     ),
-    Step("The backlog is gone", ("lag", "billing")),
+    Step(title="The backlog is gone", words=("lag", "billing")),
     Step(
-        "It was a mistake: undo",
-        ("reset-offset", "billing", "orders", "--undo", "--execute", "--yes"),
+        title="It was a mistake: undo",
+        about="The backup that the reset saved is restored.",
+        words=("reset-offset", "billing", "orders", "--undo", "--execute", "--yes"),
     ),
-    Step("Back where it was", ("lag", "billing")),
+    Step(title="Back where it was", words=("lag", "billing")),
 )
 
 
 def export_step(folder: str) -> Step:
     """The export to Parquet, through a local Spark."""
     return Step(
-        "Everything to Parquet, through Spark",
-        ("export", "orders", "--to-parquet", folder, "--to", "now", "-o", "table"),
+        title="Everything to Parquet, through Spark",
+        about="A local Spark starts first, which takes a few seconds.",
+        words=(
+            "export",
+            "orders",
+            "--to-parquet",
+            folder,
+            "--to",
+            "now",
+            "-o",
+            "table",
+        ),
     )
 
 
 class Tour:
-    """Shows steps one after the other."""
+    """Shows steps one after the other. `is_paged`: a screen each, and Enter between."""
 
-    def __init__(self, *, namesrv: str, state_home: str, color: bool) -> None:
+    def __init__(
+        self,
+        *,
+        namesrv: str,
+        state_home: str,
+        color: bool,
+        is_paged: bool,
+        steps: int,
+    ) -> None:
         self._environ = {
             **os.environ,
             "NAMESRV_ADDR": namesrv,
@@ -88,15 +155,30 @@ class Tour:
             "XDG_STATE_HOME": state_home,
         }
         self._color = color
+        self._is_paged = is_paged
+        self._steps = steps
+        self._number = 0
 
     @property
     def environ(self) -> Mapping[str, str]:
         """What every command of the tour runs with."""
         return self._environ
 
-    def heading(self, text: str) -> None:
-        """A line that opens a step."""
-        self.write(f"\n{self._styled('1;36', '## ' + text)}")
+    def page(self, title: str, *about: str) -> None:
+        """Turn to a new page and write its heading. On a terminal Enter turns it."""
+        self._turn()
+        place = ""
+        if self._is_paged and self._number:
+            place = self._styled("2", f"{self._number} of {self._steps}  ")
+        self._number += 1
+        self.heading(title, place=place)
+        for line in about:
+            if line:
+                self.write(line)
+
+    def heading(self, text: str, *, place: str = "") -> None:
+        """A line that opens a step, or a part of one."""
+        self.write(f"\n{place}{self._styled('1;36', '## ' + text)}")
 
     def write(self, text: str) -> None:
         """A line on stdout, before whatever a child prints next."""
@@ -105,23 +187,54 @@ class Tour:
 
     def show(self, step: Step) -> None:
         """Run a step. Raises RmqError when it ended as it should not."""
-        self.heading(step.title)
+        self.page(step.title, step.about)
         self.command(f"rmq {shlex.join(step.words)}")
-        done = subprocess.run(  # noqa: S603  # ourselves
+        if step.seconds is not None and not self._is_paged:
+            self.write("left out: it draws on a terminal")
+            return
+        self.write("")
+        code = self._run(step)
+        if code not in (
+            (ExitCode.INTERRUPTED,) if step.seconds is not None else (ExitCode.OK,)
+        ):
+            raise RmqError(f"rmq {step.words[0]} exited {code}: the tour stops here")
+
+    def _run(self, step: Step) -> int:
+        """Run the command in a process of its own, and return its exit code."""
+        process = subprocess.Popen(  # noqa: S603  # ourselves
             [sys.executable, "-m", "rmqcli", *step.words],
             stdin=subprocess.DEVNULL,
             env=self._environ,
-            timeout=_STEP_TIMEOUT_S,
-            check=False,
         )
-        if done.returncode not in step.exits:
-            raise RmqError(
-                f"rmq {step.words[0]} exited {done.returncode}: the tour stops here"
-            )
+        with process:
+            try:
+                return process.wait(step.seconds or _STEP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                if step.seconds is None:
+                    process.kill()
+                    raise
+                process.send_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                if step.seconds is None:
+                    process.kill()
+                    raise
+                # The terminal sent it to the command too: that is how one ends it.
+            return process.wait(_STEP_TIMEOUT_S)
 
     def command(self, text: str) -> None:
         """A command, as one would type it."""
         self.write(f"{self._styled('2', '$')} {self._styled('1', text)}")
+
+    def _turn(self) -> None:
+        if not self._is_paged:
+            return
+        if self._number:
+            sys.stdout.write(self._styled("2", "\nEnter goes on, Ctrl-C ends "))
+            sys.stdout.flush()
+            # What was typed while the command ran does not turn the page.
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+            sys.stdin.readline()
+        sys.stdout.write(_CLEAR_SCREEN)
 
     def _styled(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color else text

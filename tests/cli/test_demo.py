@@ -31,12 +31,15 @@ def test_the_whole_tour(tmp_path):
     assert process.returncode == 0, err
     commands = re.findall(r"^\$ (rmq \S+|export)", out, re.MULTILINE)
     assert commands == [
-        *("export", "rmq topics", "rmq tail", "rmq tail", "rmq lag", "rmq lag"),
+        *("export", "rmq topics", "rmq tail", "rmq tail", "rmq send", "rmq consume"),
+        *("rmq lag", "rmq lag", "rmq lag"),
         *("rmq reset-offset", "rmq reset-offset", "rmq lag"),
         *("rmq reset-offset", "rmq lag", "rmq export"),
     ]
     assert "at this rate it never catches up" in out
     assert out.count("CONFIRMED") == 8
+    assert len(re.findall(r"^ship A-\d+ of queue \d$", out, re.MULTILINE)) == 3
+    assert max(map(len, re.findall(r"^##.*", out, re.MULTILINE))) < 80
     rows = re.search(r"^(\d+) rows: .*Created (\d+)", out, re.MULTILINE)
     assert rows is not None, out
     assert int(rows[1]) >= 2000
@@ -67,7 +70,7 @@ def test_an_interrupt_leaves_nothing(tmp_path, signum):
     with start(tmp_path, "--keep", "--no-export") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "rmq lag billing" in line:
+            if "rmq brokers" in line:
                 break
         os.killpg(process.pid, signum)
         _, err = process.communicate(timeout=PATIENCE_S)

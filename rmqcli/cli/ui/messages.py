@@ -61,6 +61,27 @@ def _number_of(name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def _wrapped(line: str) -> str:
+    """On a terminal, `line` broken between words.
+
+    Not where it holds a command: that must stay whole, to be copied.
+    """
+    if not line.isascii() or "rmq " in line or not is_screen(sys.stderr):
+        return line
+    width = screen_size(sys.stderr).columns
+    if len(line) < width:
+        return line
+    import textwrap  # only for the few lines that are that long
+
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 @dataclass(slots=True)
 class Messages:
     """Writes to people on stderr. `quiet` leaves only warnings and errors."""
@@ -75,7 +96,7 @@ class Messages:
         A newline is shown as such: a name that has one must not look like two lines.
         """
         if not self.quiet:
-            self.write_line(safe(text))
+            self.write_line(_wrapped(safe(text)))
 
     def traceback(self, text: str) -> None:
         """Show a traceback, which has lines of its own."""
@@ -119,7 +140,7 @@ class Messages:
             label = f"{color}{label}:{_RESET}"
         else:
             label = f"{label}:"
-        self.write_line(f"{label} {safe(text)}")
+        self.write_line(_wrapped(f"{label} {safe(text)}"))
 
     def write_line(self, text: str) -> None:
         """Write `text`, which is safe already, as a line of its own."""

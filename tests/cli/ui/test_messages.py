@@ -60,6 +60,17 @@ def test_labels_are_coloured_on_a_terminal(terminal):
     assert terminal.getvalue() == "\x1b[31merror:\x1b[0m x\nerror: x\n"
 
 
+def test_a_long_line_breaks_between_words_on_a_terminal(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with redirect_stderr(terminal):
+        Messages(color="never").warn("three brokers did not answer")
+        Messages(color="never").error("it failed", hint="run: rmq lag some-group --yes")
+    assert terminal.getvalue() == (
+        "warning: three\n  brokers did not\n  answer\n"
+        "error: it failed\nhint: run: rmq lag some-group --yes\n"
+    )
+
+
 @pytest.mark.parametrize("stream", [None, io.StringIO()])
 def test_no_colour_where_there_is_no_terminal(stream):
     assert not color_is_on("auto", stream)
