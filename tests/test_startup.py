@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from rmqcli import __version__
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.cli.commands import COMMANDS
 from tests.kit.waiting import PATIENCE_S
 
@@ -85,6 +88,69 @@ def test_a_usage_error_of_a_command_loads_nothing_heavy():
     returned, modules = modules_after(["lag", "--nonsense"])
     assert returned == 2
     assert not modules & FORBIDDEN
+
+
+def test_the_version_is_shown_without_the_command_line():
+    code = (
+        "import sys; sys.argv = ['rmq', '--version']\n"
+        "from rmqcli.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as e: code = e.code\n"
+        "print(code, *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    returned, *modules = done.stderr.split()
+    assert (returned, done.stdout) == ("0", f"rmq {__version__}\n")
+    assert not {"typer", "rmqcli.cli", "signal", "json"} & set(modules)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_a_version_that_cannot_be_written_is_reported():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqcli", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+    assert done.returncode == 1
+    assert done.stderr == ("error: cannot write the output: no space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lag", "G"],
+        ["lag"],
+        ["topics"],
+        ["groups"],
+        ["brokers"],
+        ["reset-offset", "G", "T", "--to", "latest"],
+        ["tail", "T", "--from", "earliest", "--to", "latest"],
+    ],
+    ids=" ".join,
+)
+def test_in_a_pipe_a_command_loads_nothing_heavy(cluster, arguments):
+    returned, modules = modules_after([*arguments, "-n", cluster.namesrv])
+    assert returned == 0
+    assert not modules & (FORBIDDEN - {"concurrent.futures"})
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(queues=1) as cluster:
+        cluster.create_topic("T")
+        cluster.create_group("G")
+        cluster.send("T", ["x"])
+        yield cluster
 
 
 def test_lag_loads_nothing_heavy_when_it_runs():

@@ -1,0 +1,76 @@
+"""How long `rmq` takes to start, as multiples of a Python that does nothing.
+
+    python -m tests.bench.startup
+
+Medians of 21 runs each, in alternating order, so that a change of the machine's load
+meets all of them alike. Modules are compiled first, as those of an installed `rmq` are.
+The targets are 3.5 for `rmq --version` and 7 for `rmq lag GROUP`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+
+RUNS = 21
+GROUP = "G"
+
+
+def run(command, environ):
+    """Milliseconds that `command` takes."""
+    begun = time.perf_counter()
+    subprocess.run(
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    return (time.perf_counter() - begun) * 1000
+
+
+def measure(namesrv, environ):
+    """Milliseconds of each run, by the name of what ran."""
+    rmq = [sys.executable, "-m", "rmqcli"]
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "rmq --version": [*rmq, "--version"],
+        "rmq --help": [*rmq, "--help"],
+        f"rmq lag {GROUP}": [*rmq, "lag", GROUP, "-n", namesrv],
+    }
+    for command in commands.values():
+        run(command, environ)
+    found: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(RUNS):
+        for name, command in commands.items():
+            found[name].append(run(command, environ))
+    return found
+
+
+def main():
+    """Print the medians and their ratios."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedCluster(queues=4) as cluster:
+        cluster.create_topic("T")
+        cluster.create_group(GROUP)
+        cluster.send("T", ["x"] * 100)
+        environ = {
+            **os.environ,
+            "PYTHONPYCACHEPREFIX": os.path.join(folder, "compiled"),
+            "XDG_STATE_HOME": os.path.join(folder, "state"),
+        }
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        found = measure(cluster.namesrv, environ)
+    bare, *_ = medians = [statistics.median(each) for each in found.values()]
+    for name, median in zip(found, medians, strict=True):
+        print(f"{name:16} {median:7.1f} ms  {median / bare:5.2f} x")
+
+
+if __name__ == "__main__":
+    main()
