@@ -11,7 +11,8 @@
     ├── TransportError           5
     │   ├── ConnectError         no connection to this address
     │   ├── DisconnectedError    it ended while an answer was due
-    │   └── DeadlineError        no answer in time
+    │   ├── DeadlineError        no answer in time
+    │   └── SendUnknownError     a message was sent and may be stored, or not
     ├── BrokerError              the peer answered with an error code
     │   ├── NotFoundError        3
     │   ├── DeniedError          4
@@ -144,6 +145,29 @@ class DisconnectedError(TransportError):
 
 class DeadlineError(TransportError):
     """No answer came in time. Whether the peer acted on the request is unknown."""
+
+
+class SendUnknownError(TransportError):
+    """A message was sent and no answer came: the broker may have stored it.
+
+    Sending it again may store it twice, so nothing does that without being asked.
+    `msg_ids` are the ids of the messages (UNIQ_KEY; one, or those of a batch), by which
+    the broker's index finds what was stored. The cause is the last DeadlineError or
+    DisconnectedError.
+    """
+
+    retriable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        address: str,
+        msg_ids: tuple[str, ...],
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, address=address, hint=hint)
+        self.msg_ids = msg_ids
 
 
 class TimeLimitError(RmqError):

@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "engine": {"wire"},
     "broker": {"wire", "store"},
     "consumer": {"wire", "transport", "api", "engine"},
-    "producer": {"wire", "transport", "api"},
+    "producer": {"wire", "transport", "api", "engine"},
     "admin": {"wire", "api", "engine"},
     "spark": {"credentials", "wire", "transport", "api", "admin"},
     "testing": {"broker"},

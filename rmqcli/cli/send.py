@@ -231,6 +231,17 @@ COLUMNS = (
 )
 
 
+#: System property -> the option that sets it.
+_OPTION_OF_PROPERTY = {
+    "KEYS": "--key",
+    "TAGS": "--tag",
+    "DELAY": "--delay",
+    "TIMER_DELAY_SEC": "--delay",
+    "TIMER_DELAY_MS": "--delay",
+    "TIMER_DELIVER_MS": "--delay",
+}
+
+
 def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
@@ -331,7 +342,7 @@ def send(
     check_topic(topic)
     _warn_of_keys(common, key or ())
     user_properties = dict(properties or ())
-    check_user_properties(user_properties)
+    check_user_properties(user_properties, instead=_OPTION_OF_PROPERTY)
     messages = _messages(
         common, body=body, file=file, jsonl=jsonl, lines=lines, count=count
     )

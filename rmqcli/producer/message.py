@@ -1,19 +1,22 @@
-"""A message on its way out, and what RocketMQ would not take or not keep.
+"""A message to send, and the checks that it passes before anything is sent.
 
-Checked before anything is sent, so that nothing is lost without a word: RocketMQ drops
-properties without a value, and cannot write some characters.
+RocketMQ drops properties without a value and cannot write some characters. Such
+messages are refused here, so that no part of a message is lost unnoticed.
 
-Source: Validators, Message.putUserProperty, MessageConst.STRING_HASH_SET and
-TopicValidator in apache/rocketmq.
+`ProducerMessage` is what users of the library make; `OutgoingMessage` is the body and
+the properties that a request is made of.
+
+Source: Message, Validators, MessageConst.STRING_HASH_SET and TopicValidator in
+apache/rocketmq.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import UsageError
+from rmqcli.errors import ConfigError, UsageError
 from rmqcli.wire.message.properties import (
     KEYS,
     PROPERTIES_BYTES_MAX,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TOPIC_LENGTH_MAX = 127  # TopicValidator.TOPIC_MAX_LENGTH
+GROUP_LENGTH_MAX = 255  # Validators.CHARACTER_MAX_LENGTH
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 #: What is kept free for the properties that are added on the way: UNIQ_KEY, a delay,
@@ -57,19 +61,109 @@ SYSTEM_PROPERTIES = frozenset(
     )
 )
 
-_HINTS = {
-    KEYS: "use --key",
-    TAGS: "use --tag",
-    "DELAY": "use --delay",
-    "TIMER_DELAY_SEC": "use --delay",
-    "TIMER_DELAY_MS": "use --delay",
-    "TIMER_DELIVER_MS": "use --delay",
+#: System property -> the argument of `ProducerMessage` that sets it.
+ARGUMENT_OF_PROPERTY: Final = {
+    KEYS: "keys",
+    TAGS: "tags",
+    "DELAY": "delay_level",
+    "TIMER_DELAY_SEC": "delay_ms",
+    "TIMER_DELAY_MS": "delay_ms",
+    "TIMER_DELIVER_MS": "deliver_at_ms",
 }
+
+DELAY_LEVEL_MAX: Final = 18  # levels of the default messageDelayLevel
+DELAY_MS_MAX: Final = 3 * 24 * 3600 * 1000  # timerMaxDelaySec
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMessage:
+    """A message to send.
+
+    `keys` are searchable; a key must not contain white space, which separates keys.
+    At most one of the three delays may be given: `delay_level` is a level of the
+    broker's table (1 to 18; 1s 5s 10s 30s 1m ... 2h by default), `delay_ms` a time from
+    now on and `deliver_at_ms` a moment in epoch ms. The two times need RocketMQ 5.0,
+    which delivers to the second and at most three days later.
+
+    Raises UsageError for what RocketMQ would refuse or drop, and TypeError for a body
+    that is not bytes.
+    """
+
+    topic: str
+    body: bytes
+    _: KW_ONLY
+    tags: str | None = None
+    keys: str | tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    flag: int = 0
+    delay_level: int | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if not isinstance(self.body, bytes):
+            raise TypeError(
+                f"body is a {type(self.body).__name__}; it must be bytes, for example"
+                " text.encode()"
+            )
+        for key in self.key_list:
+            if not key or key.split() != [key]:
+                raise UsageError(f"key {key!r} is empty or contains white space")
+        check_user_properties(self.properties)
+        if not -_INT32_MAX - 1 <= self.flag <= _INT32_MAX:
+            raise UsageError(f"flag {self.flag} does not fit into 32 bits")
+        self._check_delay()
+
+    def _check_delay(self) -> None:
+        given = {
+            name: value
+            for name in ("delay_level", "delay_ms", "deliver_at_ms")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} exclude each other")
+        maxima = {"delay_level": DELAY_LEVEL_MAX, "delay_ms": DELAY_MS_MAX}
+        for name, value in given.items():
+            highest = maxima.get(name, 2**63 - 1)
+            if not 1 <= value <= highest:
+                raise UsageError(f"{name} is {value}; it must be 1 to {highest}")
+
+    @property
+    def key_list(self) -> tuple[str, ...]:
+        """The keys, also where one was given as text."""
+        return (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether consumers get it later."""
+        return self.delay_level is not None or self.needs_timer
+
+    @property
+    def needs_timer(self) -> bool:
+        """Whether only brokers from 5.0 on can deliver it when it is wanted."""
+        return self.delay_ms is not None or self.deliver_at_ms is not None
+
+    def all_properties(self) -> dict[str, str]:
+        """The user's properties and those that the other fields stand for."""
+        found = dict(self.properties)
+        if self.tags:
+            found[TAGS] = self.tags
+        if self.key_list:
+            found[KEYS] = " ".join(self.key_list)
+        if self.delay_level is not None:
+            found["DELAY"] = str(self.delay_level)
+        if self.delay_ms is not None:
+            found["TIMER_DELAY_MS"] = str(self.delay_ms)
+        if self.deliver_at_ms is not None:
+            found["TIMER_DELIVER_MS"] = str(self.deliver_at_ms)
+        return found
 
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """One message to store; treat as immutable.
+    """Body and properties of one message to store; treat as immutable.
 
     `properties` hold KEYS and TAGS too. `source` says where it was read, e.g.
     `line 3`, for errors; None where there is only one.
@@ -85,20 +179,41 @@ def check_topic(topic: str) -> None:
     """Raise UsageError for a name that no broker takes."""
     if not topic or len(topic) > TOPIC_LENGTH_MAX:
         raise UsageError(
-            f"topic name of {len(topic)} characters: 1 to {TOPIC_LENGTH_MAX} are taken"
+            f"a topic name of {len(topic)} characters is not possible; 1 to"
+            f" {TOPIC_LENGTH_MAX} are"
         )
     if not _TOPIC.fullmatch(topic):
         raise UsageError(
-            f"topic {topic!r}: only letters, digits, '%', '|', '_' and '-' are taken"
+            f"topic {topic!r}: only letters, digits, '%', '|', '_' and '-' are allowed"
         )
 
 
-def check_user_properties(properties: Mapping[str, str]) -> None:
-    """Raise UsageError for names that are RocketMQ's own, as Java's Message does."""
+def check_producer_group(group: str) -> None:
+    """Raise ConfigError for a name that brokers do not take, or that is reserved."""
+    if not 1 <= len(group) <= GROUP_LENGTH_MAX or not _TOPIC.fullmatch(group):
+        raise ConfigError(
+            f"producer group {group!r} must have 1 to {GROUP_LENGTH_MAX} characters,"
+            " which may be letters, digits, '%', '|', '_' and '-'"
+        )
+    if group in ("DEFAULT_PRODUCER", "CLIENT_INNER_PRODUCER"):
+        raise ConfigError(f"{group} is reserved and cannot be a group name")
+
+
+def check_user_properties(
+    properties: Mapping[str, str],
+    *,
+    instead: Mapping[str, str] = ARGUMENT_OF_PROPERTY,
+) -> None:
+    """Raise UsageError for names that are RocketMQ's own, as Java's Message does.
+
+    `instead` says in the caller's words what sets such a property, for the hint.
+    """
     for name in properties:
         if name in SYSTEM_PROPERTIES or name in (KEYS, TAGS):
+            way = instead.get(name)
             raise UsageError(
-                f"property {name} is RocketMQ's own", hint=_HINTS.get(name, "")
+                f"property {name} is RocketMQ's own",
+                hint=f"use {way}" if way else "",
             )
 
 

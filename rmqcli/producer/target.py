@@ -69,7 +69,7 @@ def find_target(
         if not may_create:
             raise _not_created(client, topic, missing) from None
         route = _default_route(client, missing)
-        queues = _queues_of_new_topic(topic, route)
+        queues = queues_of_new_topic(topic, route)
         is_new = True
     if not queues:
         raise DeniedError(
@@ -180,11 +180,14 @@ def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:
         raise missing from None
 
 
-def _queues_of_new_topic(topic: str, route: TopicRoute) -> list[MessageQueue]:
+def queues_of_new_topic(
+    topic: str, route: TopicRoute, *, queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS
+) -> list[MessageQueue]:
+    """The queues that a new topic will get; `route` is that of TBW102."""
     masters = {b.broker_name for b in route.brokers if MASTER_ID in b.addresses}
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data in route.queues
         if data.is_writable and data.broker_name in masters
-        for queue_id in range(min(DEFAULT_TOPIC_QUEUE_NUMS, data.write_queue_nums))
+        for queue_id in range(min(queue_nums, data.write_queue_nums))
     )

@@ -1,0 +1,78 @@
+"""A producer's settings, as RocketMQ names them and with its defaults.
+
+Every change is a new value: `dataclasses.replace`.
+
+Source: DefaultMQProducer, TransactionMQProducer and ClientConfig in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from rmqcli.errors import ConfigError
+
+#: Setting -> the lowest and the highest value, both allowed.
+_RANGES: Final = {
+    "send_msg_timeout_ms": (1, 24 * 60 * 60 * 1_000),
+    "send_msg_max_timeout_per_request_ms": (1, 24 * 60 * 60 * 1_000),
+    "retry_times_when_send_failed": (0, 100),
+    "retry_times_when_send_async_failed": (0, 100),
+    "max_message_size_bytes": (1, 16 << 20),
+    "compress_msg_body_over_howmuch_bytes": (1, 2**31 - 1),
+    "compress_level": (0, 9),
+    "default_topic_queue_nums": (1, 65_535),
+    "async_messages_max": (1, 1_000_000),
+    "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
+    "heartbeat_broker_interval_ms": (100, 100_000),  # brokers forget a client at 120 s
+    "await_termination_ms": (0, 60 * 60 * 1_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """Settings of one producer. None: not limited, or chosen at the start.
+
+    `send_msg_timeout_ms` bounds a send with all its attempts.
+    `send_msg_max_timeout_per_request_ms` bounds one attempt; without it an attempt may
+    take all the time that is left, so that a send which was not answered is not tried
+    again. `retry_another_broker_when_not_store_ok` tries another broker after a
+    status such as FLUSH_DISK_TIMEOUT too, which can store a message twice.
+    `create_topic_key` is the topic whose queues a topic gets that a broker creates;
+    with None a send to an unknown topic is an error, whatever brokers allow.
+    `async_messages_max` is how many messages of `send_async` may wait for an answer
+    before it blocks. `await_termination_ms` is how long `close` waits for them.
+
+    Raises ConfigError for a value out of its range.
+    """
+
+    send_msg_timeout_ms: int = 3_000  # sendMsgTimeout
+    send_msg_max_timeout_per_request_ms: int | None = None
+    retry_times_when_send_failed: int = 2
+    retry_times_when_send_async_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    max_message_size_bytes: int = 4 << 20  # maxMessageSize
+    compress_msg_body_over_howmuch_bytes: int = 4_096
+    compress_level: int = 5
+    default_topic_queue_nums: int = 4
+    create_topic_key: str | None = "TBW102"
+    async_messages_max: int = 1_024  # backPressureForAsyncSendNum
+    poll_namesrv_interval_ms: int = 30_000
+    heartbeat_broker_interval_ms: int = 30_000
+    await_termination_ms: int = 10_000
+    client_ip: str | None = None
+    instance_name: str | None = None
+    unit_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            bounds = _RANGES.get(each.name)
+            if bounds is None or (value is None and "None" in str(each.type)):
+                continue
+            low, high = bounds
+            if type(value) is not int or not low <= value <= high:
+                raise ConfigError(
+                    f"{each.name} is {value!r}; it must be a whole number from {low}"
+                    f" to {high}"
+                )

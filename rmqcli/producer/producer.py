@@ -1,0 +1,725 @@
+"""`Producer`: sends messages, from any number of threads, as a context manager.
+
+```python
+from rmqcli import Producer, ProducerMessage
+
+with Producer(namesrv="127.0.0.1:9876") as producer:
+    result = producer.send(ProducerMessage("orders", b'{"id": 7}', tags="Paid"))
+    print(result.msg_id, result.queue, result.queue_offset)
+```
+
+`send` waits until the broker has stored the message, `send_async` returns a future,
+`send_oneway` does not learn what became of the message. `send_batch` stores several
+messages of one topic with one request. `send_in_transaction` stores a message that
+consumers see only when the local transaction is committed; for it the producer needs a
+group and `on_check`, which the broker's question about an undecided transaction is
+passed to, perhaps in another process of the same group.
+
+A failed attempt is followed by another one as Java's producer does it; see `publish`.
+
+| thread | runs | ended by |
+|---|---|---|
+| rmq-producer | sockets, timers, callbacks of futures | close() |
+| rmq-check-N | `on_check`, once a broker has asked | close() |
+
+Source: DefaultMQProducer, TransactionMQProducer and DefaultMQProducerImpl in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import os
+import random
+import threading
+import time
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from rmqcli.api.calls.send import SendStatus
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.engine.message import Message, MessageItem, Origin
+from rmqcli.errors import RmqError, UsageError
+from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.ids import UniqueIds
+from rmqcli.producer.lane import takes_batches
+from rmqcli.producer.message import (
+    OutgoingMessage,
+    ProducerMessage,
+    check_message,
+    check_producer_group,
+)
+from rmqcli.producer.publish import Prepared, Publisher, SendResult
+from rmqcli.producer.task_thread import TaskThread
+from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.command import RemotingCommand
+from rmqcli.wire.compression import deflate_zlib
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
+from rmqcli.wire.headers.send import EndTransactionRequestHeader
+from rmqcli.wire.ids import decode_offset_msg_id, java_string_hash
+from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.wire.message.system_flag import (
+    COMPRESSED,
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rmqcli.clock import Clock
+
+    #: Chooses one of a topic's queues; the last argument is the `arg` of `send`.
+    MessageQueueSelector: TypeAlias = Callable[
+        [Sequence[MessageQueue], ProducerMessage, Any], MessageQueue
+    ]
+
+logger = get_logger(__name__)
+
+#: Built in, so that brokers keep nothing about a producer without a group.
+_INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
+_CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
+#: What a close waits for beyond `await_termination_ms`: the goodbye to brokers.
+_GOODBYE_MS: Final = 2_000
+
+
+class LocalTransactionState(enum.Enum):
+    """How a local transaction ended. Members keep Java's names."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    #: not decided yet, or not known: the broker will ask `on_check`
+    UNKNOW = "UNKNOW"
+
+
+_END_OF_STATE: Final = {
+    LocalTransactionState.COMMIT_MESSAGE: TRANSACTION_COMMIT,
+    LocalTransactionState.ROLLBACK_MESSAGE: TRANSACTION_ROLLBACK,
+    LocalTransactionState.UNKNOW: 0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSendResult(SendResult):
+    """A half message, and how its local transaction ended."""
+
+    local_transaction_state: LocalTransactionState
+
+
+def select_by_hash(
+    queues: Sequence[MessageQueue],
+    message: ProducerMessage,  # part of every selector's signature
+    arg: object,
+) -> MessageQueue:
+    """The queue that the text of `arg` stands for: the same one for equal keys.
+
+    A message with a key goes to another queue after the number of queues was changed.
+    Source: SelectMessageQueueByHash in apache/rocketmq.
+    """
+    return queues[abs(java_string_hash(str(arg))) % len(queues)]
+
+
+#: Producers that were started and not closed, for the end of the process.
+_OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for each in list(_OPEN):
+        each.close()
+
+
+atexit.register(_close_all)
+
+
+class Producer:
+    """Sends messages. Every method may be called from any thread.
+
+    `group` names the producers that may answer for each other's transactions; without
+    one the producer sends no heartbeats and has no transactions. `namesrv` is
+    `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
+    127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
+    `on_check(message)` is called in the thread rmq-check-1 for a half message of the
+    group whose end the broker does not know, and returns a LocalTransactionState;
+    what it raises counts as UNKNOW, and the broker asks again.
+
+    Raises ConfigError or UsageError for settings that are not possible. In a forked
+    child a producer of the parent is closed.
+    """
+
+    def __init__(
+        self,
+        group: str | None = None,
+        *,
+        namesrv: str | None = None,
+        config: ProducerConfig | None = None,
+        client: ClientConfig | None = None,
+        on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if group is not None:
+            check_producer_group(group)
+        elif on_check is not None:
+            raise UsageError("on_check is given without a group")
+        if namesrv is not None and client is not None:
+            raise UsageError("namesrv and client exclude each other")
+        self.group = group
+        self.config = config or ProducerConfig()
+        self.client_id: str | None = None
+        self._on_check = on_check
+        self._clock = clock
+        self._client_config = client or ClientConfig.from_env(
+            os.environ, namesrv=namesrv
+        )
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._ids: UniqueIds  # guarded by _lock
+        self._thread: TaskThread
+        self._publisher: Publisher
+        self._checks: ThreadPoolExecutor | None = None
+        self._checks_open = 0  # belongs to the producer's thread
+        self._is_started = False
+        self._is_closed = False
+        #: sends under way; guarded by _changed, which is notified as they end
+        self._in_flight = 0
+        self._async_in_flight = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        if not self._is_started:
+            self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the producer's thread. No broker is asked before the first message.
+
+        Raises UsageError when it was started before.
+        """
+        with self._changed:
+            if self._is_started or self._is_closed:
+                raise UsageError("a producer is started once; make a new one")
+            self._is_started = True
+        config, clock = self.config, self._clock
+        rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+        client = Client(self._client_config, clock=clock)
+        ip = config.client_ip or local_ip(self._client_config.namesrv[0]) or "127.0.0.1"
+        instance = config.instance_name or f"{self._pid}#{time.monotonic_ns()}"
+        unit = f"@{config.unit_name}" if config.unit_name else ""
+        self.client_id = f"{ip}@{instance}{unit}"
+        self._ids = UniqueIds(ip, clock=clock, rng=rng)
+        self._thread = TaskThread(client)
+        self._publisher = Publisher(
+            client,
+            self._thread,
+            config=config,
+            group=self.group,
+            producer_group=self.group or _INNER_GROUP,
+            client_id=self.client_id,
+            rng=rng,
+        )
+        if self._on_check is not None:
+            self._checks = ThreadPoolExecutor(1, thread_name_prefix="rmq-check")
+            client.remoting.set_request_handler(self._requested)
+        self._thread.start()
+        self._thread.post(self._publisher.start)
+        _OPEN.add(self)
+
+    def close(self, *, timeout_ms: int | None = None) -> None:
+        """Wait for the sends under way, leave the group, and end. Idempotent.
+
+        `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
+        sends and for `on_check`; a send that has not ended then fails with
+        DisconnectedError or SendUnknownError. From then on every send raises
+        UsageError. A callback of a future must not call it.
+        """
+        with self._changed:
+            if self._is_closed or not self._is_started:
+                self._is_closed = True
+                return
+            self._is_closed = True
+            if self._pid != os.getpid():
+                return
+            if timeout_ms is None:
+                timeout_ms = self.config.await_termination_ms
+            self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
+        if self._checks is not None:
+            self._checks.shutdown(wait=False, cancel_futures=True)
+        try:
+            self._thread.run(self._publisher.leave()).result(_GOODBYE_MS / 1_000)
+        except (RmqError, TimeoutError) as error:
+            logger.info("producer group=%s left without goodbye: %s", self.group, error)
+        if not self._thread.end():
+            logger.error(
+                "thread rmq-producer did not end; is the callback of a future still"
+                " running?"
+            )
+        _OPEN.discard(self)
+
+    # --- sending ---
+
+    def send(
+        self,
+        message: ProducerMessage,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: object = None,
+    ) -> SendResult:
+        """Store a message and wait for the broker's answer.
+
+        Queues take turns unless one is given, or `selector(queues, message, arg)`
+        chooses one, such as `select_by_hash`; the selector runs in the caller's thread.
+        With a chosen queue nothing else is tried. `timeout_ms` (None: the setting
+        `send_msg_timeout_ms`) bounds all attempts together.
+
+        A result other than SEND_OK is stored, too: see SendResult. Raises
+        SendUnknownError when the message may be stored or not; everything else says
+        that it is not: BrokerError for a broker that refused it (NotFoundError,
+        DeniedError, BusyError), ConnectError or DeadlineError when none could be
+        reached in time, UnsupportedError for a time that the broker cannot keep,
+        UsageError for a message that is too large or malformed.
+        """
+        self._refuse_in_thread()
+        future = self._submit(
+            message,
+            queue=self._chosen(message, queue, selector, arg),
+            timeout_ms=timeout_ms,
+            retry_times=self.config.retry_times_when_send_failed,
+        )
+        results: list[SendResult] = future.result()
+        return results[0]
+
+    def send_async(
+        self,
+        message: ProducerMessage,
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: object = None,
+    ) -> Future[SendResult]:
+        """Send a message and return at once; the future ends as `send` does.
+
+        Messages of one thread to one queue are stored in their order, as long as none
+        of them is sent again. Callbacks of the future run in the thread rmq-producer:
+        they must return quickly, and may call send_async but not send. Blocks while
+        `async_messages_max` messages wait for their answers, except in a callback. The
+        future cannot be cancelled.
+        """
+        if not self._thread_is_current():
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (
+                        self._async_in_flight < self.config.async_messages_max
+                        or self._is_closed
+                    )
+                )
+        inner = self._submit(
+            message,
+            queue=self._chosen(message, queue, selector, arg),
+            timeout_ms=timeout_ms,
+            retry_times=self.config.retry_times_when_send_async_failed,
+            is_async=True,
+        )
+        outer: Future[SendResult] = Future()
+        outer.set_running_or_notify_cancel()
+
+        def ended(done: Future[list[SendResult]]) -> None:
+            error = done.exception()
+            if error is not None:
+                outer.set_exception(error)
+            else:
+                outer.set_result(done.result()[0])
+
+        inner.add_done_callback(ended)
+        return outer
+
+    def send_batch(
+        self,
+        messages: Iterable[ProducerMessage],
+        *,
+        timeout_ms: int | None = None,
+        queue: MessageQueue | None = None,
+    ) -> list[SendResult]:
+        """Store messages of one topic with one request; a result for each, in order.
+
+        All of them are stored, next to each other in one queue, or none. Raises
+        UsageError for no messages, for several topics, for delayed messages, and when
+        together they are larger than `max_message_size_bytes`; else as `send`.
+        """
+        self._refuse_in_thread()
+        prepared = self._prepare_batch(list(messages))
+        if queue is not None:
+            _check_queue(queue, prepared.topic)
+        future = self._run(
+            prepared,
+            queue=queue,
+            timeout_ms=timeout_ms,
+            retry_times=self.config.retry_times_when_send_failed,
+        )
+        results: list[SendResult] = future.result()
+        return results
+
+    def send_oneway(
+        self,
+        message: ProducerMessage,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        arg: object = None,
+    ) -> None:
+        """Hand a message to the connection. Nobody learns whether it is stored.
+
+        Raises as `send` does for what is known before: an unknown topic, or no name
+        server.
+        """
+        self._refuse_in_thread()
+        chosen = self._chosen(message, queue, selector, arg)
+        prepared = self._prepare(message)
+        self._counted(self._publisher.send_oneway(prepared, queue=chosen)).result()
+
+    def send_in_transaction(
+        self,
+        message: ProducerMessage,
+        execute: Callable[[ProducerMessage, SendResult], LocalTransactionState | None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> TransactionSendResult:
+        """Store a half message, run the local transaction, and commit or roll back.
+
+        `execute(message, result)` runs in the caller's thread once the half message is
+        stored. What it returns is told to the broker: consumers see the message after
+        COMMIT_MESSAGE, and never after ROLLBACK_MESSAGE. UNKNOW, None and an exception
+        leave it undecided, and so does an end that does not reach the broker: the
+        broker then asks `on_check` of a producer of the group (after a minute, by
+        default). What `execute` raises is raised after the broker was told. A half
+        message that is stored with another status than SEND_OK is rolled back without
+        calling `execute`, as Java does.
+
+        Raises UsageError without a group and `on_check`, and for a delayed message;
+        else as `send`, and then `execute` was not called.
+        """
+        if self.group is None or self._on_check is None:
+            raise UsageError("a transaction needs a producer with group and on_check")
+        if message.is_delayed:
+            raise UsageError("a message of a transaction cannot be delayed")
+        self._refuse_in_thread()
+        more = {"TRAN_MSG": "true", "PGROUP": self.group}
+        prepared = self._prepare(message, more=more, sys_flag=TRANSACTION_PREPARED)
+        (half,) = self._run(
+            prepared,
+            queue=None,
+            timeout_ms=timeout_ms,
+            retry_times=self.config.retry_times_when_send_failed,
+        ).result()
+        # Its offset is that of the broker's topic of half messages.
+        result = replace(half, queue_offset=None)
+        state = LocalTransactionState.ROLLBACK_MESSAGE
+        try:
+            if result.status is SendStatus.SEND_OK:
+                state = LocalTransactionState.UNKNOW
+                state = _state(execute(message, result))
+        finally:
+            self._end(message, half, state)
+        values = {each.name: getattr(result, each.name) for each in fields(result)}
+        return TransactionSendResult(**values, local_transaction_state=state)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be written to, sorted. Raises as `send`."""
+        self._refuse_in_thread()
+        target = self._counted(self._publisher.target(topic)).result()
+        return list(target.queues)
+
+    # --- messages to requests ---
+
+    def _prepare(
+        self,
+        message: ProducerMessage,
+        *,
+        more: dict[str, str] | None = None,
+        sys_flag: int = 0,
+    ) -> Prepared:
+        config = self.config
+        if not message.body:
+            raise UsageError("the message's body is empty, which brokers refuse")
+        if len(message.body) > config.max_message_size_bytes:
+            raise UsageError(
+                f"a body of {len(message.body)} bytes is larger than"
+                f" max_message_size_bytes, {config.max_message_size_bytes}"
+            )
+        msg_id = self._next_id()
+        properties = {**message.all_properties(), **(more or {}), UNIQ_KEY: msg_id}
+        check_message(OutgoingMessage(message.body, properties))
+        body = message.body
+        if len(body) >= config.compress_msg_body_over_howmuch_bytes:
+            body = deflate_zlib(body, level=config.compress_level)
+            sys_flag |= COMPRESSED
+        return Prepared(
+            topic=message.topic,
+            msg_ids=(msg_id,),
+            body=body,
+            properties=encode_properties(properties),
+            flag=message.flag,
+            sys_flag=sys_flag,
+            is_elsewhere=message.is_delayed,
+            needs_timer=message.needs_timer,
+            born_timestamp_ms=self._clock.epoch_ms(),
+        )
+
+    def _prepare_batch(self, messages: list[ProducerMessage]) -> Prepared:
+        topics = {each.topic for each in messages}
+        if len(topics) != 1:
+            raise UsageError(
+                f"a batch needs messages of one topic; these are of {len(topics)}"
+            )
+        topic = messages[0].topic
+        is_delayed = any(each.is_delayed for each in messages)
+        if not takes_batches(topic, is_delayed=is_delayed):
+            raise UsageError("delayed messages and retry topics cannot be in a batch")
+        msg_ids = tuple(self._next_id() for _ in messages)
+        items = []
+        for message, msg_id in zip(messages, msg_ids, strict=True):
+            properties = {**message.all_properties(), UNIQ_KEY: msg_id}
+            check_message(OutgoingMessage(message.body, properties))
+            items.append(BatchItem(message.body, properties, message.flag))
+        body = encode_batch(items)
+        if len(body) > self.config.max_message_size_bytes:
+            raise UsageError(
+                f"a batch of {len(body)} bytes is larger than max_message_size_bytes,"
+                f" {self.config.max_message_size_bytes}",
+                hint="send it in several batches",
+            )
+        return Prepared(
+            topic=topic,
+            msg_ids=msg_ids,
+            body=body,
+            is_batch=True,
+            born_timestamp_ms=self._clock.epoch_ms(),
+        )
+
+    def _next_id(self) -> str:
+        self._check_open()
+        with self._lock:
+            return self._ids.next_id()
+
+    def _chosen(
+        self,
+        message: ProducerMessage,
+        queue: MessageQueue | None,
+        selector: MessageQueueSelector | None,
+        arg: object,
+    ) -> MessageQueue | None:
+        if selector is None:
+            if queue is not None:
+                _check_queue(queue, message.topic)
+            return queue
+        if queue is not None:
+            raise UsageError("queue and selector exclude each other")
+        chosen = selector(self.queues(message.topic), message, arg)
+        if not isinstance(chosen, MessageQueue):
+            raise UsageError(f"the selector returned {chosen!r}, which is not a queue")
+        _check_queue(chosen, message.topic)
+        return chosen
+
+    # --- the hand-over to the producer's thread ---
+
+    def _submit(
+        self,
+        message: ProducerMessage,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        retry_times: int,
+        is_async: bool = False,
+    ) -> Future[list[SendResult]]:
+        return self._run(
+            self._prepare(message),
+            queue=queue,
+            timeout_ms=timeout_ms,
+            retry_times=retry_times,
+            is_async=is_async,
+        )
+
+    def _run(
+        self,
+        prepared: Prepared,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int | None,
+        retry_times: int,
+        is_async: bool = False,
+    ) -> Future[list[SendResult]]:
+        if timeout_ms is None:
+            timeout_ms = self.config.send_msg_timeout_ms
+        elif timeout_ms <= 0:
+            raise UsageError(f"timeout_ms is {timeout_ms}; it must be greater than 0")
+        task = self._publisher.send(
+            prepared, queue=queue, timeout_ms=timeout_ms, retry_times=retry_times
+        )
+        return self._counted(task, is_async=is_async)
+
+    def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
+        """Run a task; `close` waits for its end."""
+        with self._changed:
+            self._check_open()
+            self._in_flight += 1
+            self._async_in_flight += is_async
+
+        def ended(_: Future[Any]) -> None:
+            with self._changed:
+                self._in_flight -= 1
+                self._async_in_flight -= is_async
+                self._changed.notify_all()
+
+        future = self._thread.run(task)
+        future.add_done_callback(ended)
+        return future
+
+    def _check_open(self) -> None:
+        if not self._is_started:
+            raise UsageError("the producer is not started: use `with`, or call start")
+        if self._pid != os.getpid():
+            raise UsageError("the producer belongs to the process that was forked")
+        if self._is_closed:
+            raise UsageError("the producer is closed")
+
+    def _thread_is_current(self) -> bool:
+        return self._is_started and self._thread.is_current()
+
+    def _refuse_in_thread(self) -> None:
+        self._check_open()
+        if self._thread.is_current():
+            raise UsageError(
+                "a callback must not wait for the producer whose thread runs it",
+                hint="use send_async in callbacks",
+            )
+
+    # --- transactions ---
+
+    def _end(
+        self, message: ProducerMessage, half: SendResult, state: LocalTransactionState
+    ) -> None:
+        """Tell the broker the end; when that fails, `on_check` will be asked."""
+        place = decode_offset_msg_id(half.offset_msg_id or "")
+        header = EndTransactionRequestHeader(
+            topic=message.topic,
+            producer_group=self.group or "",
+            tran_state_table_offset=half.queue_offset or 0,
+            commit_log_offset=place.commit_log_offset,
+            commit_or_rollback=_END_OF_STATE[state],
+            msg_id=half.msg_id,
+            transaction_id=half.transaction_id,
+        )
+        task = self._publisher.end_transaction(half.queue.broker_name, header)
+        try:
+            self._counted(task).result()
+        except RmqError as error:
+            logger.warning(
+                "end of transaction not delivered msg_id=%s state=%s; the broker will"
+                " ask on_check: %s",
+                half.msg_id,
+                state.value,
+                error,
+            )
+
+    def _requested(
+        self, address: str, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Take what a broker asks; in the producer's thread."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return RemotingCommand(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f"request code {command.code} is not supported",
+            )
+        header = from_ext_fields(CheckTransactionStateRequestHeader, command.ext_fields)
+        found = decode_messages(
+            command.body, record_type=Message, item_type=MessageItem
+        )
+        message = found[0] if found else None
+        reason = ""
+        if not self._publisher.is_broker(address):
+            reason = "the peer is not a broker of our topics"
+        elif not isinstance(message, Message):
+            reason = "its message cannot be read"
+        elif message.properties.get("PGROUP") != self.group:
+            reason = "it is for another group"
+        elif self._checks_open >= _CHECKS_MAX:
+            reason = f"{self._checks_open} others wait already"
+        if reason or not isinstance(message, Message):
+            logger.warning(
+                "check of a transaction ignored address=%s: %s", address, reason
+            )
+            return None
+        broker_name = self._publisher.broker_at(address)
+        queue = MessageQueue(message.stored_topic, broker_name, message.queue_id)
+        message.origin = Origin(queue, 0, 0)
+        assert self._checks is not None  # made with the handler  # noqa: S101
+        self._checks_open += 1
+        self._checks.submit(self._check, address, header, message)
+        return None
+
+    def _check(
+        self, address: str, header: CheckTransactionStateRequestHeader, message: Message
+    ) -> None:
+        """Ask `on_check` and tell the broker what it says; in the thread rmq-check."""
+        assert self._on_check is not None  # noqa: S101  # else nothing is checked
+        state = LocalTransactionState.UNKNOW
+        try:
+            state = _state(self._on_check(message))
+        except Exception:
+            logger.exception("on_check failed msg_id=%s", message.msg_id)
+        end = EndTransactionRequestHeader(
+            topic=message.topic,
+            producer_group=self.group or "",
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=_END_OF_STATE[state],
+            from_transaction_check=True,
+            msg_id=message.msg_id or message.offset_msg_id,
+            transaction_id=header.transaction_id,
+        )
+
+        def ended(done: Future[None]) -> None:
+            self._checks_open -= 1
+            if done.exception() is not None:
+                logger.warning(
+                    "answer to a check not delivered msg_id=%s; the broker will ask"
+                    " again: %s",
+                    message.msg_id,
+                    done.exception(),
+                )
+
+        task = self._publisher.end_transaction_at(address, end)
+        self._thread.run(task).add_done_callback(ended)
+
+
+def _state(found: object) -> LocalTransactionState:
+    """What a listener decided; everything but a decision is UNKNOW, as in Java."""
+    if isinstance(found, LocalTransactionState):
+        return found
+    if found is not None:
+        logger.error(
+            "a transaction listener returned %r, which is not a LocalTransactionState",
+            found,
+        )
+    return LocalTransactionState.UNKNOW
+
+
+def _check_queue(queue: MessageQueue, topic: str) -> None:
+    if queue.topic != topic:
+        raise UsageError(f"queue {queue} is not one of topic {topic}")

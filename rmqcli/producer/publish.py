@@ -1,0 +1,514 @@
+"""What a producer does on the network, as tasks: routes, sends, ends, heartbeats.
+
+A send that fails is tried again as Java's producer does it: at another broker if there
+is one, with what is left of its time, unless the caller chose the queue. An attempt
+that was not answered may have stored the message. It is followed by another one only
+after a lost connection, or where the settings bound the time of an attempt; consumers
+can tell the copies by their one id. When no attempt succeeds and one of them was not
+answered, the caller gets a SendUnknownError.
+
+Everything here runs in the producer's thread.
+
+Source: DefaultMQProducerImpl, TopicPublishInfo and MQClientInstance in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli import tasks
+from rmqcli.api.calls.client import send_heartbeat
+from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC, get_broker_runtime_info
+from rmqcli.api.calls.namesrv import get_route_info_by_topic
+from rmqcli.api.calls.producer import end_transaction, unregister_producer
+from rmqcli.api.calls.send import SendStatus, send_batch_message, send_message
+from rmqcli.clock import Deadline
+from rmqcli.errors import (
+    BrokerError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    NotFoundError,
+    RmqError,
+    SendUnknownError,
+    TimeLimitError,
+    TransportError,
+    UnsupportedError,
+)
+from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
+from rmqcli.producer.target import queues_of_new_topic
+from rmqcli.wire.bodies.heartbeat import HeartbeatData
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
+from rmqcli.wire.version import V5_0_0, version_name
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from rmqcli.api.call import Call
+    from rmqcli.api.calls.send import SendResult as Answer
+    from rmqcli.api.client import Client
+    from rmqcli.model import TopicRoute
+    from rmqcli.producer.config import ProducerConfig
+    from rmqcli.wire.headers.send import EndTransactionRequestHeader
+
+logger = get_logger(__name__)
+
+_API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
+#: How long a goodbye may take.
+_LEAVE_MS: Final = 1_000
+
+#: Answers after which another broker is tried.  retryResponseCodes
+_RETRY_CODES: Final = frozenset(
+    (
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """Where one message was stored.
+
+    `status` is SEND_OK, or says that the broker stored the message but does not know it
+    flushed or replicated. `msg_id` is the id that the producer gave it (UNIQ_KEY),
+    `offset_msg_id` the broker's. `queue_offset` is its place in the queue; None for a
+    delayed message or that of a transaction, which have no place there yet.
+    """
+
+    msg_id: str
+    status: SendStatus
+    queue: MessageQueue
+    queue_offset: int | None
+    offset_msg_id: str | None
+    transaction_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A message, or a batch, in the form in which it is sent. Each attempt uses it."""
+
+    topic: str
+    msg_ids: tuple[str, ...]
+    body: bytes
+    properties: str = ""
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+    #: stored in another topic for now, so that its offset is not one of this topic
+    is_elsewhere: bool = False
+    needs_timer: bool = False
+    born_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTarget:
+    """The queues of a topic that may be written to, and their brokers' masters."""
+
+    queues: tuple[MessageQueue, ...]
+    addresses: dict[str, str]
+
+
+class Publisher:
+    """The tasks of one producer. `group` None: it has no heartbeats."""
+
+    def __init__(
+        self,
+        client: Client,
+        runner: tasks.Runner,
+        *,
+        config: ProducerConfig,
+        group: str | None,
+        producer_group: str,
+        client_id: str,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._runner = runner
+        self._config = config
+        self._group = group
+        self._producer_group = producer_group
+        self._client_id = client_id
+        self._targets: dict[str, PublishTarget] = {}
+        #: topics whose route is being asked for, so that many senders ask once
+        self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
+        #: name servers, the one that answered last first
+        self._namesrvs = list(client.config.namesrv)
+        #: brokers that were sent a heartbeat
+        self._greeted: set[str] = set()
+        #: address -> MQVersion ordinal, of brokers that were asked
+        self._versions: dict[str, int] = {}
+        # Java starts anywhere, so that short runs do not all fill queue 0.
+        self._turns = itertools.count(rng.randrange(1 << 16))
+
+    def start(self) -> None:
+        """Begin the periodic tasks."""
+        config = self._config
+        self._repeat(config.poll_namesrv_interval_ms, self._refresh)
+        if self._group is not None:
+            self._repeat(config.heartbeat_broker_interval_ms, self._heartbeats)
+
+    # --- where topics are ---
+
+    def target(self, topic: str) -> tasks.Task[PublishTarget]:
+        """Where a topic is written.
+
+        Raises NotFoundError for a topic that does not exist and that no broker creates,
+        DeniedError for one without a queue that can be written, and TransportError when
+        no name server answers.
+        """
+        known = self._targets.get(topic)
+        if known is not None:
+            return known
+        asked = self._asking.get(topic)
+        if asked is None:
+            asked = self._asking[topic] = tasks.start(self._find(topic), self._runner)
+            asked.on_done(lambda _: self._asked(topic))
+        found: PublishTarget = yield asked
+        return found
+
+    def _asked(self, topic: str) -> None:
+        del self._asking[topic]
+
+    def is_broker(self, address: str) -> bool:
+        """Whether a route names this address."""
+        return bool(self.broker_at(address))
+
+    def broker_at(self, address: str) -> str:
+        """The name of the broker at an address; empty when no route names it."""
+        for target in self._targets.values():
+            for broker_name, each in target.addresses.items():
+                if each == address:
+                    return broker_name
+        return ""
+
+    def _find(self, topic: str) -> tasks.Task[PublishTarget]:
+        try:
+            route = yield from self._route(topic)
+            queues = route.write_queues()
+        except NotFoundError as missing:
+            route, queues = yield from self._route_of_new(topic, missing)
+        if not queues:
+            raise DeniedError(
+                f"topic {topic} has no queue that can be written: no master is online,"
+                " or its permissions do not allow it",
+                code=int(ResponseCode.NO_PERMISSION),
+                name=ResponseCode.NO_PERMISSION.name,
+                hint="read the topic's permissions with Admin.topic",
+            )
+        target = PublishTarget(
+            tuple(queues),
+            {
+                broker.broker_name: broker.master_address
+                for broker in route.brokers
+                if broker.master_address is not None
+            },
+        )
+        self._client.remember(topic, route)
+        self._targets[topic] = target
+        return target
+
+    def _route_of_new(
+        self, topic: str, missing: NotFoundError
+    ) -> tasks.Task[tuple[TopicRoute, list[MessageQueue]]]:
+        """The queues that an unknown topic gets once a broker has created it."""
+        config = self._config
+        missing.hint = "check the message's topic, or create it with Admin.create_topic"
+        if config.create_topic_key is None:
+            raise missing
+        try:
+            route = yield from self._route(config.create_topic_key)
+        except NotFoundError:
+            raise missing from None
+        nums = config.default_topic_queue_nums
+        return route, queues_of_new_topic(topic, route, queue_nums=nums)
+
+    def _route(self, topic: str) -> tasks.Task[TopicRoute]:
+        """Ask the name servers one after the other until one answers."""
+        failure: TransportError | None = None
+        for address in list(self._namesrvs):
+            call = get_route_info_by_topic(topic)
+            try:
+                route: TopicRoute = yield tasks.Request(address, call, _API_TIMEOUT_MS)
+            except TransportError as error:
+                failure = error
+                continue
+            self._namesrvs.remove(address)
+            self._namesrvs.insert(0, address)
+            return route
+        assert failure is not None  # there is a name server  # noqa: S101
+        failure.hint = "check the namesrv argument or NAMESRV_ADDR"
+        raise failure
+
+    def _refresh(self) -> tasks.Task[None]:
+        """Ask for every topic's route again; a failure keeps what is known."""
+        found = yield tasks.All([self._find(topic) for topic in list(self._targets)])
+        for outcome in found:
+            if isinstance(outcome, RmqError):
+                logger.warning("route not refreshed error=%s", outcome)
+
+    # --- sending ---
+
+    def send(
+        self,
+        prepared: Prepared,
+        *,
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        retry_times: int,
+    ) -> tasks.Task[list[SendResult]]:
+        """Store a message or a batch; a result for each message. See the module."""
+        config = self._config
+        deadline = Deadline(self._client.clock, timeout_ms)
+        try:
+            target = yield tasks.Within(self.target(prepared.topic), timeout_ms)
+        except TimeLimitError as error:
+            raise _out_of_time(prepared, timeout_ms) from error
+        last_broker: str | None = None
+        stored: list[SendResult] | None = None
+        failure: RmqError | None = None
+        unanswered: TransportError | None = None
+        for _ in range(1 if queue is not None else 1 + retry_times):
+            if deadline.is_over():
+                break
+            chosen = queue or self._pick(target, avoid=last_broker)
+            last_broker = chosen.broker_name
+            try:
+                answer = yield from self._attempt(prepared, chosen, target, deadline)
+            except RmqError as error:
+                failure = error
+                if isinstance(error, DeadlineError | DisconnectedError):
+                    unanswered = error
+                if not _is_worth_retrying(error):
+                    break
+                continue
+            stored = _results(prepared, chosen, answer)
+            is_safe = answer.status is SendStatus.SEND_OK
+            if is_safe or not config.retry_another_broker_when_not_store_ok:
+                break
+        if stored is not None:
+            return stored
+        if unanswered is not None:
+            raise _unknown(prepared, unanswered) from unanswered
+        raise failure or _out_of_time(prepared, timeout_ms)
+
+    def send_oneway(
+        self, prepared: Prepared, *, queue: MessageQueue | None
+    ) -> tasks.Task[None]:
+        """Hand a message to the connection; nothing tells whether it is stored."""
+        target = yield from self.target(prepared.topic)
+        chosen = queue or self._pick(target, avoid=None)
+        address = _address(target, chosen)
+        self._greet(address)
+        self._client.send_oneway(address, self._call(prepared, chosen))
+
+    def end_transaction(
+        self, broker_name: str, header: EndTransactionRequestHeader
+    ) -> tasks.Task[None]:
+        """Tell the broker of a half message how its transaction ended."""
+        target = yield from self.target(header.topic or "")
+        queue = MessageQueue(header.topic or "", broker_name, 0)
+        yield from self.end_transaction_at(_address(target, queue), header)
+
+    def end_transaction_at(
+        self, address: str, header: EndTransactionRequestHeader
+    ) -> tasks.Task[None]:
+        """Tell the broker at an address: the one that asked."""
+        try:
+            yield tasks.Request(address, end_transaction(header), _API_TIMEOUT_MS)
+        except DisconnectedError:
+            # Only a heartbeat on the new connection lets the broker ask.
+            self._greeted.discard(address)
+            self._greet(address)
+            raise
+
+    def _attempt(
+        self,
+        prepared: Prepared,
+        queue: MessageQueue,
+        target: PublishTarget,
+        deadline: Deadline,
+    ) -> tasks.Task[Answer]:
+        address = _address(target, queue)
+        self._greet(address)
+        if prepared.needs_timer:
+            yield from self._need_timer(address, deadline)
+        timeout_ms = max(1, deadline.left_ms())
+        limit_ms = self._config.send_msg_max_timeout_per_request_ms
+        if limit_ms is not None:
+            timeout_ms = min(timeout_ms, limit_ms)
+        call = self._call(prepared, queue)
+        try:
+            answer: Answer = yield tasks.Request(address, call, timeout_ms)
+        except (ConnectError, DisconnectedError):
+            self._greeted.discard(address)  # a broker forgets a lost connection
+            raise
+        return answer
+
+    def _call(self, prepared: Prepared, queue: MessageQueue) -> Call[Answer]:
+        config = self._config
+        header = SendMessageRequestHeaderV2(
+            producer_group=self._producer_group,
+            topic=prepared.topic,
+            default_topic=config.create_topic_key or AUTO_CREATE_TOPIC_KEY_TOPIC,
+            default_topic_queue_nums=config.default_topic_queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=prepared.sys_flag,
+            born_timestamp=prepared.born_timestamp_ms,
+            flag=prepared.flag,
+            properties=prepared.properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=prepared.is_batch,
+        )
+        if prepared.is_batch:
+            return send_batch_message(header, prepared.body)
+        return send_message(header, prepared.body)
+
+    def _pick(self, target: PublishTarget, *, avoid: str | None) -> MessageQueue:
+        """The next queue in turn, if possible of another broker than `avoid`."""
+        queues = target.queues
+        for _ in queues:
+            queue = queues[next(self._turns) % len(queues)]
+            if queue.broker_name != avoid:
+                return queue
+        return queues[next(self._turns) % len(queues)]
+
+    def _need_timer(self, address: str, deadline: Deadline) -> tasks.Task[None]:
+        """Raise UnsupportedError for a broker that would deliver at once."""
+        version = self._versions.get(address)
+        if version is None:
+            timeout_ms = max(1, deadline.left_ms())
+            call = get_broker_runtime_info()
+            info = yield tasks.Request(address, call, timeout_ms)
+            version = self._versions[address] = int(info.get("brokerVersion", V5_0_0))
+        if version < V5_0_0:
+            raise UnsupportedError(
+                f"{address} runs RocketMQ {version_name(version)}, which cannot deliver"
+                " a message at a time",
+                hint="use delay_level instead of delay_ms or deliver_at_ms",
+            )
+
+    # --- keeping in touch ---
+
+    def _greet(self, address: str) -> None:
+        """Send the first heartbeat to a broker, ahead of the first message."""
+        if self._group is not None and address not in self._greeted:
+            self._greeted.add(address)
+            tasks.start(self._heartbeat(address), self._runner)
+
+    def _heartbeats(self) -> tasks.Task[None]:
+        addresses = {
+            address
+            for target in self._targets.values()
+            for address in target.addresses.values()
+        }
+        self._greeted &= addresses
+        yield tasks.All([self._heartbeat(each) for each in sorted(addresses)])
+
+    def _heartbeat(self, address: str) -> tasks.Task[None]:
+        assert self._group is not None  # noqa: S101  # checked by the callers
+        data = HeartbeatData(client_id=self._client_id, producer_groups=(self._group,))
+        try:
+            yield tasks.Request(address, send_heartbeat(data), _API_TIMEOUT_MS)
+        except RmqError as error:
+            self._greeted.discard(address)
+            logger.warning("heartbeat failed address=%s error=%s", address, error)
+
+    def leave(self) -> tasks.Task[None]:
+        """Unregister from every broker that knows the group."""
+        if self._group is None:
+            return
+        call = unregister_producer(self._client_id, self._group)
+        addresses = sorted(self._greeted)
+        outcomes = yield tasks.All(
+            [tasks.Request(address, call, _LEAVE_MS) for address in addresses]
+        )
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                logger.info("unregister failed address=%s error=%s", address, outcome)
+
+    def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
+        """Run a task again and again, `interval_ms` after its end."""
+
+        def run() -> None:
+            tasks.start(make(), self._runner).on_done(
+                lambda _: self._runner.call_later(interval_ms, run)
+            )
+
+        self._runner.call_later(interval_ms, run)
+
+
+def _results(
+    prepared: Prepared, sent_to: MessageQueue, answer: Answer
+) -> list[SendResult]:
+    ids: tuple[str | None, ...] = answer.offset_msg_ids
+    if len(ids) != len(prepared.msg_ids):
+        ids = (None,) * len(prepared.msg_ids)
+    queue = MessageQueue(sent_to.topic, sent_to.broker_name, answer.queue_id)
+    return [
+        SendResult(
+            msg_id=msg_id,
+            status=answer.status,
+            queue=queue,
+            queue_offset=None if prepared.is_elsewhere else answer.queue_offset + index,
+            offset_msg_id=offset_msg_id or None,
+            transaction_id=answer.transaction_id,
+        )
+        for index, (msg_id, offset_msg_id) in enumerate(
+            zip(prepared.msg_ids, ids, strict=True)
+        )
+    ]
+
+
+def _address(target: PublishTarget, queue: MessageQueue) -> str:
+    address = target.addresses.get(queue.broker_name)
+    if address is None:
+        raise NotFoundError(
+            f"broker {queue.broker_name} of topic {queue.topic} has no master in the"
+            " topic's route",
+            code=int(ResponseCode.BROKER_NOT_EXIST),
+            name=ResponseCode.BROKER_NOT_EXIST.name,
+            hint="take the queue from Producer.queues",
+        )
+    return address
+
+
+def _is_worth_retrying(error: RmqError) -> bool:
+    if isinstance(error, BrokerError):
+        # ACL 1.0 answers SYSTEM_ERROR for a wrong secret, which no broker will take.
+        is_acl = isinstance(error, DeniedError) and error.code == 1
+        return error.code in _RETRY_CODES and not is_acl
+    return isinstance(error, ConnectError | DisconnectedError | DeadlineError)
+
+
+def _what(prepared: Prepared) -> str:
+    if len(prepared.msg_ids) == 1:
+        return f"message {prepared.msg_ids[0]} to topic {prepared.topic}"
+    return f"batch of {len(prepared.msg_ids)} messages to topic {prepared.topic}"
+
+
+def _unknown(prepared: Prepared, unanswered: TransportError) -> SendUnknownError:
+    return SendUnknownError(
+        f"{_what(prepared)} may be stored or not: {unanswered.message}",
+        address=unanswered.address,
+        msg_ids=prepared.msg_ids,
+        hint="search its id with Admin.messages_by_key before sending it again, or let"
+        " consumers drop duplicates",
+    )
+
+
+def _out_of_time(prepared: Prepared, timeout_ms: int) -> DeadlineError:
+    return DeadlineError(
+        f"{_what(prepared)} was not sent within {timeout_ms} ms", address=""
+    )

@@ -1,0 +1,152 @@
+"""The thread of a producer: it does the I/O and runs the tasks.
+
+| thread | started by | blocks on | ended by |
+|---|---|---|---|
+| rmq-producer | TaskThread.start() | sockets, timers, a wake-up | close() |
+
+Sending threads hand a task over and wait for its `concurrent.futures.Future`. Only this
+thread touches the client, so nothing of it needs a lock. The loop survives whatever a
+callback raises.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rmqcli import tasks
+from rmqcli.clock import Now
+from rmqcli.errors import RmqError
+from rmqcli.log import get_logger
+from rmqcli.timers import Agenda
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.api import pending as api_pending
+    from rmqcli.api.client import Client
+
+T = TypeVar("T")
+
+logger = get_logger(__name__)
+
+_POLL_MS_MAX: Final = 1_000
+_JOIN_MS: Final = 1_000
+
+
+class TaskThread:
+    """Drives `client` and satisfies `tasks.Runner`.
+
+    `run`, `post` and `end` may be called from any thread, the others only from inside.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._timers = Agenda()
+        #: appended to by any thread, emptied by this one; single calls need no lock
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._is_ending = False
+        self._has_ended = False
+        self._thread = threading.Thread(
+            target=self._loop, name="rmq-producer", daemon=True
+        )
+        client.remoting.let_wake(lambda: bool(self._inbox) or self._is_ending)
+
+    def start(self) -> None:
+        """Begin to run tasks; `end` must be called."""
+        self._thread.start()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread, where it must not wait."""
+        return threading.current_thread() is self._thread
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` in the thread, after what was posted before."""
+        self._inbox.append(action)
+        if self._has_ended:
+            self._run_rest()  # the client is closed: tasks fail at once
+        else:
+            self._client.remoting.wake()
+
+    def run(self, part: tasks.Part) -> Future[Any]:
+        """Run a task in the thread; the future ends with its result or its RmqError."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # a request that was sent stays sent
+
+        def ended(pending: tasks.Pending[Any]) -> None:
+            outcome = pending.outcome()
+            if isinstance(outcome, RmqError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.post(lambda: tasks.start(part, self).on_done(ended))
+        return future
+
+    def end(self) -> bool:
+        """End the thread and close the client; whether the thread ended in time."""
+        self._is_ending = True
+        self._client.remoting.wake()
+        if not self.is_current():
+            self._thread.join(_JOIN_MS / 1_000)
+        return not self._thread.is_alive()
+
+    # --- tasks.Runner ---
+
+    def submit(self, request: tasks.Request[T]) -> tasks.Pending[T]:
+        """See tasks.Runner."""
+        pending: tasks.Pending[T] = tasks.Pending()
+
+        def answered(reply: api_pending.Pending[T]) -> None:
+            outcome = reply.outcome()
+            if isinstance(outcome, RmqError):
+                pending.fail(outcome)
+            else:
+                pending.succeed(outcome)
+
+        self._client.submit(
+            request.address,
+            request.call,
+            timeout_ms=request.timeout_ms,
+            on_done=answered,
+        )
+        return pending
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See tasks.Runner."""
+        due_ms = self._client.clock.monotonic_ms() + delay_ms
+        self._timers.at(due_ms, lambda _: action())
+
+    def _loop(self) -> None:
+        while not self._is_ending:
+            try:
+                self._turn()
+            except Exception:
+                logger.exception("the producer's thread continues after an error")
+        # Tasks under way end with the DisconnectedError of their requests.
+        self._client.close()
+        self._has_ended = True
+        self._run_rest()
+
+    def _run_rest(self) -> None:
+        """Run what was posted too late; any thread, several of them at once."""
+        while True:
+            try:
+                action = self._inbox.popleft()
+            except IndexError:
+                return
+            try:
+                action()
+            except Exception:
+                logger.exception("a producer's last action failed")
+
+    def _turn(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
+        clock = self._client.clock
+        self._timers.run_due(Now(clock.monotonic_ms(), clock.epoch_ms()))
+        due_ms = self._timers.next_ms()
+        wait_ms = _POLL_MS_MAX if due_ms is None else due_ms - clock.monotonic_ms()
+        self._client.poll(max(0, min(wait_ms, _POLL_MS_MAX)))

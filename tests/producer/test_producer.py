@@ -1,0 +1,494 @@
+"""`Producer` on the embedded cluster: what is stored, retries, fail-over and errors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import zlib
+
+import pytest
+
+from rmqcli.api.calls.send import SendStatus
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import (
+    BusyError,
+    ConfigError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    NotFoundError,
+    SendUnknownError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.model import MessageQueue
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.message import ProducerMessage
+from rmqcli.producer.producer import Producer, select_by_hash
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.producer.stored import bodies, stored
+from tests.transport.peer import free_port
+
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+@pytest.fixture
+def producer(rmq_cluster):
+    with Producer(namesrv=rmq_cluster.namesrv) as producer:
+        yield producer
+
+
+@pytest.fixture
+def two(rmq_cluster_factory):
+    """Two brokers, and the topic orders with two queues on each."""
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+def message(body=b"x", topic="orders", **fields):
+    return ProducerMessage(topic, body, **fields)
+
+
+def test_a_message_is_stored_with_all_that_it_says(rmq_cluster, rmq_topic, producer):
+    result = producer.send(
+        ProducerMessage(
+            rmq_topic,
+            b"hello",
+            tags="Paid",
+            keys=("a", "b"),
+            properties={"colour": "red"},
+            flag=7,
+        )
+    )
+    (found,) = stored(rmq_cluster, rmq_topic)
+    assert (found.body, found.tags, found.keys, found.flag) == (
+        b"hello",
+        "Paid",
+        "a b",
+        7,
+    )
+    assert found.properties["colour"] == "red"
+    assert found.msg_id == result.msg_id
+    assert found.offset_msg_id == result.offset_msg_id
+    assert result.status is SendStatus.SEND_OK
+    assert result.queue_offset == 0
+    assert result.queue == MessageQueue(rmq_topic, "broker-a", found.queue_id)
+
+
+def test_queues_take_turns(two):
+    with Producer(namesrv=two.namesrv) as producer:
+        queues = [producer.send(message()).queue for _ in range(8)]
+        assert producer.queues("orders") == sorted(set(queues))
+    assert len(set(queues)) == 4
+    assert queues[:4] == queues[4:]
+
+
+def test_a_queue_may_be_given_or_chosen(two):
+    seen = []
+
+    def last(queues, chosen_for, arg):
+        seen.append((len(queues), chosen_for.body, arg))
+        return queues[-1]
+
+    with Producer(namesrv=two.namesrv) as producer:
+        queue = MessageQueue("orders", "broker-b", 0)
+        assert producer.send(message(), queue=queue).queue == queue
+        chosen = producer.send(message(b"y"), selector=last, arg=5).queue
+    assert chosen == MessageQueue("orders", "broker-b", 1)
+    assert seen == [(4, b"y", 5)]
+
+
+@pytest.mark.parametrize(
+    ("key", "queue_id"),
+    # "a".hashCode() is 97; that of "polygenelubricants" is Integer.MIN_VALUE.
+    [("a", 1), ("b", 2), ("polygenelubricants", 0)],
+)
+def test_a_key_chooses_the_queue_that_java_chooses(rmq_topic, producer, key, queue_id):
+    sent = ProducerMessage(rmq_topic, b"x")
+    result = producer.send(sent, selector=select_by_hash, arg=key)
+    assert result.queue.queue_id == queue_id
+
+
+def test_a_selector_that_chooses_another_topic_s_queue_is_refused(rmq_topic, producer):
+    with pytest.raises(UsageError, match=r"queue other@b:0 is not one of topic"):
+        producer.send(
+            ProducerMessage(rmq_topic, b"x"),
+            selector=lambda *_: MessageQueue("other", "b", 0),
+        )
+
+
+def test_a_large_body_is_compressed_and_a_small_one_is_not(
+    rmq_cluster, rmq_topic, producer
+):
+    producer.send(ProducerMessage(rmq_topic, b"a" * 4_095))
+    producer.send(ProducerMessage(rmq_topic, b"b" * 4_096))
+    found = {each.body[:1]: each for each in stored(rmq_cluster, rmq_topic)}
+    assert found[b"a"].raw_body == b"a" * 4_095
+    assert found[b"b"].body == b"b" * 4_096
+    assert found[b"b"].raw_body == zlib.compress(b"b" * 4_096, 5)
+
+
+def test_a_batch_lies_in_one_queue_in_its_order(rmq_cluster, rmq_topic, producer):
+    results = producer.send_batch(
+        [ProducerMessage(rmq_topic, b"%d" % n, keys=f"k{n}") for n in range(5)]
+    )
+    found = stored(rmq_cluster, rmq_topic)
+    assert [each.body for each in found] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [each.keys for each in found] == ["k0", "k1", "k2", "k3", "k4"]
+    assert [each.queue_offset for each in results] == [0, 1, 2, 3, 4]
+    assert [each.msg_id for each in results] == [each.msg_id for each in found]
+    assert len({each.queue for each in results}) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([], "messages of one topic; these are of 0"),
+        ([message(), message(topic="other")], "messages of one topic; these are of 2"),
+        ([message(delay_level=1)], "cannot be in a batch"),
+        ([message(b"x" * 3_000_000)] * 2, "larger than max_message_size_bytes"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_refused(producer, messages, why):
+    with pytest.raises(UsageError, match=why):
+        producer.send_batch(messages)
+
+
+def test_a_message_without_an_answer_is_stored_all_the_same(
+    rmq_cluster, rmq_topic, producer
+):
+    rule = rmq_cluster.faults.observe(code=SEND)
+    producer.send_oneway(ProducerMessage(rmq_topic, b"one way"))
+    producer.send(ProducerMessage(rmq_topic, b"after it"))
+    assert bodies(rmq_cluster, rmq_topic) == [b"after it", b"one way"]
+    assert rule.requests[0].command.is_oneway
+
+
+def test_futures_end_in_any_thread_and_keep_the_order_of_a_queue(
+    rmq_cluster, rmq_topic, producer
+):
+    queue = MessageQueue(rmq_topic, "broker-a", 2)
+    called: list[object] = []
+    futures = [
+        producer.send_async(ProducerMessage(rmq_topic, b"%d" % n), queue=queue)
+        for n in range(3_000)
+    ]
+    futures[-1].add_done_callback(called.append)
+    assert [each.result().queue_offset for each in futures] == list(range(3_000))
+    assert called == [futures[-1]]
+
+
+def test_a_callback_may_send_but_not_wait(rmq_cluster, rmq_topic, producer):
+    errors = []
+    ended = threading.Event()
+
+    def then(_):
+        try:
+            producer.send(ProducerMessage(rmq_topic, b"waits"))
+        except UsageError as error:
+            errors.append(error.hint)
+        sent = producer.send_async(ProducerMessage(rmq_topic, b"second"))
+        sent.add_done_callback(lambda _: ended.set())
+
+    producer.send_async(ProducerMessage(rmq_topic, b"first")).add_done_callback(then)
+    assert ended.wait(60)
+    assert errors == ["use send_async in callbacks"]
+    assert bodies(rmq_cluster, rmq_topic) == [b"first", b"second"]
+
+
+def test_many_threads_send_at_once(rmq_cluster, rmq_topic, producer):
+    ids = []
+
+    def run(number):
+        for n in range(50):
+            sent = producer.send(ProducerMessage(rmq_topic, b"%d-%d" % (number, n)))
+            ids.append(sent.msg_id)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(set(ids)) == 300
+    assert len(bodies(rmq_cluster, rmq_topic)) == 300
+
+
+def test_a_broker_that_refuses_is_not_asked_again_while_there_is_another(two):
+    two.faults.add(faults.answer(2, "busy"), code=SEND, broker="broker-a")
+    tried = two.faults.observe(code=SEND)
+    with Producer(namesrv=two.namesrv) as producer:
+        results = [producer.send(message(b"%d" % n)) for n in range(4)]
+    assert {each.queue.broker_name for each in results} == {"broker-b"}
+    assert 4 < len(tried.requests) <= 8
+
+
+def test_it_is_tried_three_times_and_then_the_last_refusal_is_raised(
+    rmq_cluster, rmq_topic, producer
+):
+    rmq_cluster.faults.add(faults.answer(2, "busy"), code=SEND)
+    tried = rmq_cluster.faults.observe(code=SEND)
+    with pytest.raises(BusyError, match="answered SYSTEM_BUSY: busy"):
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+    assert len(tried.requests) == 3
+    ids = {each.command.ext_fields["i"] for each in tried.requests}
+    assert len(ids) == 1  # one message, not three
+
+
+def test_an_illegal_message_is_not_tried_again(rmq_cluster, rmq_topic, producer):
+    rmq_cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
+    tried = rmq_cluster.faults.observe(code=SEND)
+    with pytest.raises(Exception, match="answered MESSAGE_ILLEGAL"):
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+    assert len(tried.requests) == 1
+
+
+def test_a_chosen_queue_is_tried_once(two):
+    two.faults.add(faults.answer(2), code=SEND)
+    tried = two.faults.observe(code=SEND)
+    with Producer(namesrv=two.namesrv) as producer, pytest.raises(BusyError):
+        producer.send(message(), queue=MessageQueue("orders", "broker-a", 0))
+    assert len(tried.requests) == 1
+
+
+def test_no_answer_in_time_is_unknown_and_not_sent_again(two):
+    two.faults.add(faults.drop_answer(), code=SEND)
+    tried = two.faults.observe(code=SEND)
+    with (
+        Producer(namesrv=two.namesrv) as producer,
+        pytest.raises(SendUnknownError, match="may be stored or not") as caught,
+    ):
+        producer.send(message(b"perhaps"), timeout_ms=300)
+    assert len(tried.requests) == 1
+    (found,) = stored(two, "orders")
+    assert caught.value.msg_ids == (found.msg_id,)
+    assert isinstance(caught.value.__cause__, DeadlineError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.msg_ids, copy.address) == (caught.value.msg_ids, caught.value.address)
+
+
+def test_with_a_limit_for_each_attempt_a_hung_broker_is_followed_by_another(two):
+    two.faults.add(faults.drop_request(), code=SEND, broker="broker-a")
+    config = ProducerConfig(send_msg_max_timeout_per_request_ms=200)
+    with Producer(namesrv=two.namesrv, config=config) as producer:
+        results = [producer.send(message(), timeout_ms=60_000) for _ in range(2)]
+    assert {each.queue.broker_name for each in results} == {"broker-b"}
+
+
+def test_a_lost_connection_is_tried_again_under_the_same_id(rmq_cluster, rmq_topic):
+    """As with Java's producer the message can be stored twice; its id tells."""
+    rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=SEND)
+    with Producer(namesrv=rmq_cluster.namesrv) as producer:
+        result = producer.send(ProducerMessage(rmq_topic, b"x"), timeout_ms=60_000)
+    found = stored(rmq_cluster, rmq_topic)
+    assert [each.msg_id for each in found] == [result.msg_id] * 2
+
+
+def test_connections_that_are_always_lost_leave_it_unknown(rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(faults.disconnect(), code=SEND)
+    with (
+        Producer(namesrv=rmq_cluster.namesrv) as producer,
+        pytest.raises(SendUnknownError),
+    ):
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+
+
+def test_a_dead_broker_s_messages_go_to_the_living(two):
+    with Producer(namesrv=two.namesrv) as producer:
+        producer.send(message(b"before"))
+        two.broker("broker-a").kill()
+        results = [
+            producer.send(message(b"%d" % n), timeout_ms=60_000) for n in range(4)
+        ]
+    assert {each.queue.broker_name for each in results} == {"broker-b"}
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
+def test_a_message_that_is_stored_but_not_safe_has_a_status(
+    rmq_cluster, rmq_topic, producer, code, status
+):
+    place = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0"}
+    answer = faults.answer(code, ext_fields={**place, "queueOffset": "3"})
+    rmq_cluster.faults.add(answer, code=SEND)
+    tried = rmq_cluster.faults.observe(code=SEND)
+    assert producer.send(ProducerMessage(rmq_topic, b"x")).status is status
+    assert len(tried.requests) == 1
+
+
+def test_another_broker_is_tried_after_such_a_status_only_when_that_is_set(two):
+    place = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0"}
+    answer = faults.answer(10, ext_fields={**place, "queueOffset": "3"})
+    two.faults.add(answer, code=SEND, broker="broker-a")
+    config = ProducerConfig(retry_another_broker_when_not_store_ok=True)
+    with Producer(namesrv=two.namesrv, config=config) as producer:
+        results = [producer.send(message()) for _ in range(2)]
+    assert {each.queue.broker_name for each in results} == {"broker-b"}
+
+
+def test_a_level_and_a_time_delay_a_message(rmq_cluster, rmq_topic, producer):
+    by_level = producer.send(ProducerMessage(rmq_topic, b"level", delay_level=3))
+    by_time = producer.send(ProducerMessage(rmq_topic, b"time", delay_ms=60_000))
+    at_time = producer.send(
+        ProducerMessage(
+            rmq_topic, b"at", deliver_at_ms=SYSTEM_CLOCK.epoch_ms() + 60_000
+        )
+    )
+    assert bodies(rmq_cluster, rmq_topic) == []
+    assert (by_level.queue_offset, by_time.queue_offset) == (None, None)
+    assert at_time.queue_offset is None
+    assert bodies(rmq_cluster, "SCHEDULE_TOPIC_XXXX") == [b"level"]
+    assert bodies(rmq_cluster, "rmq_sys_wheel_timer") == [b"at", b"time"]
+
+
+def test_a_time_is_refused_by_a_broker_that_would_deliver_at_once(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(like="4.9.7")
+    cluster.create_topic("orders")
+    with (
+        Producer(namesrv=cluster.namesrv) as producer,
+        pytest.raises(
+            UnsupportedError, match=r"4\.9\.7, which cannot deliver"
+        ) as caught,
+    ):
+        producer.send(message(delay_ms=1_000))
+    assert caught.value.hint == "use delay_level instead of delay_ms or deliver_at_ms"
+    assert stored(cluster, "orders") == []
+
+
+def test_an_unknown_topic_is_created_by_the_broker_or_an_error(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    with Producer(namesrv=cluster.namesrv) as producer:
+        assert producer.send(message(topic="brand-new")).queue.topic == "brand-new"
+    assert bodies(cluster, "brand-new") == [b"x"]
+    config = ProducerConfig(create_topic_key=None)
+    with (
+        Producer(namesrv=cluster.namesrv, config=config) as producer,
+        pytest.raises(NotFoundError) as caught,
+    ):
+        producer.send(message(topic="other"))
+    assert caught.value.hint == (
+        "check the message's topic, or create it with Admin.create_topic"
+    )
+
+
+def test_a_topic_that_may_not_be_written_is_denied(rmq_cluster, producer):
+    rmq_cluster.create_topic("read-only", perm=4)
+    with pytest.raises(DeniedError, match="has no queue that can be written"):
+        producer.send(message(topic="read-only"))
+
+
+def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
+    with (
+        Producer(namesrv=f"127.0.0.1:{free_port()}") as producer,
+        pytest.raises(ConnectError) as caught,
+    ):
+        producer.send(message())
+    assert caught.value.hint == "check the namesrv argument or NAMESRV_ADDR"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "why"),
+    [
+        (lambda: message("text"), TypeError, "body is a str; it must be bytes"),
+        (lambda: message(topic="a b"), UsageError, "topic 'a b': only letters"),
+        (lambda: message(keys="a b"), UsageError, "key 'a b' is empty or contains"),
+        (lambda: message(delay_level=19), UsageError, "delay_level is 19"),
+        (lambda: message(delay_level=1, delay_ms=5), UsageError, "exclude each other"),
+        (
+            lambda: message(properties={"KEYS": "k"}),
+            UsageError,
+            "RocketMQ's own",
+        ),
+        (lambda: message(flag=1 << 31), UsageError, "does not fit into 32 bits"),
+        (
+            lambda: ProducerConfig(compress_level=10),
+            ConfigError,
+            "compress_level is 10",
+        ),
+        (lambda: Producer("DEFAULT_PRODUCER"), ConfigError, "is reserved"),
+        (lambda: Producer(on_check=lambda _: None), UsageError, "without a group"),
+    ],
+)
+def test_what_rocketmq_would_not_take_is_refused_where_it_is_written(make, error, why):
+    with pytest.raises(error, match=why):
+        make()
+
+
+def test_the_hint_names_the_argument_that_sets_a_property():
+    with pytest.raises(UsageError) as caught:
+        message(properties={"DELAY": "3"})
+    assert caught.value.hint == "use delay_level"
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * ((4 << 20) + 1)])
+def test_a_body_that_brokers_refuse_is_not_sent(rmq_cluster, producer, body):
+    tried = rmq_cluster.faults.observe(code=SEND)
+    with pytest.raises(UsageError, match="body"):
+        producer.send(message(body))
+    assert not tried.requests
+
+
+def test_a_closed_producer_refuses_and_waits_for_what_was_sent(rmq_cluster, rmq_topic):
+    rmq_cluster.faults.next(faults.delay(200), code=SEND)
+    producer = Producer("g", namesrv=rmq_cluster.namesrv)
+    with pytest.raises(UsageError, match="is not started"):
+        producer.send(message())
+    producer.start()
+    future = producer.send_async(ProducerMessage(rmq_topic, b"x"))
+    producer.close()
+    producer.close()
+    assert future.result(0).status is SendStatus.SEND_OK
+    with pytest.raises(UsageError, match="the producer is closed"):
+        producer.send(message())
+    with pytest.raises(UsageError, match="is started once"):
+        producer.start()
+    assert not [t for t in threading.enumerate() if t.name.startswith("rmq-producer")]
+
+
+def test_a_close_that_does_not_wait_fails_what_is_under_way(rmq_cluster, rmq_topic):
+    rmq_cluster.faults.add(faults.drop_answer(), code=SEND)
+    producer = Producer(namesrv=rmq_cluster.namesrv)
+    producer.start()
+    future = producer.send_async(ProducerMessage(rmq_topic, b"x"), timeout_ms=60_000)
+    sent = rmq_cluster.faults.observe(code=SEND)
+    assert sent is not None
+    producer.close(timeout_ms=100)
+    with pytest.raises(SendUnknownError):
+        future.result(60)
+
+
+def test_the_group_is_registered_at_brokers_and_leaves(rmq_cluster, rmq_topic):
+    core = rmq_cluster.broker().core
+    with Producer("shop", namesrv=rmq_cluster.namesrv) as producer:
+        producer.send(ProducerMessage(rmq_topic, b"x"))
+        producer.send(ProducerMessage(rmq_topic, b"y"))
+        members = rmq_cluster.call(lambda: core.clients.producers("shop"))
+        assert [each.client_id for each in members] == [producer.client_id]
+    assert rmq_cluster.call(lambda: core.clients.producers("shop")) == []
+
+
+def test_a_forked_child_cannot_send_with_its_parent_s_producer(
+    rmq_cluster, rmq_topic, producer
+):
+    producer.send(ProducerMessage(rmq_topic, b"x"))
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            producer.send(ProducerMessage(rmq_topic, b"child"))
+        except UsageError:
+            producer.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    producer.send(ProducerMessage(rmq_topic, b"parent"))
+    assert bodies(rmq_cluster, rmq_topic) == [b"parent", b"x"]

@@ -1,0 +1,165 @@
+"""Transactions: half messages, their ends, and the broker's questions about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.errors import UsageError
+from rmqcli.producer.message import ProducerMessage
+from rmqcli.producer.producer import LocalTransactionState, Producer
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
+from tests.producer.stored import bodies, stored
+
+COMMIT = LocalTransactionState.COMMIT_MESSAGE
+ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
+UNKNOW = LocalTransactionState.UNKNOW
+
+
+def never_asked(*messages):
+    raise AssertionError(messages)
+
+
+@pytest.fixture
+def impatient(rmq_cluster_factory):
+    """A cluster that asks for the end of a transaction at once."""
+    cluster = rmq_cluster_factory(
+        settings={
+            "transaction_timeout_ms": 1,
+            "transaction_check_interval_ms": 50,
+            "transaction_check_max": 1_000_000,
+        }
+    )
+    cluster.create_topic("orders")
+    return cluster
+
+
+def test_a_commit_shows_the_message_and_a_rollback_does_not(rmq_cluster, rmq_topic):
+    sent = ProducerMessage(rmq_topic, b"a" * 5_000, tags="Paid", keys="k")
+    seen = []
+
+    def execute(message, result):
+        seen.append((message, result.queue_offset, bodies(rmq_cluster, rmq_topic)))
+        return COMMIT
+
+    with Producer(
+        "shop", namesrv=rmq_cluster.namesrv, on_check=never_asked
+    ) as producer:
+        result = producer.send_in_transaction(sent, execute)
+        undone = producer.send_in_transaction(
+            ProducerMessage(rmq_topic, b"undone"), lambda *_: ROLLBACK
+        )
+    assert seen == [(sent, None, [])]
+    assert result.local_transaction_state is COMMIT
+    assert undone.local_transaction_state is ROLLBACK
+    (found,) = stored(rmq_cluster, rmq_topic)
+    assert (found.body, found.tags, found.keys) == (b"a" * 5_000, "Paid", "k")
+    assert found.msg_id == result.msg_id
+
+
+@pytest.mark.parametrize("answer", [UNKNOW, None, "commit"])
+def test_an_undecided_transaction_is_asked_for_until_it_is_decided(impatient, answer):
+    asked = []
+
+    def on_check(message):
+        asked.append((message.topic, message.body, message.msg_id))
+        return COMMIT if len(asked) > 1 else answer
+
+    with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
+        result = producer.send_in_transaction(
+            ProducerMessage("orders", b"x"), lambda *_: answer
+        )
+        assert result.local_transaction_state is UNKNOW
+        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+    assert asked[:2] == [("orders", b"x", result.msg_id)] * 2
+
+
+def test_a_listener_that_fails_is_asked_again(impatient, caplog):
+    asked = []
+
+    def on_check(message):
+        asked.append(message)
+        if len(asked) == 1:
+            raise ValueError("the database is away")
+        return COMMIT
+
+    with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
+        producer.send_in_transaction(ProducerMessage("orders", b"x"), lambda *_: None)
+        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+    assert "on_check failed" in caplog.text
+
+
+def test_what_execute_raises_is_raised_and_leaves_the_transaction_undecided(impatient):
+    def execute(message, result):
+        raise OSError("disk full")
+
+    asked = []
+
+    def on_check(message):
+        asked.append(message.body)
+        return ROLLBACK
+
+    with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
+        with pytest.raises(OSError, match="disk full"):
+            producer.send_in_transaction(ProducerMessage("orders", b"x"), execute)
+        wait_until(lambda: asked == [b"x"])
+    assert stored(impatient, "orders") == []
+
+
+def test_an_end_that_is_lost_is_made_good_by_the_check(impatient, caplog):
+    impatient.faults.next(faults.disconnect(), code=RequestCode.END_TRANSACTION)
+    with Producer(
+        "shop", namesrv=impatient.namesrv, on_check=lambda _: COMMIT
+    ) as producer:
+        result = producer.send_in_transaction(
+            ProducerMessage("orders", b"x"), lambda *_: COMMIT
+        )
+        assert result.local_transaction_state is COMMIT
+        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+    assert "end of transaction not delivered" in caplog.text
+
+
+def test_another_producer_of_the_group_answers_for_one_that_has_left(impatient):
+    with Producer("shop", namesrv=impatient.namesrv, on_check=lambda _: None) as first:
+        first.send_in_transaction(ProducerMessage("orders", b"x"), lambda *_: None)
+    with Producer(
+        "shop", namesrv=impatient.namesrv, on_check=lambda _: COMMIT
+    ) as second:
+        second.send(ProducerMessage("orders", b"hello"))  # to meet the broker
+        wait_until(lambda: bodies(impatient, "orders") == [b"hello", b"x"])
+
+
+def test_a_half_message_that_is_not_safe_is_rolled_back_without_executing(rmq_cluster):
+    place = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0"}
+    rmq_cluster.create_topic("orders")
+    rmq_cluster.faults.next(
+        faults.answer(10, ext_fields={**place, "queueOffset": "0"}),
+        code=RequestCode.SEND_MESSAGE_V2,
+    )
+    ends = rmq_cluster.faults.observe(code=RequestCode.END_TRANSACTION)
+    with Producer(
+        "shop", namesrv=rmq_cluster.namesrv, on_check=never_asked
+    ) as producer:
+        result = producer.send_in_transaction(
+            ProducerMessage("orders", b"x"), never_asked
+        )
+    assert result.local_transaction_state is ROLLBACK
+    assert [each.command.ext_fields["commitOrRollback"] for each in ends.requests] == [
+        "12"
+    ]
+
+
+def test_a_transaction_needs_a_group_a_listener_and_no_delay(rmq_cluster):
+    with (
+        Producer("shop", namesrv=rmq_cluster.namesrv) as producer,
+        pytest.raises(UsageError, match="with group and on_check"),
+    ):
+        producer.send_in_transaction(ProducerMessage("orders", b"x"), lambda *_: None)
+    with (
+        Producer("shop", namesrv=rmq_cluster.namesrv, on_check=never_asked) as producer,
+        pytest.raises(UsageError, match="cannot be delayed"),
+    ):
+        producer.send_in_transaction(
+            ProducerMessage("orders", b"x", delay_level=1), lambda *_: None
+        )
