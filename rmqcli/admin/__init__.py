@@ -1,5 +1,6 @@
-"""An operator's questions and changes: what a command asks for, without its printing.
+"""An operator's questions and changes: lag, resets, tail, topics, groups and brokers.
 
-Modules decide in pure code and act through `api`; `position_search` beside `positions`
-is the pattern. Nothing here prints, asks a person or ends the process.
+`Admin` in `admin` is what programs use; each command uses the functions of its subject.
+Modules decide in pure code and act through `api`. Nothing here prints, asks a person or
+ends the process.
 """

@@ -1,0 +1,643 @@
+"""`Admin`: an operator's questions and changes, as the commands ask and make them.
+
+```python
+from rmqcli import Admin
+
+with Admin(namesrv="127.0.0.1:9876") as admin:
+    print(admin.lag("billing").total_lag)
+    planned = admin.plan_reset("billing", "orders", to="-1h")
+    admin.apply_reset(planned)
+```
+
+Each method is a thin layer over the functions that the command of that subject uses,
+and returns the same values. Nothing here prints or asks a person. No thread is started:
+methods do their I/O in the caller's thread, and one thread at a time uses an Admin.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from rmqcli.admin import brokers as brokers_admin
+from rmqcli.admin import groups as groups_admin
+from rmqcli.admin import topics as topics_admin
+from rmqcli.api.client import Client
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.engine.checks import check_group, check_topic
+from rmqcli.engine.message import (
+    Message,
+    MessageItem,
+    Origin,
+    UndecodableMessage,
+    decode_pulled,
+)
+from rmqcli.errors import (
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
+from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
+from rmqcli.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rmqcli.admin.brokers import BrokerRow
+    from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult
+    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.reset.plan import ResetPlan
+    from rmqcli.admin.reset.result import Outcome
+    from rmqcli.admin.reset.target import Target
+    from rmqcli.admin.topics import StepResult, TopicDetail, TopicList
+    from rmqcli.clock import Clock
+    from rmqcli.position import Position
+
+ResultT = TypeVar("ResultT", "StepResult", "GroupResult")
+
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedReset:
+    """What a reset would do, and what it was planned for.
+
+    `plan` shows every queue with its committed offset and its target; `undo_of` is the
+    id of the backup that it restores, empty for any other reset.
+    """
+
+    plan: ResetPlan
+    target: Target
+    undo_of: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetResult:
+    """What became of a reset, queue by queue, as it was read back.
+
+    `backup_id` names the backup of the offsets that were committed before; None when
+    there was nothing to do. `errors` says why queues were not set or not read back.
+    """
+
+    plan: ResetPlan
+    outcomes: Mapping[MessageQueue, Outcome]
+    backup_id: str | None
+    errors: tuple[RmqError, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every queue is where the plan wanted it."""
+        return all(outcome.is_good for outcome in self.outcomes.values())
+
+
+class Admin:
+    """Questions to a cluster, and changes of it. For one thread at a time.
+
+    `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
+    127.0.0.1:9876); `client` replaces it where credentials, TLS or another timeout are
+    needed. `backups` is the folder of the backups that resets save (default: that of
+    `rmq reset-offset`). Nothing is opened before the first question.
+
+    Every method raises TransportError when no server can be reached in time,
+    DeniedError without permission, and NotFoundError for what does not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        namesrv: str | None = None,
+        client: ClientConfig | None = None,
+        backups: Path | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if namesrv is not None and client is not None:
+            raise UsageError("namesrv and client exclude each other")
+        config = client or ClientConfig.from_env(os.environ, namesrv=namesrv)
+        self._client = Client(config, clock=clock)
+        self._backups = backups
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection. Idempotent."""
+        self._client.close()
+
+    # --- lag ---
+
+    def lag(self, group: str, *, topics: Collection[str] = ()) -> GroupLag:
+        """How far a group is behind, by topic and queue.
+
+        Lags count messages, ages are ms. A number that a broker did not give is None,
+        and its queue's state says why. Raises NotFoundError when no broker knows the
+        group.
+        """
+        return self.lags([group], topics=topics)[0]
+
+    def lags(
+        self, groups: Collection[str] = (), *, topics: Collection[str] = ()
+    ) -> list[GroupLag]:
+        """The lag of several groups, or of all when none is named; sorted by name."""
+        from rmqcli.admin.lag.assemble import LagWish
+        from rmqcli.admin.lag.gather import LagGatherer
+        from rmqcli.admin.lag.model import compute_lag
+
+        wish = LagWish(groups=tuple(groups), topics=tuple(topics))
+        reading = LagGatherer(self._client, wish).read()
+        if reading.missing:
+            raise _no_group(reading.missing[0])
+        return sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
+
+    # --- resetting offsets ---
+
+    def plan_reset(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: str | Position | None = None,
+        shift: int | None = None,
+        past_message: str | None = None,
+        queues: Collection[MessageQueue] = (),
+        include_retry: bool = False,
+    ) -> PlannedReset:
+        """What a reset of a group's offsets would do; nothing is changed.
+
+        Give one of `to`, a position such as "earliest", "-1h", "@2026-01-02T03:04:05Z"
+        or "group:other"; `shift`, a number of messages forward or (negative) back; and
+        `past_message`, the id of a message to skip. `queues` limits it to some queues
+        of the topic. Look at `plan.queues`, `plan.warnings` and `plan.refusals`.
+        """
+        from rmqcli.admin.reset import target as targets
+
+        given = [each for each in (to, shift, past_message) if each is not None]
+        if len(given) != 1:
+            raise UsageError("give one of to, shift and past_message")
+        target: Target
+        if shift is not None:
+            target = targets.Shift(shift)
+        elif past_message is not None:
+            target = targets.PastMessage(past_message)
+        else:
+            assert to is not None  # one of the three is given  # noqa: S101
+            target = targets.ToPosition(_position(to))
+        return self._planned(
+            group, topic, target, queues=queues, include_retry=include_retry
+        )
+
+    def plan_undo(
+        self, group: str, topic: str, *, backup_id: str | None = None
+    ) -> PlannedReset:
+        """What it would do to restore the offsets that a reset has saved.
+
+        Without `backup_id` the newest backup of this cluster that is not itself of an
+        undo. Raises NotFoundError without one, RefusedError for one of another cluster.
+        """
+        from rmqcli.admin.reset import backup as backups
+        from rmqcli.admin.reset.cluster_identity import identity_of
+        from rmqcli.admin.reset.target import Restore
+
+        folder, namesrv = self._backup_folder(), self._client.config.namesrv
+        here = identity_of(self._client.route(topic))
+        if backup_id is None:
+            found = backups.latest_backup(
+                folder, group=group, topic=topic, cluster=here, namesrv=namesrv
+            )
+        else:
+            found = backups.load_backup(folder, backup_id)
+            if (found.group, found.topic) != (group, topic):
+                raise RefusedError(
+                    f"backup {backup_id} is of group {found.group} and topic"
+                    f" {found.topic}",
+                    hint="pass the backup's own group and topic",
+                )
+            if not backups.is_of_cluster(found, here, namesrv=namesrv):
+                raise RefusedError(
+                    f"backup {backup_id} is of {backups.origin_of(found)}, and this is"
+                    f" {here}"
+                )
+        return self._planned(
+            group, topic, Restore(found.committed), undo_of=found.backup_id
+        )
+
+    def apply_reset(self, planned: PlannedReset, *, watch: bool = False) -> ResetResult:
+        """Carry a plan out, and read back what is committed then.
+
+        The committed offsets are saved first; `undo_reset` restores them. Members that
+        are online are told to move, and waited for as long as `rmq reset-offset` does;
+        with `watch` also until they must have stored their own offsets again. Raises
+        RefusedError, with nothing changed, for a plan with queues that could not be
+        read, for one that would not hold (`plan.refusals`), and when offsets have moved
+        since it was made; the result says what failed after that.
+        """
+        from rmqcli.admin.reset.apply import ResetRun, recheck
+        from rmqcli.admin.reset.backup import save_backup
+
+        plan = planned.plan
+        if plan.unknown:
+            raise RefusedError(
+                f"{len(plan.unknown)} queues of the plan could not be read",
+                hint="plan again when their brokers can be reached",
+            )
+        if plan.changes and plan.refusals:
+            raise RefusedError(
+                f"this reset would not hold: {'; '.join(plan.refusals)}",
+                hint="stop the consumers first",
+            )
+        client = self._client
+        if plan.changes:
+            plan = recheck(client, plan, planned.target)
+        run = ResetRun(client, plan)
+        if not plan.changes:
+            return ResetResult(plan=plan, outcomes=run.outcomes(), backup_id=None)
+        backup_id = save_backup(
+            self._backup_folder(),
+            created_ms=client.clock.epoch_ms(),
+            namesrv=client.config.namesrv,
+            cluster=plan.cluster,
+            group=plan.group,
+            topic=plan.topic,
+            committed={each.queue: each.committed for each in plan.changes},
+            targets={
+                each.queue: each.target
+                for each in plan.changes
+                if each.target is not None
+            },
+            undo_of=planned.undo_of,
+        )
+        run.execute()
+        if watch:
+            run.watch()
+        return ResetResult(
+            plan=plan, outcomes=run.outcomes(), backup_id=backup_id, errors=run.errors
+        )
+
+    def undo_reset(
+        self, group: str, topic: str, *, backup_id: str | None = None
+    ) -> ResetResult:
+        """`apply_reset` of `plan_undo`; raises as both of them."""
+        return self.apply_reset(self.plan_undo(group, topic, backup_id=backup_id))
+
+    def _planned(
+        self,
+        group: str,
+        topic: str,
+        target: Target,
+        *,
+        queues: Collection[MessageQueue] = (),
+        include_retry: bool = False,
+        undo_of: str = "",
+    ) -> PlannedReset:
+        from rmqcli.admin.reset.gather import gather_plan
+        from rmqcli.admin.reset.target import ResetWish
+        from rmqcli.queue_selector import QueueSelector
+
+        check_group(group)
+        wish = ResetWish(
+            group=group,
+            topic=topic,
+            target=target,
+            selectors=tuple(
+                QueueSelector(each.broker_name, each.queue_id) for each in queues
+            ),
+            include_retry=include_retry,
+        )
+        plan = gather_plan(self._client, wish)
+        return PlannedReset(plan=plan, target=target, undo_of=undo_of)
+
+    def _backup_folder(self) -> Path:
+        from rmqcli.admin.reset.backup import backup_directory
+
+        return self._backups or backup_directory(os.environ)
+
+    # --- topics, groups, brokers ---
+
+    def topics(self) -> TopicList:
+        """Every topic, and the brokers that did not answer."""
+        return topics_admin.list_topics(self._client)
+
+    def topic(self, topic: str) -> TopicDetail:
+        """One topic: its settings on each broker, its queues, and its groups."""
+        return topics_admin.show_topic(self._client, topic)
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_nums: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> list[StepResult]:
+        """Create a topic, or change the given settings of one, and wait for its route.
+
+        `queue_nums` counts per broker (8 by default), `perm` is 2 to write, 4 to read
+        or 6. It is created on `brokers`, else on all masters of `cluster`, which need
+        not be named when it is the only one. A result for each broker; where the topic
+        is like that already nothing is done, so that the call can be repeated. Raises
+        PartialError when it succeeded on some brokers only, and the broker's error when
+        it succeeded on none.
+        """
+        check_topic(topic)
+        if cluster is not None and brokers:
+            raise UsageError("cluster and brokers exclude each other")
+        client = self._client
+        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        change = topics_admin.TopicChange(
+            queue_nums=queue_nums,
+            perm=perm,
+            order=order,
+            attributes=dict(attributes or {}),
+        )
+        steps = topics_admin.create_topic(client, topic, masters, change)
+        done = [step.server for step in steps if step.error is None]
+        if order and done:
+            steps += topics_admin.set_order_conf(client, topic, steps)
+        if done:
+            topics_admin.await_route(
+                client, topic, done, timeout_ms=client.config.timeout_ms
+            )
+        return _checked(steps, f"topic {topic}")
+
+    #: The same call creates and changes: what is not given stays as it is.
+    update_topic = create_topic
+
+    def delete_topic(self, topic: str) -> list[StepResult]:
+        """Delete a topic and its messages on every broker and name server.
+
+        Raises NotFoundError for an unknown one, RefusedError for one of RocketMQ's own,
+        and as `create_topic` when some servers failed.
+        """
+        route = topics_admin.check_may_delete(self._client, topic)
+        steps = topics_admin.delete_topic(self._client, route)
+        self._client.forget(topic)
+        return _checked(steps, f"topic {topic}")
+
+    def groups(self) -> GroupList:
+        """Every consumer group, and the brokers that did not answer."""
+        return groups_admin.list_groups(self._client)
+
+    def group(self, group: str) -> GroupDetail:
+        """One consumer group: its settings on each broker, its members, its topics."""
+        return groups_admin.show_group(self._client, group)
+
+    def create_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+        **settings: bool | int,
+    ) -> list[GroupResult]:
+        """Create a consumer group on brokers as `create_topic` does.
+
+        `settings` are the fields of `admin.groups.GroupChange`, such as
+        `retry_max_times=3`. A group that exists with other settings is a failure there.
+        """
+        check_group(group)
+        client = self._client
+        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        change = _group_change(settings)
+        results = groups_admin.create_group(client, group, masters, change)
+        return _checked(results, f"group {group}")
+
+    def update_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+        **settings: bool | int,
+    ) -> list[GroupResult]:
+        """Change the given settings of a group on the brokers that have it."""
+        client = self._client
+        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        change = _group_change(settings)
+        results = groups_admin.update_group(client, group, masters, change)
+        return _checked(results, f"group {group}")
+
+    def delete_group(
+        self,
+        group: str,
+        *,
+        remove_offsets: bool = True,
+        force: bool = False,
+        cluster: str | None = None,
+        brokers: Collection[str] = (),
+    ) -> list[GroupResult]:
+        """Delete a group's settings, and with `remove_offsets` its committed offsets.
+
+        Raises RefusedError while members are online, unless `force` is given, and where
+        a broker would create the group again.
+        """
+        client = self._client
+        masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
+        groups_admin.check_may_delete(
+            client,
+            group,
+            masters,
+            remove_offsets=remove_offsets,
+            is_forced=force,
+        )
+        results = groups_admin.delete_group(
+            client, group, masters, remove_offsets=remove_offsets
+        )
+        return _checked(results, f"group {group}")
+
+    def brokers(self) -> list[BrokerRow]:
+        """Every broker with what it says about itself; rates are messages per second.
+
+        A broker that did not answer has an error in its row.
+        """
+        return brokers_admin.list_brokers(self._client)
+
+    # --- messages ---
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be read, sorted."""
+        return self._client.route(topic).read_queues()
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> Message:
+        """The message at an offset of a queue. Raises NotFoundError without one."""
+        from rmqcli.api.calls.pull import pull_message
+
+        address = self._client.reader_of(queue)
+        call = pull_message(queue, queue_offset, max_msg_nums=1)
+        answer = self._client.invoke(address, call)
+        for message in _decoded(answer.body, queue, queue_offset):
+            if isinstance(message, Message) and message.queue_offset == queue_offset:
+                return message
+        raise _no_message(f"{queue} has no message at offset {queue_offset}")
+
+    def message_by_id(self, topic: str, message_id: str) -> Message:
+        """The message of a topic that has this id: UNIQ_KEY or the broker's.
+
+        Raises NotFoundError when there is none, or the index does not reach back that
+        far, and UsageError when several messages have the id, as after a second
+        attempt of a producer.
+        """
+        from rmqcli.admin.reset.gather import find_message
+
+        found = find_message(self._client, topic, message_id)
+        return self.message_at(found.queue, found.queue_offset)
+
+    def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        messages_max: int = 32,
+    ) -> list[Message | MessageItem]:
+        """Messages of a topic with this key, or this producer's id, by store time.
+
+        `begin_ms` and `end_ms` (epoch ms; None: a day from now) bound the store time;
+        each broker looks at its newest `messages_max` index entries (64 at most).
+        """
+        from rmqcli.api.calls.store import query_message
+        from rmqcli.units import DAY_MS
+
+        client = self._client
+        if end_ms is None:
+            end_ms = client.clock.epoch_ms() + DAY_MS
+        route = client.route(topic)
+        masters = {
+            broker.broker_name: broker.master_address
+            for broker in route.brokers
+            if broker.master_address is not None
+        }
+        call = query_message(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=messages_max
+        )
+        pendings = [client.submit(address, call) for address in masters.values()]
+        found: list[Message | MessageItem] = []
+        bodies: list[bytes | RmqError] = client.gather(pendings)
+        for broker_name, body in zip(masters, bodies, strict=True):
+            if isinstance(body, RmqError):
+                raise body
+            queue = MessageQueue(topic, broker_name, 0)
+            for message in _decoded(body, queue, 0):
+                if isinstance(message, UndecodableMessage) or message.topic != topic:
+                    continue
+                here = MessageQueue(topic, broker_name, message.queue_id)
+                message.origin = Origin(here, 0, 0)
+                # The index holds hashes, which several keys share.
+                if key == message.msg_id or key in (message.keys or "").split():
+                    found.append(message)
+        return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+    def read(
+        self,
+        topic: str,
+        *,
+        from_: str | Position = "earliest",
+        to: str | Position = "now",
+        queues: Sequence[MessageQueue] | None = None,
+        sub_expression: str = "*",
+    ) -> Iterator[Message | MessageItem | UndecodableMessage]:
+        """Iterate the messages of a range, without a group and without a commit.
+
+        The range is pinned when the first message is asked for: half-open, `from_` and
+        `to` are positions as `plan_reset` takes them. Each queue's messages come in
+        their order, those of several queues mixed. `sub_expression` are tags,
+        `"A || B"`. At most some 16 MiB are held at a time, however long the range is.
+        Messages that a broker has deleted meanwhile are left out, with a warning in the
+        log. Raises the error of a queue that made no progress for 30 s.
+
+        Until the iterator has ended, or is closed, nothing else may use the Admin.
+        """
+        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.wire.subscription import parse_subscription
+
+        chosen = self.queues(topic) if queues is None else list(queues)
+        start, end = _position(from_), _position(to)
+        subscription = parse_subscription(topic, sub_expression)
+        ranges = resolve_ranges(self._client, chosen, start, end)
+        reader = RangeReader(
+            self._client,
+            [ranges[queue].offsets for queue in chosen],
+            ReadOptions(expression=sub_expression),
+        )
+        for chunk in reader:
+            for span in chunk.missing:
+                logger.warning(
+                    "messages deleted queue=%s offsets=%s", chunk.queue, span
+                )
+            yield from decode_pulled(
+                chunk.body,
+                Origin(chunk.queue, chunk.start, chunk.end),
+                start_offset=chunk.start,
+                subscription=subscription,
+            )
+
+
+def _position(given: str | Position) -> Position:
+    from rmqcli.position import parse_position
+
+    return parse_position(given, tz=None) if isinstance(given, str) else given
+
+
+def _decoded(
+    body: bytes, queue: MessageQueue, queue_offset: int
+) -> Sequence[Message | MessageItem | UndecodableMessage]:
+    from rmqcli.wire.subscription import parse_subscription
+
+    return decode_pulled(
+        body,
+        Origin(queue, queue_offset, queue_offset + 1),
+        start_offset=queue_offset,
+        subscription=parse_subscription(queue.topic, "*"),
+    )
+
+
+def _group_change(settings: Mapping[str, bool | int]) -> groups_admin.GroupChange:
+    try:
+        return groups_admin.GroupChange(**settings)  # type: ignore[arg-type]  # by name
+    except TypeError:
+        unknown = sorted(
+            settings.keys() - groups_admin.GroupChange.__dataclass_fields__.keys()
+        )
+        raise UsageError(f"{', '.join(unknown)}: not a setting of a group") from None
+
+
+def _checked(results: list[ResultT], what: str) -> list[ResultT]:
+    """The results, when all of them are good."""
+    failed = [(each.server, each.error) for each in results if each.error is not None]
+    if not failed:
+        return results
+    server, error = failed[0]
+    if len(failed) == len(results):
+        raise error
+    raise PartialError(
+        f"{what}: {len(failed)} of {len(results)} servers failed, the first of them"
+        f" {server}: {error.message}",
+        hint=error.hint,
+    ) from error
+
+
+def _no_group(group: str) -> NotFoundError:
+    return NotFoundError(
+        f"no broker knows group {group}",
+        code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
+        hint="list the groups with Admin.groups",
+    )
+
+
+def _no_message(what: str) -> NotFoundError:
+    return NotFoundError(
+        what, code=int(ResponseCode.NO_MESSAGE), name=ResponseCode.NO_MESSAGE.name
+    )

@@ -1,0 +1,249 @@
+"""`Admin` on the embedded cluster: the facade asks and changes as the commands do."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.admin.admin import Admin
+from rmqcli.admin.reset.result import Result
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.config import ClientConfig
+from rmqcli.errors import (
+    ConfigError,
+    ConnectError,
+    DeniedError,
+    NotFoundError,
+    PartialError,
+    RefusedError,
+    TextError,
+    UsageError,
+)
+from rmqcli.model import MessageQueue
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.transport.peer import free_port
+
+
+@pytest.fixture
+def admin(rmq_cluster, tmp_path):
+    with Admin(namesrv=rmq_cluster.namesrv, backups=tmp_path / "backups") as admin:
+        yield admin
+
+
+@pytest.fixture
+def orders(rmq_cluster):
+    """Two queues of ten messages, of which group billing has consumed three each."""
+    rmq_cluster.create_topic("orders", queues=2)
+    rmq_cluster.create_group("billing")
+    for queue_id in range(2):
+        rmq_cluster.send(
+            "orders",
+            [
+                Seed(body=b"%d-%d" % (queue_id, n), tags="AB"[n % 2], keys=(f"k{n}",))
+                for n in range(10)
+            ],
+            queue_id=queue_id,
+        )
+    config = ClientConfig(namesrv=(rmq_cluster.namesrv,))
+    with Client(config) as client:
+        for queue_id in range(2):
+            call = update_consumer_offset(
+                "billing", "orders", queue_id, commit_offset=3
+            )
+            client.invoke(rmq_cluster.broker().address, call)
+    return "orders"
+
+
+def offsets(admin):
+    """Group billing's committed offsets, by queue id."""
+    return {each.queue_id: each.committed for each in admin.lag("billing").queues}
+
+
+def test_lag_of_one_group_and_of_all(admin, orders):
+    lag = admin.lag("billing")
+    assert (lag.group, lag.total_lag) == ("billing", 14)
+    assert [each.lag for each in lag.queues] == [7, 7]
+    assert [each.total_lag for each in admin.lags() if each.group == "billing"] == [14]
+    with pytest.raises(NotFoundError, match="no broker knows group nobody"):
+        admin.lag("nobody")
+
+
+def test_a_reset_is_planned_applied_and_undone(admin, orders):
+    planned = admin.plan_reset("billing", orders, to="earliest")
+    assert [(q.committed, q.target) for q in planned.plan.queues] == [(3, 0), (3, 0)]
+    assert offsets(admin) == {0: 3, 1: 3}
+    result = admin.apply_reset(planned)
+    assert result.is_complete
+    assert {each.result for each in result.outcomes.values()} == {Result.CONFIRMED}
+    assert offsets(admin) == {0: 0, 1: 0}
+    undone = admin.undo_reset("billing", orders)
+    assert undone.is_complete
+    assert offsets(admin) == {0: 3, 1: 3}
+    again = admin.undo_reset("billing", orders, backup_id=result.backup_id)
+    assert again.backup_id is None  # nothing to do
+
+
+def test_a_reset_may_shift_some_queues_only(admin, orders):
+    queue = MessageQueue("orders", "broker-a", 1)
+    planned = admin.plan_reset("billing", orders, shift=2, queues=[queue])
+    assert admin.apply_reset(planned).is_complete
+    assert offsets(admin) == {0: 3, 1: 5}
+
+
+def test_a_reset_past_a_message_commits_the_offset_behind_it(admin, orders):
+    queue = MessageQueue("orders", "broker-a", 0)
+    message = admin.message_at(queue, 3)
+    planned = admin.plan_reset("billing", orders, past_message=message.offset_msg_id)
+    assert admin.apply_reset(planned).is_complete
+    assert offsets(admin) == {0: 4, 1: 3}
+
+
+def test_a_plan_whose_offsets_have_moved_is_refused(admin, orders):
+    old = admin.plan_reset("billing", orders, shift=1)
+    admin.apply_reset(admin.plan_reset("billing", orders, to="latest"))
+    with pytest.raises(RefusedError, match="offsets moved since the plan was made"):
+        admin.apply_reset(old)
+    assert offsets(admin) == {0: 10, 1: 10}
+
+
+def test_a_plan_with_a_silent_broker_is_refused(rmq_cluster_factory, tmp_path):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    cluster.create_group("billing")
+    cluster.broker("broker-b").hang()
+    config = ClientConfig(namesrv=(cluster.namesrv,), timeout_ms=300)
+    with Admin(client=config, backups=tmp_path) as admin:
+        planned = admin.plan_reset("billing", "orders", to="latest")
+        assert [each.broker_name for each in planned.plan.unknown] == ["broker-b"]
+        with pytest.raises(RefusedError, match="1 queues of the plan could not be"):
+            admin.apply_reset(planned)
+    cluster.broker("broker-b").resume()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "why"),
+    [
+        ({}, UsageError, "give one of to, shift and past_message"),
+        ({"to": "latest", "shift": 1}, UsageError, "give one of"),
+        ({"to": "yesterday"}, TextError, "yesterday"),
+    ],
+)
+def test_a_reset_needs_one_target(admin, orders, arguments, error, why):
+    with pytest.raises(error, match=why):
+        admin.plan_reset("billing", orders, **arguments)
+
+
+def test_topics_are_created_changed_shown_and_deleted(admin):
+    (made,) = admin.create_topic("fresh", queue_nums=3)
+    assert (made.server, made.result) == ("broker-a", "created")
+    assert len(admin.queues("fresh")) == 3
+    assert admin.create_topic("fresh", queue_nums=3)[0].result == "unchanged"
+    assert admin.update_topic("fresh", queue_nums=5)[0].result == "changed"
+    assert len(admin.topic("fresh").queues) == 5
+    assert "fresh" in [each.topic for each in admin.topics().topics]
+    assert {each.result for each in admin.delete_topic("fresh")} == {"deleted"}
+    with pytest.raises(NotFoundError):
+        admin.topic("fresh")
+    with pytest.raises(RefusedError):
+        admin.delete_topic("RMQ_SYS_TRANS_HALF_TOPIC")
+
+
+def test_groups_are_created_changed_shown_and_deleted(admin):
+    (made,) = admin.create_group("workers", retry_max_times=3)
+    assert made.result == "created"
+    (changed,) = admin.update_group("workers", retry_max_times=5)
+    assert changed.config is not None
+    assert changed.config.retry_max_times == 5
+    assert "workers" in [each.group for each in admin.groups().groups]
+    assert admin.group("workers").configs["broker-a"].retry_max_times == 5
+    assert admin.delete_group("workers")[0].result == "deleted"
+    with pytest.raises(NotFoundError):
+        admin.update_group("workers", retry_max_times=5)
+    with pytest.raises(UsageError, match="retry_times: not a setting of a group"):
+        admin.create_group("workers", retry_times=3)
+
+
+def test_a_change_that_one_broker_refuses_is_partial_and_can_be_repeated(
+    rmq_cluster_factory,
+):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.faults.next(
+        faults.answer(16, "no"),
+        code=RequestCode.UPDATE_AND_CREATE_TOPIC,
+        broker="broker-b",
+    )
+    with Admin(namesrv=cluster.namesrv) as admin:
+        with pytest.raises(PartialError, match="1 of 2 servers failed") as caught:
+            admin.create_topic("fresh", queue_nums=1)
+        assert isinstance(caught.value.__cause__, DeniedError)
+        results = [each.result for each in admin.create_topic("fresh", queue_nums=1)]
+    assert results == ["unchanged", "created"]
+
+
+def test_brokers_say_their_version(admin):
+    (row,) = admin.brokers()
+    assert (row.broker_name, row.role, row.version) == ("broker-a", "MASTER", "5.5.0")
+
+
+def test_messages_are_found_by_place_id_and_key(admin, orders):
+    queue = MessageQueue("orders", "broker-a", 1)
+    message = admin.message_at(queue, 4)
+    assert (message.body, message.topic, message.message_queue) == (
+        b"1-4",
+        "orders",
+        queue,
+    )
+    by_id = admin.message_by_id("orders", message.offset_msg_id)
+    assert (by_id.body, by_id.message_queue) == (b"1-4", queue)
+    found = admin.messages_by_key("orders", "k4")
+    assert sorted(each.body for each in found) == [b"0-4", b"1-4"]
+    assert {each.message_queue.queue_id for each in found} == {0, 1}
+    assert admin.messages_by_key("orders", "no-such-key") == []
+    with pytest.raises(NotFoundError, match="has no message at offset 10"):
+        admin.message_at(queue, 10)
+    with pytest.raises(NotFoundError):
+        admin.message_by_id("orders", "0" * 32)
+
+
+def test_a_range_is_read_in_order_without_a_commit(admin, orders):
+    found = [(m.queue_id, m.body) for m in admin.read("orders", from_="2", to="-2")]
+    assert [body for queue_id, body in found if queue_id == 0] == [
+        b"0-2",
+        b"0-3",
+        b"0-4",
+        b"0-5",
+        b"0-6",
+        b"0-7",
+    ]
+    assert len(found) == 12
+    assert offsets(admin) == {0: 3, 1: 3}
+
+
+def test_a_range_may_be_of_some_queues_and_tags(admin, orders):
+    queue = MessageQueue("orders", "broker-a", 1)
+    found = admin.read("orders", queues=[queue], sub_expression="B")
+    assert [m.body for m in found] == [b"1-1", b"1-3", b"1-5", b"1-7", b"1-9"]
+
+
+def test_a_long_range_comes_whole_and_may_be_left(rmq_cluster, admin):
+    rmq_cluster.create_topic("long", queues=3)
+    rmq_cluster.send("long", [b"%d" % n for n in range(5_000)])
+    assert sorted(int(m.body) for m in admin.read("long")) == list(range(5_000))
+    for message in admin.read("long"):
+        assert message.topic == "long"
+        break
+    assert len(admin.queues("long")) == 3  # the Admin goes on
+
+
+def test_no_name_server_and_no_addresses_are_errors():
+    with (
+        Admin(namesrv=f"127.0.0.1:{free_port()}") as admin,
+        pytest.raises(ConnectError),
+    ):
+        admin.topics()
+    with pytest.raises(ConfigError, match="namesrv is '', which names no name server"):
+        Admin(namesrv="")
+    with pytest.raises(UsageError, match="exclude each other"):
+        Admin(namesrv="a:1", client=ClientConfig())
