@@ -12,36 +12,38 @@ with Consumer("billing", "orders", handle, namesrv="127.0.0.1:9876") as consumer
     consumer.wait()
 ```
 
-A listener that returns has consumed its message; one that raises, or returns False, is
-given it again later, by way of the group's retry topic, and after 16 tries the message
+A listener that returns has consumed its message; one that raises, or returns False,
+gets it again later, by way of the group's retry topic, and after 16 tries the message
 is a dead letter. Java members of the same group see no difference. That holds for
 SystemExit, KeyboardInterrupt and GeneratorExit too: they end neither the thread nor the
 process, and are logged as errors. To end from a listener call `close`.
 
+Without a listener the consumer is iterated, `for message in consumer`: see `messages`.
+
 A program that ends without `close` closes its consumers then, and waits for them no
-longer than `close` does. In a forked child a consumer is closed, without a word to the
-brokers; where a listener forks (`multiprocessing` does too) and comes back in the
+longer than `close` does. In a forked child a consumer is closed, and the brokers are
+told nothing; where a listener forks (`multiprocessing` does too) and returns in the
 child, with a result or an exception, the child ends as Python would.
 
 Source: DefaultMQPushConsumer in apache/rocketmq.
-
-Why a consumer did not start, told to the author of the program.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.client_id import claim_client_id, make_client_id
 from rmqcli.consumer.engine_thread import EngineThread
+from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
@@ -62,22 +64,33 @@ from rmqcli.errors import (
 )
 from rmqcli.log import get_logger
 from rmqcli.model import retry_topic
+from rmqcli.tasks import All, start
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rmqcli.clock import Clock
-    from rmqcli.engine.message import UndecodableMessage
+    from rmqcli.engine.listener import (
+        ConsumeConcurrentlyContext,
+        ConsumeOrderlyContext,
+    )
+    from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.offset_store import OffsetStore
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.model import MessageQueue
-    from rmqcli.tasks import Pending
+    from rmqcli.tasks import Pending, Task
     from rmqcli.wire.bodies.consumer import ConsumerRunningInfo
 
-    Topics = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+    Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+    OnMessage: TypeAlias = Callable[[Message], object]
+    OnBatch: TypeAlias = (
+        Callable[[list[Message], ConsumeConcurrentlyContext], object]
+        | Callable[[list[Message], ConsumeOrderlyContext], object]
+    )
+    OnQueues: TypeAlias = Callable[[list[MessageQueue]], None]
 
 
 def not_joined(
@@ -113,6 +126,8 @@ def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     return error
 
 
+T = TypeVar("T")
+
 logger = get_logger(__name__)
 
 #: Beyond what a close waits for listeners: commits, unlocking and goodbyes, which all
@@ -128,23 +143,34 @@ _ASK_LOOK_MS: Final = 100
 class Consumer:
     """A member of `group`. Methods may be called from any thread, listeners included.
 
-    `topics`: a topic, several, or a mapping from topic to tag expression (`"A || B"`)
+    `topics` is a topic, several, or a mapping from topic to tag expression (`"A || B"`)
     or to a `SubscriptionData`; see `sql`. `on_message(message)` is called for one
     message at a time, `on_batch(messages, context)` for up to
-    `config.consume_message_batch_max_size` of one queue: give one of the two. With
-    `orderly` each queue's messages come in their order, by one thread at a time.
-    `on_failed` hears what became of each message that was not consumed, `on_start`
-    where each queue begins; the engine's thread calls both, and they must not block.
-    Raises ConfigError or UsageError for settings that cannot be.
+    `config.consume_message_batch_max_size` of one queue; several threads call them at
+    once, `config.consume_threads` at most. With neither of the two the consumer is
+    iterated. With `orderly` each queue's messages come in their order, in one thread at
+    a time. `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR,
+    else 127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
+
+    The other functions are called in the thread that drives the engine, rmq-engine or
+    one of the consume threads: they must return quickly and not raise.
+    `on_assigned(queues)` is called with queues that are ours from now on, before their
+    first messages, `on_revoked(queues)` with queues that are not ours any more, after
+    the work on them has ended or was given up and their offsets were sent, also at the
+    end. Both may be called for queues of the group's retry topic, and for a queue or
+    several at a time. `on_failed` is called with what became of each message that was
+    not consumed, `on_start` with where each queue begins.
+
+    Raises ConfigError or UsageError for settings that are not possible.
     """
 
     def __init__(
         self,
         group: str,
         topics: Topics,
-        on_message: Callable[[Any], Any] | None = None,
+        on_message: OnMessage | None = None,
         *,
-        on_batch: Callable[[list[Any], Any], Any] | None = None,
+        on_batch: OnBatch | None = None,
         orderly: bool = False,
         namesrv: str | None = None,
         config: ConsumerConfig | None = None,
@@ -153,23 +179,36 @@ class Consumer:
         on_undecodable: Callable[[UndecodableMessage], None] | None = None,
         on_failed: Callable[[FailedDelivery], None] | None = None,
         on_start: Callable[[QueueStart], None] | None = None,
+        on_assigned: OnQueues | None = None,
+        on_revoked: OnQueues | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if (on_message is None) == (on_batch is None):
-            raise UsageError("give on_message or on_batch, and not both")
+        if on_message is not None and on_batch is not None:
+            raise UsageError("on_message and on_batch exclude each other")
+        if namesrv is not None and client is not None:
+            raise UsageError("namesrv and client exclude each other")
         self.group = group
         self.config = config or ConsumerConfig()
         self._clock = clock
+        self._hand_over: HandOver | None = None
+        call: Callable[..., object] | None
         call = on_message if on_message is not None else on_batch
-        assert call is not None  # noqa: S101  # one of the two
+        if call is None:
+            call = self._hand_over = HandOver(clock)
+            self.config = dataclasses.replace(
+                self.config, consume_threads=1, consume_message_batch_max_size=1
+            )
         self._listener = Listener(
             call=call,
             is_orderly=orderly,
-            one_message=on_message is not None,
+            one_message=on_batch is None,
             none_is_failure=none_is_failure,
             on_undecodable=on_undecodable,
             on_failed=on_failed,
             on_start=on_start,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            reports_each=self._hand_over is not None,
         )
         self._subscriptions = _subscriptions(topics, clock)
         check_config(group, self._subscriptions, self.config)
@@ -178,7 +217,9 @@ class Consumer:
             self._subscriptions[retries] = parse_subscription(
                 retries, "*", sub_version=clock.epoch_ms()
             )
-        self._client_config = client or _client_config(namesrv)
+        self._client_config = client or ClientConfig.from_env(
+            os.environ, namesrv=namesrv
+        )
         self._engine: PushConsumer | None = None
         self._requests: PeerRequests | None = None
         self._threads: ConsumeThreads | None = None
@@ -382,6 +423,8 @@ class Consumer:
         if timeout_ms is not None:
             wait_ms = timeout_ms
         self._is_close_asked = True
+        if self._hand_over is not None:
+            self._hand_over.begin_close()
         if not self._is_started:
             self._closed.set()
         elif self._has_begun and not self._closed.is_set:
@@ -412,6 +455,8 @@ class Consumer:
         except IndexError:
             return
         try:
+            if self._hand_over is not None:
+                self._hand_over.leave()
             if self._threads is not None:
                 self._threads.stop(_JOIN_MS)
             if self._client is not None:
@@ -443,6 +488,81 @@ class Consumer:
         while not self._closed.wait(_LOOK_MS):
             pass  # in turns: a wait without end cannot be interrupted everywhere
         return True
+
+    def __iter__(self) -> Iterator[Message]:
+        """`messages` without an end."""
+        return self.messages()
+
+    def messages(self, *, idle_timeout_ms: int | None = None) -> Iterator[Message]:
+        """Iterate the messages as they come; for a consumer without a listener.
+
+        A message is consumed when the loop asks for the next one, and its offset is
+        committed then, with the next periodic commit or at the close. A message that
+        the loop is left with, by `break` or an exception, is not consumed: the next
+        loop begins with it, and once the consumer is closed another member gets it, or
+        this group at its next start. No message behind it is committed. To have a
+        message delivered again later, use a listener.
+
+        Ends when the consumer is closed, or when nothing came for `idle_timeout_ms`.
+        One thread at a time may iterate; a close in another thread waits for it to ask
+        for the next message, no longer than `await_termination_ms`. A loop that keeps a
+        message longer than `consume_timeout_ms` (15 minutes) gets it again, as a
+        listener does.
+        """
+        self._need_engine()
+        if self._hand_over is None:
+            raise UsageError("a consumer with a listener cannot be iterated")
+        return Messages(self._hand_over, idle_timeout_ms)
+
+    def commit(self, *, timeout_ms: int = 10_000) -> None:
+        """Store how far our queues are consumed, and wait until brokers have done so.
+
+        Without it that happens every 5 s and at the close. What is committed of a queue
+        is the first message that was not consumed, so that no message is skipped.
+        Raises TransportError or another RmqError for a broker that does not store it,
+        DeadlineError after `timeout_ms`. A listener may call it, but the messages that
+        it has at that moment are not consumed yet.
+        """
+        member = self._need_engine().member
+        self._run(_commit(member), "commit", timeout_ms)
+
+    def lag(self, *, timeout_ms: int = 10_000) -> dict[MessageQueue, int]:
+        """How many messages of our queues are not consumed, by queue.
+
+        Asks the brokers for the ends of the queues. Raises as `commit` does. For the
+        whole group ask Admin.lag.
+        """
+        member = self._need_engine().member
+        return self._run(_lag(member), "lag", timeout_ms)
+
+    def _run(self, task: Task[T], what: str, timeout_ms: int) -> T:
+        """Let the engine run a task; its result, or raise its error."""
+        driver = self._driver
+        if driver is None or self._closed.is_set:
+            raise UsageError("the consumer is closed")
+        if driver.is_current():
+            raise UsageError(f"on_assigned and its like must not call {what}")
+        ended = Latch()
+        pendings: list[Pending[T]] = []
+
+        def done(pending: Pending[T]) -> None:
+            pendings.append(pending)
+            ended.set()
+
+        member = self._need_engine().member
+        driver.post(lambda: start(task, member).on_done(done))
+        if self._threads is not None and self._threads.is_current():
+            driver.give_way()
+        deadline = Deadline(self._clock, timeout_ms)
+        while not (ended.wait(min(_ASK_LOOK_MS, deadline.left_ms())) or pendings):
+            if self._closed.is_set:
+                raise UsageError("the consumer is closed")
+            if deadline.is_over():
+                raise DeadlineError(
+                    f"{what} of group {self.group} was not done in {timeout_ms} ms",
+                    address=";".join(self._client_config.namesrv),
+                )
+        return pendings[0].result()
 
     def pause(self) -> None:
         """Stop pulling; what was pulled is consumed."""
@@ -543,10 +663,30 @@ def _subscriptions(topics: Topics, clock: Clock) -> dict[str, SubscriptionData]:
     }
 
 
-def _client_config(namesrv: str | None) -> ClientConfig:
-    text = namesrv or os.environ.get("NAMESRV_ADDR")
-    if not text:
-        return ClientConfig()
-    return ClientConfig(
-        namesrv=tuple(each.strip() for each in text.split(";") if each.strip())
-    )
+def _live_queues(member: Member) -> list[MessageQueue]:
+    return [q for q, each in member.process_queues.items() if not each.dropped]
+
+
+def _commit(member: Member) -> Task[None]:
+    """Store the offsets of our queues, and see that each broker answers for them."""
+    queues = [
+        q for q in _live_queues(member) if member.offsets.table.get(q) is not None
+    ]
+    yield from member.offsets.persist_last(queues)
+    stored = yield All([member.offsets.read(queue) for queue in queues])
+    for outcome in stored:
+        if isinstance(outcome, RmqError):
+            raise outcome
+
+
+def _lag(member: Member) -> Task[dict[MessageQueue, int]]:
+    queues = _live_queues(member)
+    ends = yield All([member.network.max_offset(queue) for queue in queues])
+    lags = {}
+    for queue, end in zip(queues, ends, strict=True):
+        if isinstance(end, RmqError):
+            raise end
+        offset = member.offsets.table.get(queue)
+        if offset is not None:
+            lags[queue] = max(0, end - offset)
+    return lags

@@ -72,6 +72,7 @@ def consume_concurrently(
     started_ms = before_ms = now_ms()
     is_fast = listener.one_message and is_single and not listener.none_is_failure
     call = listener.call if is_fast else None
+    report_ms = 0 if listener.reports_each else REPORT_MS
     # Looked at before a batch is taken: so what was consumed is always a prefix.
     while not (request.is_cancelled or process_queue.dropped):
         taken = next(batches, None)
@@ -101,7 +102,7 @@ def consume_concurrently(
         if ended_ms - before_ms >= SHARE_MS and not request.is_shared:
             share(request)
         before_ms = ended_ms
-        if ended_ms - started_ms >= REPORT_MS:
+        if ended_ms - started_ms >= report_ms:
             spent_ms = ended_ms - started_ms
             report(ConcurrentOutcome(request, done, failed, spent_ms, is_end=False))
             done, failed, started_ms = [], [], ended_ms
@@ -122,7 +123,10 @@ def consume_orderly(
     call, monotonic_ms = listener.call, clock.monotonic_ms
     started_ms = now_ms = monotonic_ms()
     checked_ms: int | None = None
-    while succeeded < len(messages) and now_ms - started_ms < REPORT_MS:
+    report_ms = 0 if listener.reports_each else REPORT_MS
+    while succeeded < len(messages) and (
+        not succeeded or now_ms - started_ms < report_ms
+    ):
         if request.is_cancelled or process_queue.dropped:
             break
         if needs_lock:

@@ -90,7 +90,9 @@ class Listener:
     saying anything has done its work, and one that has not raises.
     `on_undecodable` gets what cannot be read as a message; what it raises makes the
     engine try again. `on_failed` hears what became of each message that was not
-    consumed, and `on_start` where each queue begins: see `told`. In a forked child
+    consumed, and `on_start` where each queue begins: see `reports`, also for
+    `on_assigned` and `on_revoked`. With `reports_each` each message's outcome is
+    reported before the next call, which may take long. In a forked child
     `is_orphaned` is set: what the listener raises there ends that process only.
     """
 
@@ -101,4 +103,7 @@ class Listener:
     on_undecodable: Callable[[UndecodableMessage], None] | None = None
     on_failed: Callable[[FailedDelivery], None] | None = None
     on_start: Callable[[QueueStart], None] | None = None
+    on_assigned: Callable[[list[MessageQueue]], None] | None = None
+    on_revoked: Callable[[list[MessageQueue]], None] | None = None
+    reports_each: bool = False
     is_orphaned: bool = False

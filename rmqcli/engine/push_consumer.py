@@ -47,6 +47,7 @@ from rmqcli.engine.rebalance import (
     RebalanceService,
     no_broker_of,
 )
+from rmqcli.engine.reports import tell_revoked
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
 from rmqcli.errors import (
     BrokerError,
@@ -459,6 +460,7 @@ class PushConsumer:
             )
         for process_queue in member.process_queues.values():
             process_queue.dropped = True
+        tell_revoked(member, sorted(member.process_queues))
         member.process_queues.clear()
 
     def _leave(self, broker_name: str) -> Task[None]:

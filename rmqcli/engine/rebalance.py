@@ -45,6 +45,7 @@ from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
 from rmqcli.engine.queue_locks import queues_by_broker
+from rmqcli.engine.reports import tell_assigned, tell_revoked
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import All, Race, Sleep, start
@@ -197,6 +198,7 @@ class Rebalance:
         if process_queue is not None:
             process_queue.dropped = True
             self._release(queue, process_queue)
+            tell_revoked(self._member, [queue])
 
     def begin_again(self, queue: MessageQueue, before: ProcessQueue[Pulled]) -> None:
         """Consume a queue of ours, at rest until now, from where it was frozen at."""
@@ -378,6 +380,7 @@ class Rebalance:
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
         share_limits(member)
+        tell_assigned(member, [queue])
         yield from change.registered_at(queue.broker_name)
         self._pull(PullRequest(queue, process_queue, offset))
 
@@ -419,6 +422,7 @@ class Rebalance:
             process_queue.dropped = True
             if self._release(queue, process_queue):
                 del member.process_queues[queue]
+                tell_revoked(member, [queue])
                 is_changed = True
         return is_changed
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem
     from rmqcli.errors import RmqError
@@ -89,3 +91,26 @@ def tell_start(
         tell(QueueStart(queue, queue_offset, start))
     except Exception:
         logger.exception("on_start failed queue=%s", queue)
+
+
+def tell_assigned(member: Member, queues: list[MessageQueue]) -> None:
+    """Report queues that are ours from now on, before their first messages."""
+    _tell_queues(member.listener.on_assigned, queues, "on_assigned")
+
+
+def tell_revoked(member: Member, queues: list[MessageQueue]) -> None:
+    """Report queues that are not ours any more; their offsets were sent."""
+    _tell_queues(member.listener.on_revoked, queues, "on_revoked")
+
+
+def _tell_queues(
+    tell: Callable[[list[MessageQueue]], None] | None,
+    queues: list[MessageQueue],
+    name: str,
+) -> None:
+    if tell is None or not queues:
+        return
+    try:
+        tell(queues)
+    except Exception:
+        logger.exception("%s failed queues=%s", name, queues)

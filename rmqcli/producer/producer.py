@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import atexit
 import enum
+import itertools
 import os
 import random
 import threading
-import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
@@ -90,6 +90,8 @@ logger = get_logger(__name__)
 
 #: Built in, so that brokers keep nothing about a producer without a group.
 _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
+#: What tells the producers of this process apart.
+_NUMBERS: Final = itertools.count()
 _CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
 #: What a close waits for beyond `await_termination_ms`: the goodbye to brokers.
 _GOODBYE_MS: Final = 2_000
@@ -217,7 +219,9 @@ class Producer:
         rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
         client = Client(self._client_config, clock=clock)
         ip = config.client_ip or local_ip(self._client_config.namesrv[0]) or "127.0.0.1"
-        instance = config.instance_name or f"{self._pid}#{time.monotonic_ns()}"
+        instance = (
+            config.instance_name or f"{self._pid}#{clock.epoch_ms()}{next(_NUMBERS)}"
+        )
         unit = f"@{config.unit_name}" if config.unit_name else ""
         self.client_id = f"{ip}@{instance}{unit}"
         self._ids = UniqueIds(ip, clock=clock, rng=rng)

@@ -20,7 +20,7 @@ from rmqcli import tasks
 from rmqcli.clock import Now
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
-from rmqcli.timers import Agenda
+from rmqcli.timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class TaskThread:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._timers = Agenda()
+        self._timers = Timers()
         #: appended to by any thread, emptied by this one; single calls need no lock
         self._inbox: deque[Callable[[], None]] = deque()
         self._is_ending = False

@@ -373,7 +373,6 @@ def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
         (("", "t", print), ConfigError),
         (("DEFAULT_CONSUMER", "t", print), ConfigError),
         (("g", "a/b", print), ConfigError),
-        (("g", "t"), UsageError),
         (("g", {"t": "||"}, print), UsageError),
     ],
 )

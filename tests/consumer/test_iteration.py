@@ -1,0 +1,240 @@
+"""Iterating a consumer, committing by hand, lag, and news of assigned queues."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from rmqcli.consumer.consumer import Consumer
+from rmqcli.errors import DeadlineError, UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.consumer.collecting import Seen, committed, consumer
+from tests.kit.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture
+def orders(rmq_cluster):
+    """One queue, so that messages have one order."""
+    return rmq_cluster.create_topic("orders", queues=1)
+
+
+def texts(messages):
+    return [message.body.decode() for message in messages]
+
+
+def test_a_loop_gets_every_message_and_commits_them(rmq_cluster, orders):
+    rmq_cluster.send(orders, [f"{n}" for n in range(100)])
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        found = texts(some.messages(idle_timeout_ms=1_000))
+    assert found == [f"{n}" for n in range(100)]
+    assert committed(rmq_cluster, "g", orders) == {0: 100}
+
+
+def test_a_message_is_consumed_when_the_next_one_is_asked_for(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a", "b", "c"])
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        loop = iter(some)
+        assert next(loop).body == b"a"
+        some.commit()
+        assert committed(rmq_cluster, "g", orders) in ({}, {0: 0})
+        assert next(loop).body == b"b"
+        some.commit()
+        assert committed(rmq_cluster, "g", orders) == {0: 1}
+    assert committed(rmq_cluster, "g", orders) == {0: 1}
+
+
+def test_a_message_that_a_loop_was_left_with_is_not_committed(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a", "b", "c"])
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        for message in some:
+            if message.body == b"b":
+                break
+    assert committed(rmq_cluster, "g", orders) == {0: 1}
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        assert texts(some.messages(idle_timeout_ms=1_000)) == ["b", "c"]
+    assert committed(rmq_cluster, "g", orders) == {0: 3}
+
+
+def test_an_exception_in_the_loop_leaves_its_message(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a", "b"])
+
+    def work():
+        with consumer(rmq_cluster, "g", orders, None) as some:
+            for message in some:
+                assert message.body != b"b"
+
+    with pytest.raises(AssertionError):
+        work()
+    assert committed(rmq_cluster, "g", orders) == {0: 1}
+
+
+def test_a_second_loop_begins_with_the_message_of_the_first(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a", "b", "c"])
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        first = iter(some)
+        assert texts([next(first), next(first)]) == ["a", "b"]
+        assert texts(some.messages(idle_timeout_ms=1_000)) == ["b", "c"]
+    assert committed(rmq_cluster, "g", orders) == {0: 3}
+
+
+def test_an_orderly_loop_keeps_the_order_and_commits(rmq_cluster, orders):
+    rmq_cluster.send(orders, [f"{n}" for n in range(50)])
+    with consumer(rmq_cluster, "g", orders, None, orderly=True) as some:
+        found = texts(some.messages(idle_timeout_ms=1_000))
+    assert found == [f"{n}" for n in range(50)]
+    assert committed(rmq_cluster, "g", orders) == {0: 50}
+
+
+def test_a_close_by_another_thread_ends_the_loop_with_its_message_consumed(
+    rmq_cluster, orders
+):
+    rmq_cluster.send(orders, ["a", "b"])
+    has_one, go_on = threading.Event(), threading.Event()
+    found: list[bytes] = []
+
+    def work():
+        for message in some:
+            found.append(message.body)
+            has_one.set()
+            go_on.wait(PATIENCE_S)
+
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        thread = threading.Thread(target=work)
+        thread.start()
+        has_one.wait(PATIENCE_S)
+        some.begin_close()
+        go_on.set()
+        thread.join()
+    assert found == [b"a"]
+    assert committed(rmq_cluster, "g", orders) == {0: 1}
+
+
+def test_a_signal_handler_may_close_in_the_middle_of_the_loop(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a", "b"])
+    found: list[bytes] = []
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        before = signal.signal(signal.SIGUSR2, lambda *_: some.close())
+        try:
+            for message in some:
+                found.append(message.body)
+                signal.raise_signal(signal.SIGUSR2)
+        finally:
+            signal.signal(signal.SIGUSR2, before)
+    assert found == [b"a"]
+    assert committed(rmq_cluster, "g", orders) in ({}, {0: 0})
+
+
+def test_a_loop_without_messages_can_be_ended(rmq_cluster, orders):
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        ender = threading.Timer(0.2, some.close)
+        ender.start()
+        assert list(some) == []
+        ender.join()
+
+
+def test_what_cannot_be_iterated_says_so(rmq_cluster, orders):
+    with pytest.raises(UsageError, match="was not started"):
+        iter(consumer(rmq_cluster, "g", orders, None))
+    with (
+        consumer(rmq_cluster, "g", orders, Seen()) as some,
+        pytest.raises(UsageError, match="with a listener cannot be iterated"),
+    ):
+        iter(some)
+
+
+def test_lag_counts_what_is_not_consumed(rmq_cluster, orders):
+    rmq_cluster.send(orders, [f"{n}" for n in range(10)])
+    queue = MessageQueue(orders, "broker-a", 0)
+    with consumer(rmq_cluster, "g", orders, None) as some:
+        loop = iter(some)
+        for _ in range(4):
+            next(loop)
+        wait_until(lambda: some.lag().get(queue) == 7)
+
+
+def test_a_commit_that_no_broker_answers_is_an_error(rmq_cluster, orders):
+    rmq_cluster.send(orders, ["a"])
+    with consumer(rmq_cluster, "g", orders, Seen()) as some:
+        queue = MessageQueue(orders, "broker-a", 0)
+        wait_until(lambda: some.offsets().get(queue) == 1)
+        rule = rmq_cluster.faults.add(
+            faults.drop_request(), code=RequestCode.UPDATE_CONSUMER_OFFSET
+        )
+        with pytest.raises(DeadlineError, match="commit of group g was not done in"):
+            some.commit(timeout_ms=200)
+        rmq_cluster.faults.remove(rule)
+        some.commit()
+    assert committed(rmq_cluster, "g", orders) == {0: 1}
+
+
+def test_a_listener_may_commit_what_is_before_its_message(rmq_cluster, orders):
+    seen: list[int] = []
+
+    def handle(message):
+        some.commit()
+        seen.append(committed(rmq_cluster, "g", orders).get(0, 0))
+
+    rmq_cluster.send(orders, ["a", "b", "c"])
+    with consumer(rmq_cluster, "g", orders, handle, consume_threads=1) as some:
+        wait_until(lambda: len(seen) == 3)
+    assert all(offset <= index for index, offset in enumerate(seen))
+
+
+def test_assigned_and_revoked_queues_are_reported(rmq_cluster):
+    topic = rmq_cluster.create_topic("orders", queues=4)
+    ours: set[MessageQueue] = set()
+    history: list[tuple[str, MessageQueue]] = []
+
+    def on_assigned(queues):
+        ours.update(queues)
+        history.extend(("+", queue) for queue in queues)
+
+    def on_revoked(queues):
+        ours.difference_update(queues)
+        history.extend(("-", queue) for queue in queues)
+
+    def handle(message):
+        assert message.message_queue in ours
+        history.append(("message", message.message_queue))
+
+    def of_topic():
+        return sorted(q.queue_id for q in ours if q.topic == topic)
+
+    rmq_cluster.send(topic, [f"{n}" for n in range(40)])
+    hooks = {"on_assigned": on_assigned, "on_revoked": on_revoked}
+    with consumer(rmq_cluster, "g", topic, handle, **hooks):
+        wait_until(lambda: sum(each[0] == "message" for each in history) == 40)
+        assert of_topic() == [0, 1, 2, 3]
+        with consumer(rmq_cluster, "g", topic, Seen()):
+            wait_until(lambda: len(of_topic()) == 2)
+        wait_until(lambda: len(of_topic()) == 4)
+    assert ours == set()
+
+
+def test_a_hook_that_fails_is_logged_and_one_that_waits_is_refused(
+    rmq_cluster, orders, caplog
+):
+    errors: list[str] = []
+
+    def on_assigned(queues):
+        try:
+            some.commit()
+        except UsageError as error:
+            errors.append(error.message)
+        raise ValueError(queues)
+
+    seen = Seen()
+    rmq_cluster.send(orders, ["a"])
+    with consumer(rmq_cluster, "g", orders, seen, on_assigned=on_assigned) as some:
+        seen.wait_for(1)
+    assert errors[0] == "on_assigned and its like must not call commit"
+    assert "on_assigned failed" in caplog.text
+
+
+def test_one_listener_at_most():
+    with pytest.raises(UsageError, match="on_message and on_batch exclude each other"):
+        Consumer("g", "t", print, on_batch=lambda messages, context: None)
