@@ -1,10 +1,14 @@
-"""rmq: consume, inspect and move Apache RocketMQ queues.
+"""Consume, produce and administer Apache RocketMQ.
 
-The layers, from values to commands, and the one direction in which they import each
-other, are listed in `tests/test_layers.py`, which enforces them. In short: `wire`
-turns bytes into values and does no I/O; `transport` owns the sockets; `api` has one
-typed method per request code; `admin` answers an operator's questions; `spark` exports;
-`cli` parses, calls one function below, and prints.
+- `Consumer`: a member of a consumer group, with a listener or as an iterator.
+- `Producer`: sends messages, with futures, in batches, delayed or in transactions.
+- `Admin`: lag, resets, topics, groups, brokers and single messages.
+- `connect`: all three for one cluster.
+
+Everything that is raised on purpose is an `RmqError`; see `rmqcli.errors` for the tree.
+The names are loaded on first use, so that `import rmqcli` costs next to nothing. What
+is not listed here may change with any version. Tests find an embedded cluster in
+`rmqcli.testing`.
 """
 
 from __future__ import annotations
@@ -15,40 +19,198 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rmqcli.admin.admin import Admin, PlannedReset, ResetResult
+    from rmqcli.api.calls.send import SendStatus
+    from rmqcli.cluster import Cluster, connect
+    from rmqcli.config import ClientConfig
     from rmqcli.consumer.consumer import Consumer, sql
+    from rmqcli.engine.allocate import (
+        AllocateMachineRoomNearby,
+        AllocateMessageQueueAveragely,
+        AllocateMessageQueueAveragelyByCircle,
+        AllocateMessageQueueByConfig,
+        AllocateMessageQueueByMachineRoom,
+        AllocateMessageQueueConsistentHash,
+        AllocateMessageQueueStrategy,
+    )
     from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
     from rmqcli.engine.listener import (
+        ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
+        ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
     )
-    from rmqcli.engine.message import Message
+    from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+    from rmqcli.engine.reports import FailedDelivery, Fate, QueueStart, Start
+    from rmqcli.errors import (
+        BodyError,
+        BrokerError,
+        BusyError,
+        ConfigError,
+        ConnectError,
+        DeadlineError,
+        DecodeError,
+        DeniedError,
+        DisconnectedError,
+        FrameError,
+        HeaderError,
+        NotFoundError,
+        PartialError,
+        RefusedError,
+        RmqError,
+        SendUnknownError,
+        TextError,
+        TimeLimitError,
+        TransportError,
+        UnsupportedError,
+        UsageError,
+        WireError,
+    )
     from rmqcli.model import MessageQueue
+    from rmqcli.producer.config import ProducerConfig
+    from rmqcli.producer.message import ProducerMessage
+    from rmqcli.producer.producer import (
+        LocalTransactionState,
+        Producer,
+        TransactionSendResult,
+        select_by_hash,
+    )
+    from rmqcli.producer.publish import SendResult
+    from rmqcli.transport.tls import TlsOptions
+    from rmqcli.wire.acl import Credentials
+    from rmqcli.wire.subscription import SubscriptionData
+
+#: Module -> the public names that are loaded from it on first use.
+_NAMES = {
+    "rmqcli.admin.admin": ("Admin", "PlannedReset", "ResetResult"),
+    "rmqcli.api.calls.send": ("SendStatus",),
+    "rmqcli.cluster": ("Cluster", "connect"),
+    "rmqcli.config": ("ClientConfig",),
+    "rmqcli.consumer.consumer": ("Consumer", "sql"),
+    "rmqcli.engine.allocate": (
+        "AllocateMachineRoomNearby",
+        "AllocateMessageQueueAveragely",
+        "AllocateMessageQueueAveragelyByCircle",
+        "AllocateMessageQueueByConfig",
+        "AllocateMessageQueueByMachineRoom",
+        "AllocateMessageQueueConsistentHash",
+        "AllocateMessageQueueStrategy",
+    ),
+    "rmqcli.engine.config": ("ConsumeFromWhere", "ConsumerConfig", "MessageModel"),
+    "rmqcli.engine.listener": (
+        "ConsumeConcurrentlyContext",
+        "ConsumeConcurrentlyStatus",
+        "ConsumeOrderlyContext",
+        "ConsumeOrderlyStatus",
+    ),
+    "rmqcli.engine.message": ("Message", "MessageItem", "UndecodableMessage"),
+    "rmqcli.engine.reports": ("FailedDelivery", "Fate", "QueueStart", "Start"),
+    "rmqcli.errors": (
+        "BodyError",
+        "BrokerError",
+        "BusyError",
+        "ConfigError",
+        "ConnectError",
+        "DeadlineError",
+        "DecodeError",
+        "DeniedError",
+        "DisconnectedError",
+        "FrameError",
+        "HeaderError",
+        "NotFoundError",
+        "PartialError",
+        "RefusedError",
+        "RmqError",
+        "SendUnknownError",
+        "TextError",
+        "TimeLimitError",
+        "TransportError",
+        "UnsupportedError",
+        "UsageError",
+        "WireError",
+    ),
+    "rmqcli.model": ("MessageQueue",),
+    "rmqcli.producer.config": ("ProducerConfig",),
+    "rmqcli.producer.message": ("ProducerMessage",),
+    "rmqcli.producer.producer": (
+        "LocalTransactionState",
+        "Producer",
+        "TransactionSendResult",
+        "select_by_hash",
+    ),
+    "rmqcli.producer.publish": ("SendResult",),
+    "rmqcli.transport.tls": ("TlsOptions",),
+    "rmqcli.wire.acl": ("Credentials",),
+    "rmqcli.wire.subscription": ("SubscriptionData",),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Admin",
+    "AllocateMachineRoomNearby",
+    "AllocateMessageQueueAveragely",
+    "AllocateMessageQueueAveragelyByCircle",
+    "AllocateMessageQueueByConfig",
+    "AllocateMessageQueueByMachineRoom",
+    "AllocateMessageQueueConsistentHash",
+    "AllocateMessageQueueStrategy",
+    "BodyError",
+    "BrokerError",
+    "BusyError",
+    "ClientConfig",
+    "Cluster",
+    "ConfigError",
+    "ConnectError",
+    "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
+    "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
     "Consumer",
     "ConsumerConfig",
+    "Credentials",
+    "DeadlineError",
+    "DecodeError",
+    "DeniedError",
+    "DisconnectedError",
+    "FailedDelivery",
+    "Fate",
+    "FrameError",
+    "HeaderError",
+    "LocalTransactionState",
     "Message",
+    "MessageItem",
     "MessageModel",
     "MessageQueue",
+    "NotFoundError",
+    "PartialError",
+    "PlannedReset",
+    "Producer",
+    "ProducerConfig",
+    "ProducerMessage",
+    "QueueStart",
+    "RefusedError",
+    "ResetResult",
+    "RmqError",
+    "SendResult",
+    "SendStatus",
+    "SendUnknownError",
+    "Start",
+    "SubscriptionData",
+    "TextError",
+    "TimeLimitError",
+    "TlsOptions",
+    "TransactionSendResult",
+    "TransportError",
+    "UndecodableMessage",
+    "UnsupportedError",
+    "UsageError",
+    "WireError",
     "__version__",
+    "connect",
+    "select_by_hash",
     "sql",
 ]
-
-#: Where the names above live; imported only for those who ask, so that `rmq` is quick.
-_HOMES = {
-    "ConsumeConcurrentlyStatus": "rmqcli.engine.listener",
-    "ConsumeFromWhere": "rmqcli.engine.config",
-    "ConsumeOrderlyStatus": "rmqcli.engine.listener",
-    "Consumer": "rmqcli.consumer.consumer",
-    "ConsumerConfig": "rmqcli.engine.config",
-    "Message": "rmqcli.engine.message",
-    "MessageModel": "rmqcli.engine.config",
-    "MessageQueue": "rmqcli.model",
-    "sql": "rmqcli.consumer.consumer",
-}
 
 
 def __getattr__(name: str) -> object:
@@ -56,3 +218,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -68,7 +68,17 @@ MAY_IMPORT = {
         "spark",
         "demo",
     },
-    "__init__": {"consumer", "engine", "producer", "admin"},  # on first use
+    "cluster": {"wire", "transport", "engine", "consumer", "producer", "admin"},
+    "__init__": {  # on first use
+        "wire",
+        "transport",
+        "api",
+        "engine",
+        "consumer",
+        "producer",
+        "admin",
+        "cluster",
+    },
     "__main__": {"cli"},
 }
 #: The types of a client's settings and of a request's call: for type checkers only.

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 import rmqcli
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
+from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
 from tests.consumer.collecting import committed
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 README = Path(__file__).parents[1] / "README.md"
 NAMESRV = "127.0.0.1:9876"
@@ -43,7 +46,11 @@ def running(cluster, number, output):
             "-c",
             examples()[number].replace(NAMESRV, cluster.namesrv),
         ],
-        env={**os.environ, "NAMESRV_ADDR": cluster.namesrv},
+        env={
+            **os.environ,
+            "NAMESRV_ADDR": cluster.namesrv,
+            "XDG_STATE_HOME": str(Path(output.name).parent),
+        },
         stdout=output,
     )
 
@@ -53,9 +60,9 @@ def test_a_listener_of_one_message(cluster, tmp_path):
     with shown.open("wb") as output, running(cluster, 0, output) as process:
 
         def is_shown():
-            cluster.send("orders", ["skipped"], tags="New")
-            cluster.send("orders", ["hello"], tags="Paid")
-            return "b'hello'" in shown.read_text()
+            cluster.send("orders", ["{skipped}"], tags="New")
+            cluster.send("orders", ["{hello}"], tags="Paid")
+            return "b'{hello}'" in shown.read_text()
 
         wait_until(is_shown)
         process.send_signal(signal.SIGINT)
@@ -85,18 +92,66 @@ def test_a_listener_of_batches(cluster, tmp_path):
     assert committed(cluster, "billing", "orders")[0] == 3
 
 
-def test_one_method_for_each_request(cluster, tmp_path):
-    cluster.send("orders", ["x"] * 3, queue_id=2)
-    shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, 2, output) as process:
-        assert process.wait(20) == 0
-    lines = shown.read_text().splitlines()
-    assert [line.split()[-2:] for line in lines] == [
-        ["0", "0"],
-        ["0", "0"],
-        ["0", "3"],
-        ["0", "0"],
+def test_a_loop_over_a_consumer(cluster, tmp_path):
+    cluster.send("orders", ["a", "b", "c"], queue_id=1)
+    shown = finished(cluster, 2, tmp_path)
+    assert shown == ["1 0 b'a'", "1 1 b'b'", "1 2 b'c'"]
+    assert committed(cluster, "report", "orders")[1] == 3
+
+
+def test_ten_thousand_messages(cluster, tmp_path):
+    assert finished(cluster, 3, tmp_path) == ["4 queues SEND_OK"]
+    ends = cluster.call(
+        lambda: [
+            cluster.broker().store.queue_bounds("orders", queue_id)[1]
+            for queue_id in range(4)
+        ]
+    )
+    assert ends == [2_500] * 4
+
+
+def test_lag_and_a_reset(cluster, tmp_path):
+    cluster.create_group("billing")
+    cluster.send("orders", [f"{n}" for n in range(8)], queue_id=0)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        for queue_id in range(4):
+            call = update_consumer_offset(
+                "billing", "orders", queue_id, commit_offset=0
+            )
+            client.invoke(cluster.broker().address, call)
+    shown = finished(cluster, 4, tmp_path)
+    assert shown[:4] == [
+        "orders broker-a 0 8",
+        "orders broker-a 1 0",
+        "orders broker-a 2 0",
+        "orders broker-a 3 0",
     ]
+    assert shown[4].startswith("backup 2")
+    assert shown[4].endswith("complete True")
+    assert shown[5:] == ["0 5 b'5'", "0 6 b'6'", "0 7 b'7'"]
+    assert committed(cluster, "billing", "orders")[0] == 8
+
+
+def test_the_test_of_a_consumer(tmp_path):
+    (tmp_path / "test_example.py").write_text(examples()[5], encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    process = subprocess.run(
+        [*command, "test_example.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout
+    assert "1 passed" in process.stdout
+
+
+def finished(cluster, number, tmp_path):
+    """The lines that an example printed until its end."""
+    shown = tmp_path / "shown"
+    with shown.open("wb") as output, running(cluster, number, output) as process:
+        assert process.wait(PATIENCE_S) == 0
+    return shown.read_text().splitlines()
 
 
 def test_every_public_name_is_there():

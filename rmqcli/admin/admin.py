@@ -46,7 +46,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rmqcli.admin.brokers import BrokerRow
@@ -546,7 +546,8 @@ class Admin:
         to: str | Position = "now",
         queues: Sequence[MessageQueue] | None = None,
         sub_expression: str = "*",
-    ) -> Iterator[Message | MessageItem | UndecodableMessage]:
+        on_undecodable: Callable[[UndecodableMessage], None] | None = None,
+    ) -> Iterator[Message | MessageItem]:
         """Iterate the messages of a range, without a group and without a commit.
 
         The range is pinned when the first message is asked for: half-open, `from_` and
@@ -554,7 +555,8 @@ class Admin:
         their order, those of several queues mixed. `sub_expression` are tags,
         `"A || B"`. At most some 16 MiB are held at a time, however long the range is.
         Messages that a broker has deleted meanwhile are left out, with a warning in the
-        log. Raises the error of a queue that made no progress for 30 s.
+        log, and so are records that hold no readable message unless `on_undecodable`
+        takes them. Raises the error of a queue that made no progress for 30 s.
 
         Until the iterator has ended, or is closed, nothing else may use the Admin.
         """
@@ -576,12 +578,23 @@ class Admin:
                 logger.warning(
                     "messages deleted queue=%s offsets=%s", chunk.queue, span
                 )
-            yield from decode_pulled(
+            for message in decode_pulled(
                 chunk.body,
                 Origin(chunk.queue, chunk.start, chunk.end),
                 start_offset=chunk.start,
                 subscription=subscription,
-            )
+            ):
+                if not isinstance(message, UndecodableMessage):
+                    yield message
+                elif on_undecodable is not None:
+                    on_undecodable(message)
+                else:
+                    logger.error(
+                        "unreadable message queue=%s offset=%d: %s",
+                        chunk.queue,
+                        message.queue_offset,
+                        message.failure.error,
+                    )
 
 
 def _position(given: str | Position) -> Position:

@@ -18,7 +18,9 @@ def stored(cluster, topic):
                 if bounds is None:
                     continue
                 units = broker.store.units(topic, queue_id, bounds[0], 1_000)
-                found += [look_message(broker.core, u.commit_log_offset) for u in units]
+                found += [
+                    look_message(broker.store, u.commit_log_offset) for u in units
+                ]
         return found
 
     return cluster.call(read)

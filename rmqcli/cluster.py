@@ -1,0 +1,137 @@
+"""`connect`: producers, consumers and an Admin of one cluster, with one configuration.
+
+```python
+from rmqcli import connect
+
+with connect("127.0.0.1:9876") as cluster:
+    with cluster.consumer("billing", "orders") as consumer:
+        for message in consumer:
+            print(message.body)
+```
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from rmqcli.config import ClientConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqcli.admin.admin import Admin
+    from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues, Topics
+    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.engine.message import Message, UndecodableMessage
+    from rmqcli.engine.reports import FailedDelivery, QueueStart
+    from rmqcli.producer.config import ProducerConfig
+    from rmqcli.producer.producer import LocalTransactionState, Producer
+    from rmqcli.transport.tls import TlsOptions
+    from rmqcli.wire.acl import Credentials
+
+
+def connect(
+    namesrv: str | None = None,
+    *,
+    timeout_ms: int = 5_000,
+    credentials: Credentials | None = None,
+    tls: TlsOptions | None = None,
+) -> Cluster:
+    """A cluster, by its name servers: `host:port;host:port`.
+
+    Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
+    127.0.0.1:9876. `timeout_ms` bounds each request. Nothing is opened: what the
+    cluster makes opens its own connections when it is started or asked. Raises
+    ConfigError for addresses that name no server.
+    """
+    return Cluster(
+        ClientConfig.from_env(
+            os.environ,
+            namesrv=namesrv,
+            timeout_ms=timeout_ms,
+            credentials=credentials,
+            tls=tls,
+        )
+    )
+
+
+class Cluster:
+    """Makes clients that share one configuration. Any thread may call its methods.
+
+    As a context manager it closes, at the end, everything that it made and that is
+    still open, the newest first.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._made = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was made and is still open. Idempotent."""
+        self._made.close()
+
+    def admin(self, *, backups: Path | None = None) -> Admin:
+        """See Admin."""
+        from rmqcli.admin.admin import Admin
+
+        admin = Admin(client=self.config, backups=backups)
+        self._made.callback(admin.close)
+        return admin
+
+    def producer(
+        self,
+        group: str | None = None,
+        *,
+        config: ProducerConfig | None = None,
+        on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+    ) -> Producer:
+        """See Producer; to be started by `with` or `start`."""
+        from rmqcli.producer.producer import Producer
+
+        producer = Producer(group, client=self.config, config=config, on_check=on_check)
+        self._made.callback(producer.close)
+        return producer
+
+    def consumer(
+        self,
+        group: str,
+        topics: Topics,
+        on_message: OnMessage | None = None,
+        *,
+        on_batch: OnBatch | None = None,
+        orderly: bool = False,
+        config: ConsumerConfig | None = None,
+        on_undecodable: Callable[[UndecodableMessage], None] | None = None,
+        on_failed: Callable[[FailedDelivery], None] | None = None,
+        on_start: Callable[[QueueStart], None] | None = None,
+        on_assigned: OnQueues | None = None,
+        on_revoked: OnQueues | None = None,
+    ) -> Consumer:
+        """See Consumer; to be started by `with` or `start`."""
+        from rmqcli.consumer.consumer import Consumer
+
+        consumer = Consumer(
+            group,
+            topics,
+            on_message,
+            on_batch=on_batch,
+            orderly=orderly,
+            client=self.config,
+            config=config,
+            on_undecodable=on_undecodable,
+            on_failed=on_failed,
+            on_start=on_start,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
+        self._made.callback(consumer.close)
+        return consumer

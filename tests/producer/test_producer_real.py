@@ -1,0 +1,111 @@
+"""`Producer` and real brokers: every kind of message arrives as it was sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli import (
+    Admin,
+    LocalTransactionState,
+    Producer,
+    ProducerMessage,
+    SendStatus,
+    UnsupportedError,
+    select_by_hash,
+)
+from tests.kit.waiting import wait_until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+def found(cluster, topic):
+    """Body to message, of everything in the topic."""
+    with Admin(namesrv=cluster.namesrv) as admin:
+        return {message.body: message for message in admin.read(topic, to="latest")}
+
+
+def test_messages_arrive_as_they_were_sent(real_cluster):
+    topic = real_cluster.create_topic()
+    large = b"0123456789" * 2_000
+    with Producer("shop", namesrv=real_cluster.namesrv) as producer:
+        one = producer.send(
+            ProducerMessage(
+                topic,
+                b"one",
+                tags="Paid",
+                keys=("a", "b"),
+                properties={"colour": "red"},
+                flag=3,
+            )
+        )
+        producer.send(ProducerMessage(topic, large))
+        chosen = producer.send(
+            ProducerMessage(topic, b"by key"), selector=select_by_hash, arg="a"
+        )
+        batch = producer.send_batch(
+            [ProducerMessage(topic, b"batch %d" % n, keys=f"k{n}") for n in range(10)]
+        )
+        futures = [
+            producer.send_async(ProducerMessage(topic, b"async %d" % n))
+            for n in range(100)
+        ]
+        assert {each.result().status for each in futures} == {SendStatus.SEND_OK}
+        producer.send_oneway(ProducerMessage(topic, b"one way"))
+        wait_until(lambda: b"one way" in found(real_cluster, topic))
+    messages = found(real_cluster, topic)
+    assert len(messages) == 114
+    stored = messages[b"one"]
+    assert (stored.tags, stored.keys, stored.flag) == ("Paid", "a b", 3)
+    assert stored.properties["colour"] == "red"
+    assert (stored.msg_id, stored.offset_msg_id) == (one.msg_id, one.offset_msg_id)
+    assert stored.message_queue == one.queue
+    assert stored.queue_offset == one.queue_offset
+    assert messages[large].body_bytes < len(large)
+    assert chosen.queue.queue_id == 97 % 4
+    for n, result in enumerate(batch):
+        stored = messages[b"batch %d" % n]
+        assert (stored.queue_offset, stored.msg_id, stored.keys) == (
+            result.queue_offset,
+            result.msg_id,
+            f"k{n}",
+        )
+
+
+def test_delayed_messages_arrive_later(real_cluster):
+    topic = real_cluster.create_topic()
+    with Producer(namesrv=real_cluster.namesrv) as producer:
+        level = producer.send(ProducerMessage(topic, b"level", delay_level=1))
+        assert level.queue_offset is None
+        expected = {b"level"}
+        if real_cluster.version.startswith("4."):
+            with pytest.raises(UnsupportedError):
+                producer.send(ProducerMessage(topic, b"time", delay_ms=2_000))
+        else:
+            producer.send(ProducerMessage(topic, b"time", delay_ms=2_000))
+            expected.add(b"time")
+        wait_until(lambda: found(real_cluster, topic).keys() == expected)
+
+
+def test_transactions_end_as_they_were_decided(fresh_cluster):
+    cluster = fresh_cluster(
+        conf={"transactionCheckInterval": 1_000, "transactionTimeOut": 1_000}
+    )
+    topic = cluster.create_topic()
+    asked = []
+
+    def on_check(message):
+        asked.append(message.body)
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    with Producer("shop", namesrv=cluster.namesrv, on_check=on_check) as producer:
+        for body, state in (
+            (b"commit", LocalTransactionState.COMMIT_MESSAGE),
+            (b"rollback", LocalTransactionState.ROLLBACK_MESSAGE),
+            (b"unknown", LocalTransactionState.UNKNOW),
+        ):
+            result = producer.send_in_transaction(
+                ProducerMessage(topic, body), lambda *_, state=state: state
+            )
+            assert result.local_transaction_state is state
+        wait_until(lambda: found(cluster, topic).keys() == {b"commit", b"unknown"})
+    assert set(asked) == {b"unknown"}

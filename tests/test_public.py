@@ -1,0 +1,102 @@
+"""What `from rmqcli import ...` gives: names, errors, speed, and `connect`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import rmqcli
+from rmqcli import ClientConfig, ConfigError, UsageError, connect, errors
+from tests.kit.waiting import wait_until
+
+
+def test_importing_the_package_loads_nothing_else_of_it():
+    code = "import json, sys, rmqcli; print(json.dumps(sorted(sys.modules)))"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = json.loads(process.stdout)
+    assert [name for name in loaded if name.startswith("rmqcli")] == ["rmqcli"]
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in rmqcli.__all__:
+        each = getattr(rmqcli, name)
+        if name != "__version__":
+            assert inspect.getdoc(each), name
+    assert dir(rmqcli) == sorted(rmqcli.__all__)
+
+
+def test_every_public_method_is_documented():
+    for kind in (rmqcli.Consumer, rmqcli.Producer, rmqcli.Admin, rmqcli.Cluster):
+        for name, method in vars(kind).items():
+            if not name.startswith("_") and callable(method):
+                assert method.__doc__, f"{kind.__name__}.{name}"
+
+
+def test_the_whole_error_tree_is_public():
+    tree = {
+        name
+        for name, each in vars(errors).items()
+        if isinstance(each, type) and issubclass(each, errors.RmqError)
+    }
+    assert tree <= set(rmqcli.__all__)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.SendUnknownError("m", address="a:1", msg_ids=("x", "y"), hint="h"),
+        errors.TimeLimitError("m", hint="h"),
+        errors.PartialError("m", hint="h"),
+    ],
+)
+def test_errors_can_be_pickled(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert vars(copy) == vars(error)
+
+
+def test_one_configuration_serves_producers_consumers_and_an_admin(rmq_cluster):
+    with connect(rmq_cluster.namesrv) as cluster:
+        cluster.admin().create_topic("orders", queue_nums=1)
+        with cluster.consumer("billing", "orders") as consumer:
+            producer = cluster.producer()
+            producer.start()
+            wait_until(lambda: consumer.offsets())
+            producer.send(rmqcli.ProducerMessage("orders", b"hello"))
+            assert next(iter(consumer)).body == b"hello"
+    with pytest.raises(UsageError, match="the producer is closed"):
+        producer.send(rmqcli.ProducerMessage("orders", b"late"))
+
+
+@pytest.mark.parametrize(
+    ("namesrv", "environ", "expected"),
+    [
+        ("a:1; b:2", {"NAMESRV_ADDR": "c:3"}, ("a:1", "b:2")),
+        (None, {"NAMESRV_ADDR": "c:3;d:4;"}, ("c:3", "d:4")),
+        (None, {"NAMESRV_ADDR": ""}, ("127.0.0.1:9876",)),
+        (None, {}, ("127.0.0.1:9876",)),
+    ],
+)
+def test_name_servers_are_those_of_the_argument_then_of_the_environment(
+    namesrv, environ, expected
+):
+    assert ClientConfig.from_env(environ, namesrv=namesrv).namesrv == expected
+
+
+@pytest.mark.parametrize(
+    ("namesrv", "environ", "why"),
+    [
+        (" ; ", {}, "namesrv is ' ; ', which names no name server"),
+        (None, {"NAMESRV_ADDR": ";"}, "NAMESRV_ADDR is ';', which names no"),
+    ],
+)
+def test_addresses_without_a_server_are_refused(namesrv, environ, why):
+    with pytest.raises(ConfigError, match=why):
+        ClientConfig.from_env(environ, namesrv=namesrv)
