@@ -89,13 +89,15 @@ TYPES_ONLY = {("config", "wire"), ("config", "transport"), ("tasks", "api")}
 PARTS: dict[str, list[tuple[str, ...]]] = {
     "api": [("broker_errors", "call"), ("calls", "pending"), ("client",)],
     "broker": [
-        ("settings", "profiles", "effects", "request", "faults", "fault_file"),
-        ("context", "topic_names"),
-        ("filter", "message", "state"),
-        ("table_json", "dispatch"),
+        ("effects", "faults", "profiles", "topic_names"),
+        ("fault_file", "request", "settings"),
+        ("context",),
+        ("filter",),
+        ("message",),
+        ("state",),
+        ("dispatch", "table_json"),
         ("requests",),
-        ("handlers",),
-        ("core",),
+        ("core", "handlers"),
         ("namesrv",),
         ("server",),
         ("cluster",),
@@ -107,7 +109,9 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
 PURE = (
     "rmqcli.engine",
     "rmqcli.wire",
+    "rmqcli.broker.context",
     "rmqcli.broker.core",
+    "rmqcli.broker.dispatch",
     "rmqcli.broker.requests",
     "rmqcli.broker.state",
     "rmqcli.broker.message",
@@ -318,6 +322,11 @@ def test_the_package_follows_the_rule(rule):
     assert rule(MODULES) == []
 
 
+def test_no_modules_of_the_broker_import_each_other():
+    """Imports for annotations count: a circle of types is a circle for the reader."""
+    assert circles([m for m in MODULES if m.name.startswith("rmqcli.broker.")]) == []
+
+
 def test_every_package_has_its_place():
     assert {layer_of(module) for module in MODULES} <= MAY_IMPORT.keys() | set(VALUES)
 
@@ -345,6 +354,7 @@ def test_the_layers_have_no_circle():
             part_imports,
             {"broker/core.py": "def f():\n    import rmqcli.broker.server.x"},
         ),
+        (part_imports, {"broker/state/x.py": "import rmqcli.broker.requests.lock"}),
         (impure_imports, {"engine/x.py": "import threading"}),
         (impure_imports, {"engine/x.py": "from time import monotonic_ns"}),
         (impure_imports, {"engine/x.py": "def f():\n    import os.path"}),

@@ -6,15 +6,18 @@ so a whole cluster runs in one thread under a virtual clock. Only `server` has s
 One file answers each request, or family of requests, and opens with what of RocketMQ
 is and is not imitated. Nothing of engine, api or admin is imported: this tests them.
 
-Each of these imports only what is before it, and no two files import each other:
+Each line imports only what is above it, and no modules import each other:
 
-    settings profiles effects request faults  values, and one request's answers
-    context                                   what all parts of one broker share
-    filter message state                      messages, tables and services
-    table_json dispatch                       JSON of tables; request code -> handler
-    requests, handlers                        the handlers, and all of them
-    core                                      one broker
-    namesrv                                   one name server, built the same way
-    server                                    sockets for brokers and name servers
-    cluster                                   a cluster in this process
+    effects faults profiles topic_names     values
+    fault_file request settings             one request's answers, and settings
+    context                                 what all parts of one broker share
+    filter                                  SQL92 and tags
+    message                                 messages into the store and out of it
+    state                                   tables and services, and all of one broker
+    dispatch table_json                     request code -> handler; tables as JSON
+    requests                                the handlers
+    core handlers                           one broker; every handler
+    namesrv                                 one name server, built the same way
+    server                                  sockets for brokers and name servers
+    cluster                                 a cluster in this process
 """

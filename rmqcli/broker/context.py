@@ -1,7 +1,7 @@
 """What all parts of one broker share, below its tables and its handlers.
 
-Settings, version profile, store and timers; and the effects (answers, requests to
-clients, closed connections) that the parts ask for. The core hands the effects out.
+Settings, version profile, store and timers, and the effects that the parts ask for:
+answers, requests to clients, closed connections. The core hands the effects out.
 
 Source: `BrokerController` in apache/rocketmq.
 """
@@ -49,7 +49,7 @@ class BrokerContext:
         self._opaque = 0
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Let other settings hold from now on."""
+        """Use other settings from now on."""
         self.settings = settings
 
     def answer(self, request: Request, reply: Reply) -> None:

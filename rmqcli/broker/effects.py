@@ -1,4 +1,4 @@
-"""What a core wants done: it never does it itself."""
+"""What a core wants done with connections: it never does it itself."""
 
 from __future__ import annotations
 

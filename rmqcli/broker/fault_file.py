@@ -9,8 +9,9 @@
 
 `do` is answer, drop-request, drop-answer, delay, reorder, disconnect or corrupt
 (`part`: length, header or body). `code` is a request's number or Java name; `broker`,
-`group`, `topic`, `queue_id` narrow it down; it happens from the `nth` request on (1),
-`times` times (without end). Unknown keys are errors: a misspelt fault never happens.
+`group`, `topic` and `queue_id` select requests; the fault applies from the `nth`
+matching request on (default 1), `times` times (default: without end). Unknown keys are
+errors, so that a misspelt fault is noticed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def read_fault_file(path: Path) -> list[Rule]:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot read faults from {path}: {reason}") from error
     if len(data) > _FILE_BYTES_MAX:
-        raise ConfigError(f"faults in {path} are over {_FILE_BYTES_MAX} bytes")
+        raise ConfigError(f"faults in {path} exceed {_FILE_BYTES_MAX} bytes")
     try:
         return parse_faults(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -81,13 +82,13 @@ def parse_faults(text: str) -> list[Rule]:
     rules = document.get("faults") if isinstance(document, dict) else None
     if not isinstance(rules, list):
         raise ConfigError(
-            "no list of faults", hint='write {"faults": [{"do": "delay", ...}]}'
+            "'faults' is not a list", hint='write {"faults": [{"do": "delay", ...}]}'
         )
     if len(document) > 1:
         other = next(key for key in document if key != "faults")
-        raise ConfigError(f"key {other!r} is unknown beside 'faults'")
+        raise ConfigError(f"unknown key {other!r} beside 'faults'")
     if len(rules) > _RULES_MAX:
-        raise ConfigError(f"{len(rules)} faults are over the limit of {_RULES_MAX}")
+        raise ConfigError(f"{len(rules)} faults exceed the limit of {_RULES_MAX}")
     return [_Fault(number, rule).rule() for number, rule in enumerate(rules, 1)]
 
 
@@ -107,7 +108,7 @@ class _Fault:
         known = {"do", "nth", "times", *_MATCH_KEYS, *_ACTION_KEYS[do]}
         for key in self.value:
             if key not in known:
-                raise self.error(f"key {key!r} is unknown for {do!r}")
+                raise self.error(f"unknown key {key!r} for {do!r}")
         match = Match(
             code=self.code("code", RequestCode),
             broker=self.text("broker"),
@@ -144,7 +145,7 @@ class _Fault:
     def text(self, key: str) -> str | None:
         value = self.value.get(key)
         if value is not None and not isinstance(value, str):
-            raise self.error(f"{key!r} is not a text")
+            raise self.error(f"{key!r} is not a string")
         return value
 
     def flag(self, key: str) -> bool:
@@ -158,7 +159,7 @@ class _Fault:
         if value is None:
             return None
         if type(value) is not int or not lowest <= value < 1 << 31:
-            raise self.error(f"{key!r} is not a number of {lowest} or more")
+            raise self.error(f"{key!r} is not an integer of at least {lowest}")
         return value
 
     def code(self, key: str, names: type[enum.IntEnum]) -> int | None:
@@ -166,7 +167,7 @@ class _Fault:
         value = self.value.get(key)
         if isinstance(value, str):
             if value not in names.__members__:
-                raise self.error(f"{key!r} {value!r} is no name of RocketMQ's")
+                raise self.error(f"{key!r} {value!r} is not a name that RocketMQ uses")
             return int(names[value])
         return self.number_of(key, lowest=0)
 

@@ -5,8 +5,8 @@
     faults.next(drop_answer(), code=RequestCode.SEND_MESSAGE_V2, topic="orders")
     seen = faults.observe(code=RequestCode.PULL_MESSAGE)
 
-Only decides; `server` carries it out. The first rule that applies wins; observers see
-every request. All of it may be called from any thread.
+Decides only; `server` carries the actions out. The first rule that applies wins, and
+observers see every request. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Part: TypeAlias = Literal["length", "header", "body"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The broker never sees the request; this is what it answers."""
+    """The client gets this answer, and the broker never sees the request."""
 
     code: int
     remark: str | None = None
@@ -50,7 +50,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """No answer ever comes. With `is_handled` the broker did what was asked."""
+    """The client gets no answer. With `is_handled` the broker handles the request."""
 
     is_handled: bool
 
@@ -96,12 +96,12 @@ def answer(
 
 
 def drop_request() -> Action:
-    """Lose the request: it is not done and not answered."""
+    """Lose the request: the broker does not handle it."""
     return Drop(is_handled=False)
 
 
 def drop_answer() -> Action:
-    """Lose the answer: it is done, and nobody learns of it."""
+    """Lose the answer to a request that the broker has handled."""
     return Drop(is_handled=True)
 
 
@@ -126,7 +126,7 @@ def corrupt(part: Part = "header") -> Action:
 
 
 class Observed(NamedTuple):
-    """One request that a rule was for. `broker` is "namesrv" for the name server."""
+    """One request that a rule matched. `broker` is "namesrv" for the name server."""
 
     broker: str
     command: RemotingCommand
@@ -134,7 +134,7 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which requests a rule is for; None is any."""
+    """Which requests a rule matches; None matches any value."""
 
     code: int | None = None
     broker: str | None = None
@@ -143,7 +143,7 @@ class Match:
     queue_id: int | None = None
 
     def takes(self, broker: str, command: RemotingCommand) -> bool:
-        """Whether the rule is for this request."""
+        """Whether the rule matches this request."""
         fields = command.ext_fields
         return (
             (self.code is None or self.code == command.code)
@@ -168,7 +168,7 @@ class Which(TypedDict, total=False):
 
 
 class Rule:
-    """One fault. `requests` are those it was for, the newest 10,000; `hits` counts."""
+    """One fault. `requests` are the newest 10,000 that it matched."""
 
     def __init__(
         self,
@@ -185,12 +185,12 @@ class Rule:
         self.times = times
         self.on_request = on_request
         self.requests: deque[Observed] = deque(maxlen=_OBSERVED_MAX)
-        #: how many requests it was for, and to how many of them something happened
+        #: how many requests it matched, and to how many of them it was applied
         self.seen = 0
         self.hits = 0
 
     def decide(self, observed: Observed) -> Action | None:
-        """Count the request; what is to happen to it, if anything."""
+        """Count the request and return the action for it, if any."""
         self.seen += 1
         self.requests.append(observed)
         if self.on_request is not None:
@@ -217,11 +217,11 @@ class Faults:
         times: int | None = None,
         **which: Unpack[Which],
     ) -> Rule:
-        """Let `action` happen to requests, from the `nth` on, `times` times."""
+        """Apply `action` to matching requests, from the `nth` on, `times` times."""
         return self.add_rule(Rule(Match(**which), action, nth=nth, times=times))
 
     def next(self, action: Action, **which: Unpack[Which]) -> Rule:
-        """Let `action` happen once, to the next such request."""
+        """Apply `action` once, to the next matching request."""
         return self.add(action, times=1, **which)
 
     def observe(
@@ -240,7 +240,7 @@ class Faults:
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Let the rule apply no more; nothing when it is gone already."""
+        """Remove a rule, if it is still there."""
         with self._lock:
             if rule in self._rules:
                 self._rules.remove(rule)
@@ -251,7 +251,7 @@ class Faults:
             self._rules.clear()
 
     def decide(self, broker: str, command: RemotingCommand) -> Action | None:
-        """What is to happen to a request; counts it with every rule it is for."""
+        """The action for a request, if any; every rule that matches counts it."""
         if not self._rules:
             return None
         chosen: Action | None = None
@@ -275,7 +275,7 @@ def _first(fields: dict[str, str], keys: tuple[str, ...]) -> str | None:
 
 
 def damaged(frame: bytes, part: Part) -> bytes:
-    """`frame` with one part damaged so that no client can take it for whole."""
+    """`frame` with one part damaged so that no client can read it."""
     data = bytearray(frame)
     header_length = int.from_bytes(data[5:8], "big")
     if part == "length":

@@ -1,9 +1,10 @@
-"""What differs between RocketMQ's versions and a client can see: `--like VERSION`.
+"""Version profiles: what differs between RocketMQ's versions and a client can see.
 
-One field for each difference; the defaults are 5.5.0's. Not imitated: a name server's
-orderMessageEnable (off by default in all three), so routes have no orderTopicConf.
+`--like VERSION` chooses one. One field for each difference; the defaults are 5.5.0's.
+Not imitated: a name server's orderMessageEnable (off by default in all three versions),
+so routes have no orderTopicConf.
 
-Source: seen on real brokers of the three versions.
+Source: the answers of real brokers of the three versions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rmqcli.wire.version import V4_6_0, V4_9_7, V5_5_0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionProfile:
-    """How one version behaves. Add a field for each difference that is imitated."""
+    """How one version of RocketMQ behaves."""
 
     name: str = "5.5.0"
     #: the ordinal in each answer
@@ -26,9 +27,9 @@ class VersionProfile:
     answers_binary: bool = False
 
     # sending
-    #: the code for a topic name or queue id that cannot be
+    #: the code for an illegal topic name or queue id
     invalid_parameter_code: int = 29
-    #: names of topics are looked at when sending
+    #: names of topics are checked when sending
     checks_topic_names: bool = True
     #: RocketMQ's own topics cannot be written: 16
     forbids_system_topics: bool = True
@@ -37,7 +38,7 @@ class VersionProfile:
     #: a message without body is refused: 1
     refuses_empty_body: bool = True
     #: UNIQ_KEY (where it is missing), MSG_REGION and TRACE_ON are stored too, and the
-    #: answer says UNIQ_KEY as transactionId
+    #: answer has UNIQ_KEY as transactionId
     adds_unique_key_and_region: bool = True
     #: WAIT is not stored
     strips_wait: bool = False
@@ -51,29 +52,29 @@ class VersionProfile:
     marks_dead_letters: bool = True
     #: SCHEDULE_TOPIC_XXXX is in the topic table
     has_schedule_topic: bool = True
-    #: TIMER_* properties mean something; 5.x's own topics are there
+    #: TIMER_* properties have an effect, and 5.x's own topics exist
     has_timer: bool = True
     #: a half and a committed message have __transactionId__
     adds_transaction_id: bool = True
     #: a committed message keeps REAL_TOPIC and REAL_QID
     keeps_real_topic_of_transactions: bool = False
-    #: how often undecided transactions are asked for
+    #: how often the broker checks undecided transactions
     transaction_check_interval_ms: int = 30_000
 
     # reading
-    #: pull answers say topicSysFlag and groupSysFlag, refusals a forbiddenType
-    tells_sys_flags: bool = True
+    #: pull answers have topicSysFlag and groupSysFlag, refusals a forbiddenType
+    answers_sys_flags: bool = True
     #: a pull from beyond the end of a queue that begins at 0 is sent to 0, not the end
     overflow_starts_over: bool = False
     #: a pull of -1 messages is refused: 1; else it gets one message
     refuses_negative_max_msg_nums: bool = False
-    #: a pull that is sent elsewhere leaves a message in OFFSET_MOVED_EVENT
+    #: a pull whose offset is corrected stores a message in OFFSET_MOVED_EVENT
     writes_offset_moved_events: bool = False
-    #: a slave that has nothing answers 20 and sends to the master
+    #: a slave without new messages answers 20 and names the master
     slave_sends_to_master: bool = True
     #: a slave stores the offsets that pulls carry
     slave_takes_commits: bool = True
-    #: an offset never committed is 0 only where the queue's first message is there
+    #: an offset never committed is 0 only if the queue's first message exists
     zero_offset_needs_message: bool = True
     #: commits for an unknown group or topic are refused: 26, 17
     checks_offset_commits: bool = True
@@ -85,9 +86,9 @@ class VersionProfile:
     has_sql_text_words: bool = True
 
     # name server
-    #: what is said to a client that asks for an unknown topic
+    #: the address of help in the answer for an unknown topic
     route_help: str = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
-    #: routes in strict JSON for who can read it (4.9.4); else broker ids are bare
+    #: routes in strict JSON for clients from 4.9.4; else broker ids are bare keys
     strict_routes: bool = True
     #: enableActingMaster in broker data
     has_acting_master: bool = True
@@ -95,12 +96,12 @@ class VersionProfile:
     topic_sys_flag_name: str = "topicSysFlag"
 
     # administration
-    #: bodies and config files have what 5.x added: attributes, pullOffset,
+    #: bodies and config files have the fields that 5.x added: attributes, pullOffset,
     #: stateVersion, forbiddenTable, totals beside lists
     has_bodies_of_5: bool = True
-    #: 222 sets offsets at the broker; else it pushes 220 to the members, 206 for none
+    #: 222 sets offsets at the broker; else it sends 220 to the members, 206 for none
     resets_at_broker: bool = True
-    #: a group that was deleted without cleanOffset is there again, with defaults
+    #: a group that was deleted without cleanOffset is created again, with defaults
     recreates_deleted_group: bool = True
     #: system topics can be neither set nor deleted by admins
     protects_system_topics: bool = True
@@ -125,7 +126,7 @@ PROFILE_4_9_7: Final = VersionProfile(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
-    tells_sys_flags=False,
+    answers_sys_flags=False,
     refuses_negative_max_msg_nums=True,
     writes_offset_moved_events=True,
     slave_sends_to_master=False,
@@ -161,7 +162,7 @@ PROFILE_4_6_0: Final = VersionProfile(
     adds_transaction_id=False,
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
-    tells_sys_flags=False,
+    answers_sys_flags=False,
     overflow_starts_over=True,
     writes_offset_moved_events=True,
     slave_sends_to_master=False,

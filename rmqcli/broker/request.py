@@ -32,8 +32,8 @@ HeaderT = TypeVar("HeaderT", bound=Header)
 T = TypeVar("T")
 
 
-class Refusal(Exception):  # noqa: N818  # an answer, no error of ours
-    """A processor's way to answer with anything but success; never leaves the core."""
+class Refusal(Exception):  # noqa: N818  # an answer rather than an error
+    """Raised by a handler to answer with another code than success."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, no error of ours
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a processor answers. `ext_fields` come on top of the header's."""
+    """What a handler answers. `ext_fields` are added to the header's."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -63,7 +63,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, who sent it, and when it came."""
+    """A request, the connection that sent it, and when it arrived."""
 
     peer: Peer
     command: RemotingCommand
@@ -73,8 +73,8 @@ class Request:
     def header(self, cls: type[HeaderT]) -> HeaderT:
         """The typed header.
 
-        Raises Refusal(1) where a mandatory field is absent, as a Java broker answers
-        (by way of a NullPointerException), and where a number is none.
+        Raises Refusal(1) if a mandatory field is absent, as a Java broker answers after
+        its NullPointerException, and if a field is not a number.
         """
         try:
             return from_ext_fields(cls, self.command.ext_fields)
@@ -87,9 +87,9 @@ class Request:
 
 
 def read_body(parse: Callable[[bytes], T], request: Request) -> T:
-    """What `parse` makes of the body.
+    """The body as `parse` reads it.
 
-    Raises Refusal(1) where it cannot be read, as a Java broker answers its exception.
+    Raises Refusal(1) if it cannot be read, as a Java broker answers its exception.
     """
     try:
         return parse(bytes(request.command.body))

@@ -1,4 +1,4 @@
-"""A broker's settings: RocketMQ's names and defaults, where they matter here.
+"""A broker's settings that have an effect here, with RocketMQ's names and defaults.
 
 Source: `BrokerConfig` and `MessageStoreConfig` in apache/rocketmq.
 """
@@ -14,7 +14,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """What one broker is and allows. `address` is what it advertises."""
+    """Settings of one broker. `address` is the address that it advertises."""
 
     cluster: str = "DefaultCluster"
     broker_name: str = "broker-a"
@@ -31,7 +31,7 @@ class BrokerSettings:
     offset_check_in_slave: bool = False
     store_reply_message_enable: bool = True
     max_message_size: int = 4 * 1024 * 1024
-    #: what one answer to a pull holds, and how much of a queue a filter looks at
+    #: limits of one answer to a pull, and of the entries that one filter reads
     max_transfer_count_on_message_in_memory: int = 32
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
     max_transfer_count_on_message_in_disk: int = 8

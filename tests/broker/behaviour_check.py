@@ -1,4 +1,4 @@
-"""Asks one row of the table, and compares."""
+"""Runs one row of the table and compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives one core by hand: says the time, sends requests, keeps what comes out."""
+"""Drives one core by hand: passes the time, sends requests, keeps the effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of pull consumers, against a core that is driven by hand."""
+"""Requests of pull consumers, to a core that is driven by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults from a file: what is written happens, and what is misspelt is an error."""
+"""Faults from a file: each is applied, and a misspelt one is an error."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from rmqcli.errors import ConfigError
         ({"do": "corrupt", "part": "body"}, Corrupt("body")),
     ],
 )
-def test_every_action(entry, action):
+def test_every_action_can_be_read(entry, action):
     (rule,) = parse_faults(json.dumps({"faults": [entry]}))
     assert rule.action == action
     assert (rule.match, rule.nth, rule.times) == (Match(), 1, None)
 
 
-def test_what_it_is_for():
+def test_a_fault_names_its_requests():
     (rule,) = parse_faults(
         '{"faults": [{"do": "reorder", "code": "PULL_MESSAGE", "broker": "broker-b",'
         ' "group": "g", "topic": "t", "queue_id": 0, "nth": 3, "times": 2}]}'
@@ -57,9 +57,9 @@ def test_what_it_is_for():
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "no list of faults"),
-        ('{"faults": {}}', "no list of faults"),
-        ('{"faults": [], "x": 1}', "key 'x' is unknown"),
+        ("[]", "'faults' is not a list"),
+        ('{"faults": {}}', "'faults' is not a list"),
+        ('{"faults": [], "x": 1}', "unknown key 'x'"),
         ('{"faults": [7]}', "fault 1 is not an object"),
         ('{"faults": [{}]}', "fault 1: 'do' is not one of answer, "),
         ('{"faults": [{"do": "explode"}]}', "fault 1: 'do' is not one of"),
@@ -67,26 +67,38 @@ def test_what_it_is_for():
             '{"faults": [{"do": "reorder"}, {"do": "delay"}]}',
             "fault 2: 'delay_ms' is m",
         ),
-        ('{"faults": [{"do": "delay", "delay_ms": -1}]}', "'delay_ms' is not a number"),
-        ('{"faults": [{"do": "delay", "delay_ms": true}]}', "'delay_ms' is not a num"),
-        ('{"faults": [{"do": "delay", "delay_ms": 1, "nht": 3}]}', "key 'nht' is unkn"),
-        ('{"faults": [{"do": "reorder", "delay_ms": 1}]}', "unknown for 'reorder'"),
-        ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "'PUL' is no name"),
-        ('{"faults": [{"do": "reorder", "nth": 0}]}', "'nth' is not a number of 1"),
+        (
+            '{"faults": [{"do": "delay", "delay_ms": -1}]}',
+            "'delay_ms' is not an integer",
+        ),
+        (
+            '{"faults": [{"do": "delay", "delay_ms": true}]}',
+            "'delay_ms' is not an integer",
+        ),
+        ('{"faults": [{"do": "delay", "delay_ms": 1, "nht": 3}]}', "unknown key 'nht'"),
+        (
+            '{"faults": [{"do": "reorder", "delay_ms": 1}]}',
+            "unknown key 'delay_ms' for 'reorder'",
+        ),
+        ('{"faults": [{"do": "reorder", "code": "PUL"}]}', "'PUL' is not a name"),
+        (
+            '{"faults": [{"do": "reorder", "nth": 0}]}',
+            "'nth' is not an integer of at least 1",
+        ),
         ('{"faults": [{"do": "answer"}]}', "'answer_code' is missing"),
         ('{"faults": [{"do": "corrupt", "part": "x"}]}', "'part' is not one of"),
-        ('{"faults": [{"do": "reorder", "topic": 7}]}', "'topic' is not a text"),
+        ('{"faults": [{"do": "reorder", "topic": 7}]}', "'topic' is not a string"),
         ('{"faults": [{"do": "disconnect", "is_handled": 1}]}', "neither true nor fal"),
     ],
 )
-def test_errors_say_which_fault_and_key(text, message):
+def test_errors_name_the_fault_and_the_key(text, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_faults(text)
 
 
 def test_too_many_faults_are_refused():
     text = json.dumps({"faults": [{"do": "reorder"}] * 1_001})
-    with pytest.raises(ConfigError, match="1001 faults are over the limit of 1000"):
+    with pytest.raises(ConfigError, match="1001 faults exceed the limit of 1000"):
         parse_faults(text)
 
 
@@ -98,7 +110,7 @@ def test_errors_name_the_file(tmp_path):
     with pytest.raises(ConfigError, match="are not UTF-8"):
         read_fault_file(path)
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"faults\.json: no list of faults"):
+    with pytest.raises(ConfigError, match=r"faults\.json: 'faults' is not a list"):
         read_fault_file(path)
     path.write_text('{"faults": [{"do": "reorder"}]}', encoding="utf-8")
     assert len(read_fault_file(path)) == 1

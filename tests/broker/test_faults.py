@@ -1,4 +1,4 @@
-"""Which requests a fault is for, and how often."""
+"""Which requests a fault applies to, and how often."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEND = RemotingCommand(310, ext_fields={"a": "p", "b": "t", "e": "3"})
         ({"broker": "broker-a"}, PULL, True),
     ],
 )
-def test_a_fault_is_for_what_it_names(which, command, applies):
+def test_a_fault_applies_to_the_requests_that_it_names(which, command, applies):
     faults = Faults()
     faults.add(delay(1), **which)
     assert (faults.decide("broker-a", command) == delay(1)) == applies

@@ -1,4 +1,4 @@
-"""What clients together may make a broker keep: topics, groups, and the work for it."""
+"""Bounds on what clients can make a broker keep: topics, groups, and their cost."""
 
 from __future__ import annotations
 

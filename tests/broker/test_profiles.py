@@ -46,7 +46,7 @@ def test_only_4_9_7_answers_in_binary(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_one_message_is_the_least_but_4_9_7_refuses_minus_1(version):
+def test_a_pull_gets_at_least_one_message_but_4_9_7_refuses_minus_1(version):
     driver = driver_with_topic(like(version))
     put(driver, "A", "B")
     assert outcome(pull(driver, max_msg_nums=0)) == (0, "FOUND", 1)

@@ -1,4 +1,4 @@
-"""A client of bytes: what the server's tests speak with, well-behaved or not."""
+"""A client that sends bytes, valid or not, for the tests of the server."""
 
 from __future__ import annotations
 

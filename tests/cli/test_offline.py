@@ -159,7 +159,7 @@ def test_what_does_not_go_with_a_folder(rmq, folder, monkeypatch):
 
 def test_folders_that_cannot_be_read(rmq, tmp_path):
     _, err = rmq("topics", "--store", tmp_path / "none", expect=1)
-    assert f"there is no folder {tmp_path}/none" in err
+    assert f"folder {tmp_path}/none does not exist" in err
     _, err = rmq("topics", "--store", tmp_path, expect=1)
     assert "is no broker's store" in err
 

@@ -1,1 +1,1 @@
-"""Tests of the store: folders that real brokers made, and ones that they must read."""
+"""Tests of the store, on folders of real brokers and on its own."""

@@ -1,4 +1,4 @@
-"""A folder, and stores in it that are closed in the end."""
+"""A folder, and stores in it that are closed after the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of real brokers to test on, and messages to fill our own with."""
+"""Folders of real brokers to test on, and messages to fill other folders with."""
 
 from __future__ import annotations
 

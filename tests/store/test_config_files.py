@@ -1,4 +1,4 @@
-"""Config files are replaced in one step, and the one before is kept for bad days."""
+"""Config files are replaced in one step, and the previous file is kept."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def config(tmp_path):
     return ConfigFolder(tmp_path / "config")
 
 
-def test_nothing_is_none(config):
+def test_a_missing_file_is_none(config):
     assert config.read("topics.json") is None
 
 
-def test_write_keeps_the_one_before(config):
+def test_a_write_keeps_the_previous_file(config):
     config.write("delayOffset.json", '{"offsetTable":{1:17}}')
     config.write("delayOffset.json", '{"offsetTable":{1:18}}')
     assert config.read("delayOffset.json") == {"offsetTable": {"1": 18}}

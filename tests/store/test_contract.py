@@ -1,4 +1,4 @@
-"""Both stores do what a broker is promised, checked against lists of what went in."""
+"""Both stores keep the promises to a broker, compared with lists of what was put."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged folders: what is whole is kept, what is not is cut or passed over."""
+"""Damaged folders: whole records are kept, all others are cut or skipped."""
 
 from __future__ import annotations
 
@@ -440,7 +440,7 @@ def test_a_queue_that_begins_late_has_fillers_in_front_and_its_bounds_back(
         again.close()
 
 
-def test_messages_of_a_trimmed_log_are_told_from_those_before_it(open_store):
+def test_messages_of_a_trimmed_log_are_distinguished_from_older_ones(open_store):
     store = open_store()
     fill(store, 300, queues=1)
     store.trim(None, 16_384)

@@ -1,4 +1,4 @@
-"""What goes into a store comes out of it, now and after it was opened again."""
+"""What was put into a store can be read, at once and after it was opened again."""
 
 from __future__ import annotations
 

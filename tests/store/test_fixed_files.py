@@ -118,7 +118,7 @@ def test_only_what_is_asked_for_is_cleared(tmp_path, opened, span):
     assert content(files) == {NAMES[0]: data}
 
 
-def test_a_deleted_file_is_gone_also_when_somebody_was_faster(files):
+def test_deleting_a_file_that_is_already_gone_succeeds(files):
     files.delete(0)
     assert (files.start, files.limit) == (100, 300)
     assert files.read(0, 5) == b""
@@ -131,7 +131,7 @@ def test_a_deleted_file_is_gone_also_when_somebody_was_faster(files):
     assert files.read(0, 6) == b"again\0"
 
 
-def test_a_file_that_cannot_be_deleted_is_told_and_stays(tmp_path, files):
+def test_a_file_that_cannot_be_deleted_is_logged_and_stays(tmp_path, files):
     os.unlink(f"{files.directory}/{NAMES[0]}")
     os.mkdir(f"{files.directory}/{NAMES[0]}")
     with pytest.raises(StoreError, match="cannot be deleted"):
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_deleted_is_told_and_stays(tmp_path, files):
     assert files.bases == [0, 100, 200]
 
 
-def test_a_file_cut_short_by_somebody_is_told_when_it_is_flushed_or_written(files):
+def test_a_file_shortened_by_another_process_is_an_error_at_flush_and_write(files):
     files.close()
     os.unlink(f"{files.directory}/{NAMES[1]}")
     with pytest.raises(StoreFullError, match="cannot be written"):
@@ -200,7 +200,7 @@ def test_no_more_files_are_open_than_the_limit(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_cannot_be_cleared_is_told(files):
+def test_a_failed_clear_is_an_error(files):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, before[1]))
     try:

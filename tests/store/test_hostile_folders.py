@@ -136,7 +136,7 @@ def test_a_full_disk_at_the_start_does_not_keep_messages_from_being_read(
 
 @pytest.mark.parametrize("kind", [ReadOnlyStore, DiskStore])
 @pytest.mark.parametrize("fault", ["lengths", "odd length", "link"])
-def test_a_queue_that_cannot_be_read_is_left_out_and_told(
+def test_an_unreadable_queue_is_left_out_with_a_warning(
     folder, tmp_path, kind, fault, caplog
 ):
     filled(folder, topics=("orders", "bad"))
@@ -207,7 +207,7 @@ def test_deleting_a_topic_named_like_a_path_touches_nothing(
     assert (folder / "consumequeue/orders/0").is_dir()
 
 
-def test_deleting_a_topic_leaves_what_is_no_queue_of_it(open_store, folder):
+def test_deleting_a_topic_keeps_files_that_are_not_its_queues(open_store, folder):
     store = open_store()
     fill(store, 3, queues=1)
     store.flush()
@@ -382,7 +382,7 @@ def _memory_bytes():
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def test_a_folder_with_a_name_that_is_no_text_is_left_out_alone(folder, caplog):
+def test_a_folder_whose_name_is_not_text_is_left_out_alone(folder, caplog):
     topics = [f"topic-{number}" for number in range(8)]
     filled(folder, count=1, topics=("orders", *topics))
     for number in range(8):

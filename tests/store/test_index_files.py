@@ -1,4 +1,4 @@
-"""The index: what is written is RocketMQ's form, and what was added is found."""
+"""The index has RocketMQ's form, and every added key is found."""
 
 from __future__ import annotations
 
@@ -120,13 +120,13 @@ def test_a_hash_of_0_is_kept_and_a_negative_one_ends_what_is_kept(tmp_path, open
 
 
 @pytest.mark.parametrize("length", [0, 39, 40, 40 + 83, 40 + 85, 40 + 84 * 3 + 1])
-def test_a_file_of_another_length_is_no_index(tmp_path, opened, length):
+def test_a_file_of_another_length_is_not_an_index(tmp_path, opened, length):
     (tmp_path / "i").write_bytes(bytes(length))
     with pytest.raises(StoreError, match="not an index file"):
         IndexFile(str(tmp_path / "i"), opened)
 
 
-def test_a_file_for_more_slots_than_anybody_has_is_no_index(tmp_path, opened):
+def test_a_file_with_an_impossible_number_of_slots_is_not_an_index(tmp_path, opened):
     path = tmp_path / "i"
     path.touch()
     os.truncate(path, file_bytes(20_000_000))

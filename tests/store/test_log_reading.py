@@ -1,4 +1,4 @@
-"""Runs of records, what is written down for the next start, and who may open it."""
+"""Runs of records, the state kept for the next start, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_run_that_goes_beyond_the_log_gives_the_records_before(folder):
 @pytest.mark.parametrize(
     ("at", "value"), [(4, 0xCBD43194), (4, 0), (0, 90), (0, 1 << 20)]
 )
-def test_what_begins_no_record_is_no_message(folder, at, value):
+def test_an_offset_inside_a_record_is_not_a_message(folder, at, value):
     store = DiskStore(folder, TINY)
     fill(store, 3, queues=1)
     unit = store.units("orders", 0, 1, 1)[0]
@@ -102,7 +102,7 @@ def test_what_begins_no_record_is_no_message(folder, at, value):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "[::1]:1"])
-def test_store_times_are_told_for_hosts_of_both_families(folder, host):
+def test_store_times_are_read_for_hosts_of_both_families(folder, host):
     store = DiskStore(folder, TINY)
     fields = dataclasses.replace(message(3), born_host=host)
     store.append([fields, fields], tags_codes=[0, 0])
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_zeros_or_cut_short_vouches_for_nothing(
     assert read_checkpoint(tmp_path) == expected
 
 
-def test_who_left_a_folder_open_is_told_by_its_abort_file(tmp_path):
+def test_the_abort_file_shows_which_program_did_not_close_the_folder(tmp_path):
     assert read_abort(tmp_path) is None
     write_abort(tmp_path)
     assert (tmp_path / "abort").read_text() == f"{os.getpid()} rmq"
@@ -182,7 +182,7 @@ def test_a_clock_that_goes_back_takes_the_checkpoint_along(open_store, folder):
     assert read_checkpoint(folder) == (START_MS + 9_990,) * 3
 
 
-def test_a_lock_is_held_once_and_let_go_once(tmp_path):
+def test_a_lock_is_taken_once_and_released_once(tmp_path):
     lock = FolderLock(tmp_path / "deep" / "store")
     assert (tmp_path / "deep/store/lock").read_bytes() == b"lock"
     with pytest.raises(StoreError, match="in use by this process"):
@@ -253,7 +253,7 @@ def test_tables_are_readable_by_all_and_their_copies_too(tmp_path):
     assert sorted(os.listdir(config.directory)) == ["a.json", "a.json.bak"]
 
 
-def test_an_index_file_that_is_none_is_told_once_and_one_being_made_is_not(
+def test_an_invalid_index_file_is_logged_once_and_a_new_one_is_not(
     open_store, folder, caplog
 ):
     store = open_store()

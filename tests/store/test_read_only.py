@@ -1,4 +1,4 @@
-"""A folder is read while its broker writes it, and after that was killed."""
+"""A folder is read while its broker writes it, and after the broker was killed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_reader_reads_a_store_without_messages(open_store, folder):
 
 
 @pytest.mark.parametrize("missing", ["nothing there", "commitlog"])
-def test_reader_wants_a_store(tmp_path, missing):
+def test_a_folder_without_a_store_cannot_be_read(tmp_path, missing):
     if missing == "commitlog":
         (tmp_path / "config").mkdir()
         folder = tmp_path

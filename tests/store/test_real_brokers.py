@@ -1,4 +1,4 @@
-"""A folder goes back and forth between real brokers and us; nobody loses anything."""
+"""A folder is used by real brokers and by this store in turn, and loses nothing."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rmqcli.broker.requests.pull_message import (
     FLAG_SUBSCRIPTION,
     FLAG_SUSPEND,
 )
-from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue

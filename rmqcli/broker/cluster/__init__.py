@@ -1,1 +1,1 @@
-"""A cluster in this process: brokers, stores, replication, offline folders."""
+"""A cluster in this process: brokers, their stores, faults, and a view of a folder."""

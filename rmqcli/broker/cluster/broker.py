@@ -1,6 +1,7 @@
-"""One broker of an embedded cluster: its core, its port, its store, its misfortunes.
+"""One broker of an embedded cluster: its core, its port and its store.
 
-Methods may be called from any thread: they run in the server's.
+It can be hung, killed, restarted and followed by slaves. Its methods may be called from
+any thread: they run in the server's.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _FLUSH_INTERVAL_MS: Final = 500  # MessageStoreConfig.flushIntervalCommitLog
 class EmbeddedBroker:
     """A broker that can be hung, killed, restarted and made to lose its old messages.
 
-    `storage` outlives its core; `announce` tells the name server what the
-    broker has, `retract` that it is gone.
+    `storage` outlives its core; `announce` registers the broker and its topics with the
+    name server, `retract` unregisters it.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class EmbeddedBroker:
         self.settings = settings
         self._replication: Replication | None = None
         self._core: Broker | None = None
-        self._has_news = False
+        self._topics_are_new = False
         self.is_running = False
 
     @property
@@ -77,9 +78,9 @@ class EmbeddedBroker:
 
     @property
     def core(self) -> Broker:
-        """Its state, for a look with `EmbeddedCluster.call`: never touch it elsewhere.
+        """The broker's state, that of a killed broker too.
 
-        Also that of a broker that was killed.
+        Read it inside `EmbeddedCluster.call`, and nowhere else.
         """
         if self._core is None:
             raise UsageError(f"broker {self.name} was never started")
@@ -87,7 +88,7 @@ class EmbeddedBroker:
 
     @property
     def store(self) -> MessageStore:
-        """What it keeps; as `core`, for the I/O thread."""
+        """The broker's store; as `core`, for the I/O thread only."""
         return self.core.store
 
     def start(self) -> None:
@@ -113,7 +114,7 @@ class EmbeddedBroker:
         self._core = core
         self._port.core = core
         self._port.flush = self._before_answers
-        self._port.settle = self._announce_news
+        self._port.settle = self._announce_topics
         if not self.settings.flush_disk_sync:
             core.timers.every(_FLUSH_INTERVAL_MS, now, lambda _: flush(core))
         core.timers.every(_EXPIRE_INTERVAL_MS, now, self._expire)
@@ -128,29 +129,29 @@ class EmbeddedBroker:
             self.store.flush()
 
     def _topics_changed(self) -> None:
-        self._has_news = True
-        self._port.was_used = True  # also by a change that nobody asked for by wire
+        self._topics_are_new = True
+        self._port.was_used = True  # for a change without a request, too
 
-    def _announce_news(self) -> None:
-        """Register all topics: once, however many of them a turn has changed."""
-        if not self._has_news:
+    def _announce_topics(self) -> None:
+        """Register all topics, once for all changes of a turn."""
+        if not self._topics_are_new:
             return
-        self._has_news = False
+        self._topics_are_new = False
         if self.is_running:
             try:
                 self._announce(self.core)
             except Refusal as refusal:
-                logger.warning("%s cannot register: %s", self.name, refusal)
+                logger.warning("registration refused broker=%s: %s", self.name, refusal)
 
     def follow(self, master: EmbeddedBroker, *, behind: int) -> None:
-        """Be a slave: copy what the master has, but for the last `behind` messages."""
+        """Become a slave: copy the master's log except for the last messages."""
         self._replication = Replication(lambda: master.core, behind=behind)
 
     def set_behind(self, behind: int) -> None:
-        """Let a slave be so many messages behind its master from now on."""
+        """Keep a slave `behind` messages behind its master from now on."""
         replication = self._replication
         if replication is None:
-            raise UsageError(f"broker {self.name}:{self.broker_id} is no slave")
+            raise UsageError(f"broker {self.name}:{self.broker_id} is not a slave")
         self._server.call(lambda: replication.set_behind(behind, self.core))
 
     def hang(self) -> None:
@@ -158,11 +159,11 @@ class EmbeddedBroker:
         self._server.call(lambda: self._server.hang(self._port))
 
     def resume(self) -> None:
-        """Answer again, first what came meanwhile."""
+        """Answer again, first the requests that came meanwhile."""
         self._server.call(lambda: self._server.resume(self._port))
 
     def kill(self) -> None:
-        """Die as by SIGKILL: connections end without goodbye; the store stays.
+        """Stop as by SIGKILL: connections end without a goodbye; the store stays.
 
         The name server sees its connection end and forgets the broker at once.
         """
@@ -176,15 +177,15 @@ class EmbeddedBroker:
 
     def _leave(self) -> None:
         self.is_running = False
-        self._has_news = False
+        self._topics_are_new = False
         self._server.drop(self._port)
         self._port.core = None
         self._retract(self.core)
 
     def restart(self) -> None:
-        """Kill it when it runs, and start it at the same address with what it stored.
+        """Kill the broker if it runs, and start it at the same address with its store.
 
-        Clients, locks and held pulls are forgotten; topics, groups, offsets stay.
+        Clients, locks and held pulls are lost; topics, groups and offsets stay.
         """
         self._server.call(self._restart)
 
@@ -210,16 +211,16 @@ class EmbeddedBroker:
         self._storage.expire(now.epoch_ms)
 
     def trim(self, topic: str, before: int) -> None:
-        """Let the messages below queue offset `before` be gone, in every queue."""
+        """Delete the messages below queue offset `before`, in every queue."""
         self._server.call(lambda: self.store.trim(topic, before))
 
     def set_queues(
         self, topic: str, *, read: int | None = None, write: int | None = None
     ) -> TopicConfig:
-        """Shrink or expand a topic here: as updateTopic does; None leaves one as it is.
+        """Change a topic's queues on this broker, as updateTopic does.
 
-        Returns the settings. The queues' messages stay. Raises UsageError without such
-        a topic.
+        None keeps a number. Returns the settings. The queues' messages stay. Raises
+        UsageError for an unknown topic.
         """
 
         def change() -> TopicConfig:
@@ -238,10 +239,10 @@ class EmbeddedBroker:
 
 
 def flush(core: Broker) -> None:
-    """Flush what was answered already: a disk that fails can only be told of."""
+    """Flush what was answered already; a disk that fails can only be logged."""
     try:
         core.store.flush()
     except RmqError as error:
         logger.error(  # noqa: TRY400  # the message says all
-            "%s: messages are not flushed: %s", core.settings.broker_name, error.message
+            "flush failed broker=%s: %s", core.settings.broker_name, error.message
         )

@@ -5,8 +5,8 @@
         cluster.send("orders", ["a", "b"], tags="NEW")
         client_under_test(cluster.namesrv)
 
-Real clients, and mqadmin, take it for a cluster of version `like`. One thread does all
-its work, `rmq-broker-io`; every method may be called from any other thread.
+To real clients and mqadmin it is a cluster of version `like`. One thread does all its
+work, `rmq-broker-io`; every method may be called from any other thread.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _BROKERS_MAX: Final = 26
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """How a cluster is made. What is not said is as in RocketMQ, or chosen freely."""
+    """How to make a cluster. Defaults are RocketMQ's, and any free ports."""
 
     brokers: int = 1
     #: queues that `create_topic` makes on each broker
     queues: int = 4
-    #: the version it behaves like: 4.6.0, 4.9.7 or 5.5.0
+    #: the version to behave like: 4.6.0, 4.9.7 or 5.5.0
     like: str = "5.5.0"
-    #: folder that keeps everything, a folder in it for each broker; None: memory
+    #: folder that keeps everything, with a folder for each broker; None: memory
     store: Path | None = None
     flush: Literal["async", "sync"] = "async"
     host: str = "127.0.0.1"
     #: 0: any free port
     namesrv_port: int = 0
-    #: of each broker, in their order; 0, or none: any free port
+    #: one for each broker, in order; 0 or a missing one: any free port
     broker_ports: Sequence[int] = ()
-    #: let brokers listen two ports below their own too, as Java's old clients expect
+    #: also listen two ports below each broker's, as old Java clients expect
     vip_channel: bool = False
     clock: Clock = SYSTEM_CLOCK
     limits: ServerLimits | None = None
@@ -71,7 +71,7 @@ class ClusterOptions:
 
 
 class EmbeddedCluster:
-    """Starts when it is made, in some 10 ms; close it, or use `with`.
+    """A running cluster: the constructor starts it, in about 10 ms. Close it.
 
     Raises ConnectError when a port is taken, and StoreError for a folder that cannot
     be used.
@@ -133,29 +133,29 @@ class EmbeddedCluster:
         finally:
             self._server.close()
 
-    # --- what is there ---
+    # --- addresses and brokers ---
 
     @property
     def namesrv(self) -> str:
-        """`host:port` of the name server: all a client needs."""
+        """`host:port` of the name server: all that a client needs."""
         return self._namesrv_port.address
 
     @property
     def brokers(self) -> tuple[EmbeddedBroker, ...]:
-        """All brokers, also those that were killed; masters first."""
+        """All brokers, killed ones too; masters first."""
         return tuple(self._brokers)
 
     def broker(self, name: str = "broker-a", broker_id: int = 0) -> EmbeddedBroker:
-        """One broker. Raises UsageError when there is none of that name and id."""
+        """One broker. Raises UsageError for an unknown name or id."""
         for broker in self._brokers:
             if (broker.name, broker.broker_id) == (name, broker_id):
                 return broker
         known = ", ".join(f"{b.name}:{b.broker_id}" for b in self._brokers)
         raise UsageError(f"no broker {name}:{broker_id}", hint=f"there are {known}")
 
-    def call(self, look: Callable[[], T]) -> T:
-        """Run `look` in the I/O thread, where cores may be looked at."""
-        return self._server.call(look)
+    def call(self, function: Callable[[], T]) -> T:
+        """Run `function` in the I/O thread, where it may read and change cores."""
+        return self._server.call(function)
 
     # --- topics and messages ---
 
@@ -205,12 +205,12 @@ class EmbeddedCluster:
         broker: str | None = None,
         tags: str | None = None,
     ) -> list[Seeded]:
-        """Put messages without a client, and say where they are, in their order.
+        """Put messages without a client; returns their places, in the same order.
 
         Bytes and text are bodies with `tags`. Without `queue_id` they go to the
-        topic's queues on all masters in turn, on from where the last call ended. A
-        topic that does not exist is created. Raises BrokerError with the code of a
-        refusal; what was put before it stays.
+        topic's queues on all masters in turn, from where the last call ended. An
+        unknown topic is created. Raises BrokerError with the code of a refusal; what
+        was put before it stays.
         """
         seeds = [_seed(message, tags) for message in messages]
         return self._server.call(lambda: self._send(topic, seeds, queue_id, broker))
@@ -241,7 +241,7 @@ class EmbeddedCluster:
         return [found[index] for index in range(len(seeds))]
 
     def advance(self, by_ms: int) -> None:
-        """Move a ManualClock, and do what is due by then before this returns."""
+        """Move a ManualClock, and do what is due by then before returning."""
         clock = self.options.clock
         move = getattr(clock, "advance", None)
         if move is None:
@@ -251,10 +251,10 @@ class EmbeddedCluster:
         self._server.call(lambda: move(by_ms))
         self._server.call(lambda: None)
 
-    # --- misfortunes ---
+    # --- slaves and failures ---
 
     def add_slave(self, name: str = "broker-a", *, behind: int = 0) -> EmbeddedBroker:
-        """A slave of a master: the same log, but for the last `behind` messages."""
+        """Add a slave of a master: the same log without the last `behind` messages."""
         master = self.broker(name)
         ids = [b.broker_id for b in self._brokers if b.name == name]
         slave = self._make_broker(name, max(ids) + 1, number=None)
@@ -264,10 +264,10 @@ class EmbeddedCluster:
         return slave
 
     def fail_over(self, name: str = "broker-a") -> EmbeddedBroker:
-        """Kill a master, so that its first slave is what is left; returns the slave.
+        """Kill a master and return its first slave.
 
-        As without controller: the slave can be read and not be written. Raises
-        UsageError when there is none.
+        As without a controller: the slave can be read and not written. Raises
+        UsageError for a master without slaves.
         """
         slaves = [b for b in self._brokers if b.name == name and b.broker_id]
         if not slaves:
@@ -277,7 +277,7 @@ class EmbeddedCluster:
         self.broker(name).kill()
         return slaves[0]
 
-    # --- making ---
+    # --- construction ---
 
     def _running_masters(self) -> list[EmbeddedBroker]:
         return [b for b in self._brokers if b.is_running and not b.broker_id]

@@ -1,29 +1,17 @@
-"""A broker's folder without its broker: name server and brokers over it, for reading.
+"""A broker's folder without its broker: name server and broker over it, for reading.
 
     with StoreServer(Path("/var/rocketmq/store")) as server:
         client(server.namesrv)
 
-Answers what reads, refuses all else, and changes nothing in the folder, whose broker
-may run. Members of groups are unknown: no folder knows them. What the broker writes
-later is seen, its tables as often as it writes them (offsets: each 5 s).
+Imitated: every request that reads. All others are refused (16), and nothing in the
+folder is changed: its broker may run. Members of groups are unknown, as no folder has
+them, and no delayed message is delivered. What the broker writes later is seen; its
+tables as often as it writes them (offsets: each 5 s). A topic that has queues in the
+folder and is not in its table yet is served all the same.
 
-Source: `BrokerController.initialize`, for what is read from a folder.
-
-Topics, groups, offsets and the broker's name, as a folder tells them.
-
-A topic that has queues in the folder and is not in its table (the broker has not
-written it yet, or the table is lost) is there all the same.
-
-Source: `TopicConfigManager`, whose constructor makes topics named after the broker and
-its cluster.
-
-The core of one broker over a folder that it may only read.
-
-Imitated: everything that reads. Refused (16): everything that would change something,
-and what only a running broker knows: clients. Nothing of its own runs: no delivery of
-delayed messages, no checks of transactions.
-
-Source: `AdminBrokerProcessor`, for what is asked; no broker of RocketMQ is read-only.
+Source: `BrokerController.initialize` for the files; `TopicConfigManager`, whose
+constructor makes topics named after the broker and its cluster. No broker of RocketMQ
+is read-only.
 """
 
 from __future__ import annotations
@@ -50,13 +38,8 @@ from rmqcli.broker.request import Reply, Request, answer_to
 from rmqcli.broker.requests.pull_message import FLAG_COMMIT_OFFSET
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.broker.state.topics import (
-    DEFAULT_TOPIC,
-    PERM_READ,
-    PERM_WRITE,
-    SCHEDULE_TOPIC,
-    is_system_topic,
-)
+from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
+from rmqcli.broker.topic_names import DEFAULT_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
@@ -81,7 +64,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = "broker-a"
 _CLUSTER: Final = "DefaultCluster"
-#: Of a topic that is in no table. A folder is anybody's, and clients make lists.
+#: The most queues of a topic in no table: a folder may contain anything, and
+#: clients make a list of the queues.
 _QUEUES_MAX: Final = 16_384
 _REPLY_POSTFIX: Final = "_REPLY_TOPIC"
 
@@ -93,8 +77,8 @@ def settings_of(
 ) -> BrokerSettings:
     """The settings of a broker over the folder.
 
-    The broker's name is its topic of one queue that others inherit from; broker-a
-    where that cannot be told.
+    The broker's name is that of the only topic of one queue with the permission to
+    inherit; broker-a if there is none, or more than one.
     """
     try:
         table = config.read(TOPICS)
@@ -123,21 +107,21 @@ def settings_of(
 def _profile(
     config: ConfigFolder, version: object, topics: Mapping[str, object]
 ) -> VersionProfile:
-    """Those of the version that wrote the tables, as far as they tell it.
+    """The profile of the version that wrote the tables, as far as they show it.
 
     5.x has state versions in its data versions. 4.x has none, and 4.6.0, unlike 4.9.7,
-    has no SCHEDULE_TOPIC_XXXX in its table. Nothing is ever put into the folder.
+    has no SCHEDULE_TOPIC_XXXX in its table. No profile here may write messages.
     """
     if isinstance(version, dict):
         if "stateVersion" in version:
             profile = PROFILE_5_5_0
         else:
             profile = PROFILE_4_9_7 if SCHEDULE_TOPIC in topics else PROFILE_4_6_0
-        _log.info("%s is read as of RocketMQ %s", config.directory, profile.name)
+        _log.info("folder folder=%s version=%s", config.directory, profile.name)
     else:
         profile = PROFILE_5_5_0
         _log.warning(
-            "%s does not tell the version of its broker: read as %s",
+            "folder of unknown version folder=%s; reading it as version=%s",
             config.directory,
             profile.name,
         )
@@ -163,11 +147,11 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
     The table of a file that cannot be read stays as it was, with a warning.
     """
     for error in Persistence(broker, store.config).replace().values():
-        _log.warning("table is left out: %s", error)
+        _log.warning("table left out: %s", error)
     missing: dict[str, int] = {}
     for topic, queue_id in store.queues():
         if is_system_topic(topic):
-            continue  # RocketMQ of that version does not tell clients of it
+            continue  # RocketMQ of that version does not show it to clients
         if queue_id < _QUEUES_MAX and broker.topics.get(topic) is None:
             missing[topic] = max(missing.get(topic, 0), queue_id + 1)
     broker.topics.load(
@@ -182,7 +166,7 @@ def load_tables(broker: BrokerState, store: ReadOnlyStore) -> None:
 
 
 def tables_stamp(config: ConfigFolder) -> list[tuple[int, int] | None]:
-    """Something that differs once a table was written again."""
+    """A value that differs once a table was written again."""
     return [
         _stamp(f"{config.directory}/{name}")
         for name in (TOPICS, GROUPS, OFFSETS, DELAYS)
@@ -239,11 +223,11 @@ NAMESRV_READS: Final = frozenset(
     }
 )
 
-#: How often a folder is looked at for messages that held pulls wait for.
+#: How often a folder is read for messages that held pulls wait for.
 ARRIVALS_INTERVAL_MS: Final = 200
-#: Of more new messages in one queue the rest is found by the checks of held pulls.
+#: The most new messages of a queue in one poll; held pulls find others by a check.
 _ARRIVALS_MAX: Final = 1_000
-#: The tables' files are looked at no more often than this.
+#: The tables' files are checked no more often than this.
 _TABLES_INTERVAL_MS: Final = 500
 
 
@@ -265,7 +249,7 @@ class ReadOnlyCore:
             return self._core.handle(peer, command, now, is_binary=is_binary)
         if command.is_response:
             return []
-        remark = f"read from a folder: nothing here can do request {command.code}"
+        remark = f"request {command.code} is not available for a folder"
         reply = Reply(ResponseCode.NO_PERMISSION, remark)
         request = Request(peer, command, now, is_binary)
         answer = answer_to(request, reply, self._profile)
@@ -285,7 +269,7 @@ class ReadOnlyCore:
 
 
 class FolderBroker(ReadOnlyCore):
-    """A broker over the folder `folder`. `name` None: the one that its topics tell.
+    """A broker over a folder. Without `name` the folder's topics decide the name.
 
     Raises StoreError when the folder cannot be read.
     """
@@ -303,7 +287,7 @@ class FolderBroker(ReadOnlyCore):
         try:
             self._stamp = tables_stamp(self._store.config)
             settings = settings_of(self._store.config, name=name, address=address)
-            # What writes is never asked for: MessageStore's other half is not needed.
+            # Requests that write are refused, so the store needs no methods that write.
             store = cast("MessageStore", self._store)
             self._broker = Broker(
                 settings, store, now, requests=BROKER_REQUESTS, is_read_only=True
@@ -314,14 +298,14 @@ class FolderBroker(ReadOnlyCore):
             raise
         super().__init__(self._broker, settings.profile, BROKER_READS)
         self._names = names
-        self._looked_ms = now.monotonic_ms
+        self._checked_ms = now.monotonic_ms
         self._is_planned = False
         #: queues that pulls wait for, each with the offset that comes next
         self._awaited: dict[tuple[str, int], int] = {}
         self._register(now)
 
     def _register(self, now: Now) -> None:
-        """Tell the name server of the folder's topics.
+        """Register the folder's topics with the name server.
 
         It takes no topics from a known broker whose data version is the known one, and
         topics of the folder that are not in its table yet do not change the version.
@@ -336,7 +320,7 @@ class FolderBroker(ReadOnlyCore):
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
     ) -> list[Effect]:
-        """Answer what reads, from the tables that the folder has now."""
+        """Answer a request that reads, from the tables that the folder has now."""
         self._refresh_tables(now)
         if command.code not in _PULLS or command.is_response:
             return super().handle(peer, command, now, is_binary=is_binary)
@@ -347,16 +331,16 @@ class FolderBroker(ReadOnlyCore):
         before = len(self._broker.holds)
         effects = super().handle(peer, command, now, is_binary=is_binary)
         if len(self._broker.holds) > before:
-            # It was held, so its header was read: these are numbers.
+            # A held pull has a valid header, so these are numbers.
             key = fields["topic"], int(fields["queueId"])
             self._awaited.setdefault(key, int(fields["queueOffset"]))
-            self._plan_look(now)
+            self._plan_poll(now)
         return effects
 
     def _refresh_tables(self, now: Now) -> None:
-        if now.monotonic_ms - self._looked_ms < _TABLES_INTERVAL_MS:
+        if now.monotonic_ms - self._checked_ms < _TABLES_INTERVAL_MS:
             return
-        self._looked_ms = now.monotonic_ms
+        self._checked_ms = now.monotonic_ms
         stamp = tables_stamp(self._store.config)
         if stamp == self._stamp:
             return
@@ -364,14 +348,14 @@ class FolderBroker(ReadOnlyCore):
         self._stamp = stamp
         self._register(now)
 
-    def _plan_look(self, now: Now) -> None:
+    def _plan_poll(self, now: Now) -> None:
         if not self._is_planned:
             self._is_planned = True
             at_ms = now.monotonic_ms + ARRIVALS_INTERVAL_MS
-            self._broker.timers.at(at_ms, self._look)
+            self._broker.timers.at(at_ms, self._poll)
 
-    def _look(self, now: Now) -> None:
-        """Wake the pulls that wait for what was written since the last look."""
+    def _poll(self, now: Now) -> None:
+        """Wake the pulls that wait for what was written since the last poll."""
         self._is_planned = False
         for (topic, queue_id), known in list(self._awaited.items()):
             end = (self._store.queue_bounds(topic, queue_id) or (0, 0))[1]
@@ -390,7 +374,7 @@ class FolderBroker(ReadOnlyCore):
                 )
             self._awaited[topic, queue_id] = max(end, known)
         if len(self._broker.holds):
-            self._plan_look(now)
+            self._plan_poll(now)
         else:
             self._awaited.clear()
 
@@ -437,7 +421,7 @@ class StoreServer:
 
     @property
     def namesrv(self) -> str:
-        """`host:port` of the name server: all a client needs."""
+        """`host:port` of the name server: all that a client needs."""
         return self._namesrv.address
 
     def close(self) -> None:
@@ -448,10 +432,10 @@ class StoreServer:
 
 
 def _checked(folder: Path) -> dict[str | None, Path]:
-    """Folders by the broker's name; None: its tables tell it. Raises StoreError."""
+    """Folders by broker name; None if its tables decide it. Raises StoreError."""
     try:
         if not folder.exists():
-            raise StoreError(f"there is no folder {folder}")
+            raise StoreError(f"folder {folder} does not exist")
         if not folder.is_dir():
             raise StoreError(f"{folder} is not a folder")
         several = broker_folders(folder)

@@ -2,8 +2,8 @@
 
 topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json are read
 once, and written again when their table changed: topics and groups before the change is
-answered, offsets each 5 s, all at the end. So after a crash up to 5 s of offsets are
-forgotten, as with RocketMQ.
+answered, offsets each 5 s, all at the end. So a crash loses up to 5 s of offsets, as
+with RocketMQ.
 
 Source: `ConfigManager` and its subclasses in apache/rocketmq.
 """
@@ -46,10 +46,10 @@ T = TypeVar("T")
 
 
 class ConfigFiles(Protocol):
-    """Where the files are; `store.config_files.ConfigFolder` is one."""
+    """Reads and writes the files, as `store.config_files.ConfigFolder` does."""
 
     def read(self, name: str) -> object | None:
-        """The file's content; None when there is none. Raises StoreError."""
+        """The file's content; None if it does not exist. Raises StoreError."""
 
     def write(self, name: str, text: str) -> None:
         """Replace the file in one step, keeping the one before. Raises StoreError."""
@@ -71,18 +71,17 @@ class Persistence:
         self._seen: tuple[DataVersion, DataVersion] | None = None
 
     def load(self) -> None:
-        """Take what the files say, before the broker answers anything.
+        """Load the files, before the broker answers anything.
 
-        Entries of a file that cannot be read are left out with a warning. Raises
-        StoreError and BodyError for whole files: what would be written next would
-        replace them.
+        Entries that cannot be read are left out with a warning. Raises StoreError and
+        BodyError for a file that cannot be read, as the next write would replace it.
         """
         for error in self._load(replaces=False).values():
             raise error
         self._written = {name: self._state(name) for name in self._tables}
 
     def replace(self) -> dict[str, RmqError]:
-        """Let the files' tables hold instead of the broker's; returns errors by file.
+        """Replace the broker's tables with the files'; returns errors by file.
 
         For a broker that never writes. The table of a file that cannot be read stays
         as it was.
@@ -137,13 +136,13 @@ class Persistence:
         self._broker.schedule.load(levels)
 
     def start(self, now: Now) -> None:
-        """Write what changed from now on; a failure is logged and tried again."""
+        """Write changed tables from now on; after a failure it logs and tries again."""
         self._broker.timers.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
 
     def save_changes(self) -> None:
-        """Write topics and groups if they are new. Cheap if not; call it often.
+        """Write topics and groups if they changed. Cheap if not; call it often.
 
-        A failure is logged; the next try is that of each 5 s, or the next change.
+        A failure is logged, and the next try is within 5 s or at the next change.
         """
         seen = self._broker.topics.data_version, self._broker.groups.data_version
         if seen == self._seen:
@@ -171,7 +170,7 @@ class Persistence:
         try:
             self.save(*names)
         except (StoreError, OSError) as error:
-            _log.warning("tables are not stored, trying again: %s", error)
+            _log.warning("tables not stored: %s; retrying", error)
 
     def _read(self, name: str) -> JsonObject | None:
         data = self._files.read(name)
@@ -182,7 +181,7 @@ class Persistence:
         return data
 
     def _state(self, name: str) -> object:
-        """Something that differs once the table has changed."""
+        """A value that differs once the table has changed."""
         broker = self._broker
         if name == TOPICS:
             return broker.topics.data_version
@@ -258,7 +257,7 @@ def _numbers(file: str, key: str, table: JsonObject) -> dict[int, int]:
 
 
 def _left_out(file: str, key: str, why: str) -> None:
-    _log.warning("%s: entry %.200s is left out: %s", file, key, why)
+    _log.warning("entry left out file=%s key=%.200s: %s", file, key, why)
 
 
 def _version(data: JsonObject, default: DataVersion) -> DataVersion:

@@ -1,6 +1,6 @@
 """A slave's copy of its master's log, as far behind as a test wants it.
 
-Imitated: the same bytes at the same places, offsets and topics taken over. Not
+Imitated: the same bytes at the same places; the master's offsets and topics. Not
 imitated: HA connections, epochs, controllers.
 
 Source: `DefaultHAService` and `SlaveSynchronize` in apache/rocketmq.
@@ -35,17 +35,17 @@ class Replication:
         self._done: tuple[BrokerState, int, int] | None = None
 
     def attach(self, slave: BrokerState, now: Now) -> None:
-        """Copy into `slave` from now on, at once what there is."""
+        """Copy into `slave` from now on, at first everything."""
         slave.timers.every(_INTERVAL_MS, now, lambda later: self.copy(slave, later))
         self.copy(slave, now)
 
     def set_behind(self, behind: int, slave: BrokerState) -> None:
-        """Be so many messages behind; what is copied stays."""
+        """Set how many messages to stay behind; messages already copied stay."""
         self._behind = behind
         self.copy(slave, slave.started)
 
     def copy(self, slave: BrokerState, _now: Now) -> None:
-        """Copy what is missing, but for the newest messages and at most 2,000."""
+        """Copy missing messages except for the newest; at most 2,000 at once."""
         master = self._master()
         self._take_tables(master, slave)
         end = master.store.log_bounds()[1]
@@ -77,7 +77,7 @@ class Replication:
 
 
 def _tags_code(master: BrokerState, message: StoredMessage) -> int:
-    """What the master's consume queue has beside the place: maybe a due time."""
+    """The tags code in the master's consume queue, which may be a due time."""
     units = master.store.units(message.topic, message.queue_id, message.queue_offset, 1)
     return units[0].tags_code if units else 0
 

@@ -1,7 +1,7 @@
-"""Messages put into a broker without a client: through its own send processor.
+"""Puts messages into a broker without a client, through the broker's own handler.
 
-So topics are created, delays and transactions happen, and held pulls wake as if a
-producer had sent them; only the sockets, and the faults, are left out.
+So topics are created, delays and transactions work, and held pulls wake as if a
+producer had sent the messages; only the sockets, and the faults, are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
-    """One message to put. `properties` come on top of tags, keys and delay level."""
+    """One message to put. `properties` are added to tags, keys and delay level."""
 
     body: bytes = b""
     tags: str | None = None
@@ -146,7 +146,7 @@ class Seeder:
         ]
 
     def _answered(self, effects: Iterable[Effect]) -> RemotingCommand | None:
-        """The answer to us; everything else is done."""
+        """The answer to this request; the server applies all other effects."""
         answer: RemotingCommand | None = None
         others: list[Effect] = []
         for effect in effects:

@@ -1,7 +1,7 @@
 """Where the brokers of a cluster keep their messages: memory, or folders.
 
-One broker has the folder itself, so that it looks like a real broker's; several, and
-slaves, have a folder each inside.
+A single broker uses the folder itself, so that it looks like a real broker's; several
+brokers, and slaves, have a folder each inside.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Path:
-    """The folder of one broker. Raises ConfigError where it cannot have that.
+    """The folder of one broker.
 
-    That is: a folder of another owner, and one of one broker for several, or the other
-    way round, where both would start empty.
+    Raises ConfigError for a folder of another owner, and for a folder of one broker
+    that several are to use, or the other way round: they would start empty.
     """
     own = name if broker_id == 0 else f"{name}-{broker_id}"
     fault = file_name_fault(own)
     if fault is not None:
-        raise ConfigError(f"broker {name!r} can have no folder: its name {fault}")
+        raise ConfigError(f"broker {name!r} cannot have a folder: its name {fault}")
     fault = folder_fault(store)
     if fault is not None:
         raise ConfigError(
-            f"{store} {fault}: nothing is written into it",
+            f"{store} {fault}",
             hint="name a folder in your home directory",
         )
     is_single = _is_store(store)
     if brokers > 1 and is_single:
         raise ConfigError(
-            f"folder {store} is that of one broker, not of {brokers}",
+            f"folder {store} belongs to one broker, not to {brokers}",
             hint="name another folder, or start one broker",
         )
     if brokers > 1 or broker_id:
@@ -48,14 +48,14 @@ def broker_folder(store: Path, *, name: str, broker_id: int, brokers: int) -> Pa
     inner = list(broker_folders(store))
     if inner:
         raise ConfigError(
-            f"folder {store} is that of {len(inner)} brokers, not of one",
+            f"folder {store} belongs to {len(inner)} brokers, not to one",
             hint=f"start {len(inner)} brokers, or name {store / inner[0]}",
         )
     return store
 
 
 def broker_folders(store: Path) -> dict[str, Path]:
-    """The masters' folders in the folder of several brokers, by name; else none."""
+    """The masters' folders in a folder of several brokers, by name; else empty."""
     if _is_store(store):
         return {}
     return {
@@ -64,37 +64,37 @@ def broker_folders(store: Path) -> dict[str, Path]:
 
 
 def _is_store(folder: Path) -> bool:
-    # A broker makes its lock at once, and its log with the first message.
+    # A broker creates its lock at its start, and its log at the first message.
     return (folder / "lock").exists() or (folder / "commitlog").is_dir()
 
 
 class Storage(Protocol):
-    """What a broker keeps when it dies, and how it is got back."""
+    """Keeps a broker's messages and tables when the broker dies."""
 
     def open(self) -> MessageStore:
         """Open the messages; at most once between two calls of abandon or close."""
 
     def load(self, core: BrokerState, before: BrokerState | None) -> None:
-        """Fill the tables of a new core; `before` is what ran until now."""
+        """Fill the tables of a new core; `before` is the core that ran until now."""
 
     def save(self, core: BrokerState) -> None:
         """Keep the tables of a core."""
 
     def save_changes(self) -> None:
-        """Keep topics and groups that are new: before each answer that may tell so."""
+        """Keep changed topics and groups, before an answer can reveal the change."""
 
     def expire(self, now_ms: int) -> None:
-        """Delete messages that are too old, or too many."""
+        """Delete the messages that retention does not keep."""
 
     def abandon(self) -> None:
-        """Let go of the messages as a killed process does."""
+        """Release the messages as a killed process does."""
 
     def close(self) -> None:
-        """Write everything and let go of it. Raises StoreError."""
+        """Write and release everything. Raises StoreError."""
 
 
 class MemoryStorage:
-    """Keeps everything while the cluster is there."""
+    """Keeps everything as long as the cluster exists."""
 
     def __init__(self) -> None:
         self._store = MemoryStore()
@@ -110,19 +110,19 @@ class MemoryStorage:
             core.schedule.load(before.schedule.offsets)
 
     def save(self, core: BrokerState) -> None:
-        """Nothing to do: the core that is gone can still be asked."""
+        """Nothing to do: the old core can still be read."""
 
     def save_changes(self) -> None:
         """Nothing to do, see `save`."""
 
     def expire(self, now_ms: int) -> None:
-        """Nothing is ever too old."""
+        """Nothing to do: memory keeps all messages."""
 
     def abandon(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to do: the process has no files."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to do: the process has no files."""
 
 
 class FolderStorage(MemoryStorage):

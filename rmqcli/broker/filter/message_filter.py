@@ -1,9 +1,9 @@
 """Which messages of a queue a pull asks for: by a tag's hash, or by SQL92.
 
-No filter at all is None, so that the usual pull pays nothing. A tag is compared by its
-hash in the consume queue alone: clients compare the text. SQL92 is asked of a message's
-properties. Not imitated: class filters (dead), bloom filters in the queue's extension
-(they only save work).
+A pull without a filter has None, so that it pays nothing. A tag is compared by its hash
+in the consume queue alone, and clients compare the text. SQL92 reads a message's
+properties. Not imitated: class filters (removed from RocketMQ), bloom filters in the
+queue's extension (they only save work).
 
 Source: `ExpressionMessageFilter` in apache/rocketmq.
 """
@@ -28,11 +28,11 @@ class MessageFilter(Protocol):
     """Decides in two steps; a message must pass both."""
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Whether the consume queue's entry may be meant; None is unknown: yes."""
+        """Whether an entry of the consume queue may match; None is unknown: yes."""
 
     @property
     def condition(self) -> Condition | None:
-        """What the properties must fulfil; None: nothing."""
+        """The condition on the properties; None without one."""
 
 
 class TagFilter:
@@ -59,7 +59,7 @@ class PropertyFilter:
         self.condition: Condition | None = condition
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Nothing can be said before the properties are known."""
+        """Always: only the properties decide."""
         return True
 
 
@@ -69,7 +69,7 @@ def is_tag_type(expression_type: str | None) -> bool:
 
 
 def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
-    """The filter of a tag subscription; None: it wants everything."""
+    """The filter of a tag subscription; None if it matches everything."""
     if subscription.class_filter_mode or subscription.sub_string == SUB_ALL:
         return None
     return TagFilter(subscription.code_set)

@@ -2,29 +2,15 @@
 
 RocketMQ's grammar: AND OR NOT, = <> > >= < <=, BETWEEN, IN, IS NULL, from 5.0 on also
 CONTAINS, STARTSWITH, ENDSWITH; numbers, text, TRUE, FALSE, NULL, names of properties.
-Length and depth are bounded. A message for which it cannot be evaluated does not match.
-What stands behind a whole expression is ignored (`n LIKE 'a'` is `n`), as Java does.
+Length and depth are bounded. What follows a whole expression is ignored (`n LIKE 'a'`
+is `n`), as in Java. Values are three-valued: None is unknown, as a missing property is;
+constants are text, Integer (int), `Long`, Double (float) or Boolean (bool). A message
+for which Java cannot convert a value does not match.
+Imitated: the operands that an operator takes, checked when the expression is read.
+Not imitated: hexadecimal floats.
 
-Source: `SelectorParser.jj` and `SqlFilter` in apache/rocketmq.
-
-The words of an SQL92 expression.
-
-Source: the token part of `SelectorParser.jj` in apache/rocketmq.
-
-Comparing the values of an SQL92 expression as Java does.
-
-A property is text (str) or missing (None). Constants are text, Integer (int), Long
-(`Long`), Double (float) or Boolean (bool). What Java cannot convert makes the whole
-expression fail, and the message does not match. Not imitated: hexadecimal floats.
-
-Source: `ComparisonExpression.__compare` in apache/rocketmq.
-
-The parts of an SQL92 expression: what each is worth for one message.
-
-Values are three-valued: None is unknown, as a missing property is. Which operands an
-operator takes is checked when it is made, as RocketMQ does.
-
-Source: the package `org.apache.rocketmq.filter.expression`.
+Source: `SelectorParser.jj`, `SqlFilter`, `ComparisonExpression.__compare` and the
+package `org.apache.rocketmq.filter.expression` in apache/rocketmq.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stored message as the fields of a new record: the same message, in another place.
 
-What delivery of delayed messages, send-back and transactions have in common.
+Used by the delivery of delayed messages, by send-back and by transactions.
 
 Source: `ScheduleMessageService.messageTimeup`, `TimerMessageStore.convertMessage`,
 `TransactionalMessageBridge.renewHalfMessageInner` in apache/rocketmq.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def look_message(store: MessageStore, commit_log_offset: int) -> StoredMessage | None:
-    """The message that lies there; None when there is none.
+    """The message at a commit log offset; None if there is none.
 
     Source: DefaultMessageStore.lookMessageByOffset.
     """
@@ -44,7 +44,7 @@ def copy_fields(
     properties: dict[str, str] | None = None,
     reconsume_times: int | None = None,
 ) -> MessageFields:
-    """The fields of a copy: body, flags, birth and properties are the message's."""
+    """The fields of a copy: body, flags, birth and properties of the message."""
     return MessageFields(
         topic=topic,
         body=message.raw_body,

@@ -1,7 +1,8 @@
-"""Where a message goes that is to be delivered later: by level, or at a time (5.x).
+"""Messages that are to be delivered later: by delay level, or at a time (5.x).
 
-Such a message is stored in a topic of RocketMQ's own and says in its properties where
-it belongs. Not imitated: flow control of the timer wheel.
+Such a message is stored in one of RocketMQ's own topics, and its properties name the
+topic and queue that it is for.
+Not imitated: flow control of the timer wheel.
 
 Source: `HookUtils.handleScheduleMessage` (5.x), `CommitLog.asyncPutMessage` (4.x).
 """
@@ -12,11 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
-from rmqcli.broker.state.topics import (
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    TOPIC_LENGTH_MAX,
-)
+from rmqcli.broker.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TOPIC_LENGTH_MAX
 from rmqcli.files import file_name_fault
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED, transaction_type
@@ -46,7 +43,7 @@ _QUEUE_DIGITS_MAX: Final = 9
 
 
 class Delays:
-    """What one broker can delay: by level, and from 5.x on until a time.
+    """How one broker delays messages: by level, and from 5.x on until a time.
 
     Raises ValueError for levels that cannot be read.
     """
@@ -100,9 +97,9 @@ def parse_levels(text: str) -> list[int]:
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The level that DELAY asks for; 0 for none.
+    """The level in the DELAY property; 0 without it.
 
-    Raises Refusal(1) for one that is no number, as Java's NumberFormatException does.
+    Raises Refusal(1) if it is not a number, as Java's NumberFormatException does.
     """
     text = properties.get(DELAY)
     if text is None:
@@ -111,7 +108,7 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Topic and queue id that a waiting message belongs to; None when it says none."""
+    """Topic and queue id that a waiting message is for; None if it names none."""
     topic = properties.get(REAL_TOPIC)
     queue_id = properties.get(REAL_QID, "")
     if not topic or file_name_fault(topic) or len(topic.encode()) > TOPIC_LENGTH_MAX:

@@ -1,14 +1,10 @@
-"""What a pull gets out of a queue: which messages, and where to go on.
+"""What a pull reads from a queue: which messages, and where to go on.
 
 Imitated: every case of an offset that is not in the queue, the limits of one answer
-(messages, bytes, entries looked at), deleted bytes of the log. Not imitated: the limits
-by consume queue file, cold data.
+(messages, bytes, entries read), deleted parts of the log. Not imitated: the limits by
+consume queue file, cold data.
 
 Source: `DefaultMessageStore.getMessage` and `isTheBatchFull` in apache/rocketmq.
-
-A stored record's properties, for filters that look into messages.
-
-Source: `MessageDecoder.decodeProperties` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def properties_of_record(record: bytes) -> Mapping[str, str]:
-    """Empty when the record cannot be read: it then matches as one without any."""
+    """A stored record's properties; empty if the record cannot be read."""
     for message in decode_messages(record):
         if isinstance(message, StoredMessage):
             return message.properties
@@ -46,9 +42,9 @@ OFFSET_FOUND_NULL: Final = "OFFSET_FOUND_NULL"
 OFFSET_RESET: Final = "OFFSET_RESET"
 NO_MESSAGE_IN_QUEUE: Final = "NO_MESSAGE_IN_QUEUE"
 
-#: Entries that one request may have looked at, whatever it asks for.
+#: The most entries that one request may read.
 _ENTRIES_MAX: Final = 16_000
-#: Bytes of one answer, whatever the settings say: clients refuse longer frames.
+#: The most bytes of one answer, as clients refuse longer frames.
 _ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
 
 
@@ -75,7 +71,7 @@ def get_message(
     max_msg_nums: int,
     message_filter: MessageFilter | None = None,
 ) -> GetMessageResult:
-    """Read from `offset` on."""
+    """Read messages from `offset` on."""
     store = broker.store
     bounds = store.queue_bounds(topic, queue_id)
     if bounds is None or bounds[1] <= offset or offset < bounds[0]:
@@ -109,7 +105,7 @@ def get_message(
 
 
 def is_on_disk(broker: BrokerContext, commit_log_offset: int) -> bool:
-    """Whether a message is so old that RocketMQ takes it to be out of memory."""
+    """Whether RocketMQ assumes that a message is not in memory, as it is so old."""
     in_memory = broker.settings.in_memory_bytes_max
     if in_memory is None:
         return False
@@ -122,7 +118,7 @@ def _outside(
     """The cases in which there is nothing to read, in RocketMQ's order."""
     settings = broker.settings
     is_corrected = settings.broker_id == 0 or settings.offset_check_in_slave
-    low, high = bounds or (0, 0)  # RocketMQ makes a queue when it is asked for
+    low, high = bounds or (0, 0)  # RocketMQ creates a queue at the first request
     if high == 0:
         status, right = NO_MESSAGE_IN_QUEUE, 0
     elif offset < low:
@@ -146,10 +142,10 @@ class _Scan(NamedTuple):
 def _scan(
     broker: BrokerContext, wanted: _Scan, *, low: int, high: int
 ) -> GetMessageResult:
-    """Look at entry after entry until the answer is full."""
-    looked_at = broker.settings.max_filter_message_size // UNIT_BYTES
-    entries_max = max(looked_at, wanted.max_msg_nums, 1)
-    # more than a full answer needs is never taken, so the request cannot cost more
+    """Read entry after entry until the answer is full."""
+    read_max = broker.settings.max_filter_message_size // UNIT_BYTES
+    entries_max = max(read_max, wanted.max_msg_nums, 1)
+    # No answer needs more entries than these, so a request cannot cost more.
     entries_max = min(entries_max, high - wanted.offset, _ENTRIES_MAX)
     units = broker.store.units(
         wanted.topic, wanted.queue_id, wanted.offset, entries_max
@@ -216,7 +212,7 @@ def _is_full(
     *,
     is_on_disk: bool,
 ) -> bool:
-    """Whether a further message is too much. Never asked for the first."""
+    """Whether one more message is too much. Not called for the first one."""
     if count >= max_msg_nums or next_bytes > _ANSWER_BYTES_MAX:
         return True
     if is_on_disk:

@@ -1,8 +1,8 @@
-"""Which offset of a queue belongs to a time.
+"""The offset of a queue that belongs to a time.
 
 Imitated: 5.x finds the first message not older (LOWER) or the last not younger (UPPER),
-4.x the nearest by its own binary search, equal times as they come. Not imitated: that
-Java looks into one consume queue file only, chosen by the file's own time.
+4.x the nearest by its own binary search, and any of those with equal times.
+Not imitated: Java searches one consume queue file only, chosen by the file's own time.
 
 Source: `ConsumeQueue.getOffsetInQueueByTime` in apache/rocketmq.
 """
@@ -27,7 +27,7 @@ def offset_in_queue_by_time(
     timestamp_ms: int,
     boundary: BoundaryType | None = None,
 ) -> int:
-    """The offset; 0 where there is no queue or nothing in it."""
+    """The offset; 0 for a queue that does not exist or is empty."""
     low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low >= high:
         return low if broker.profile.searches_nearest_time else high
@@ -45,7 +45,7 @@ def offset_in_queue_by_time(
 
 
 def _first(is_far: Callable[[int], bool], low: int, high: int) -> int:
-    """The first offset that is far enough; `high` when none is."""
+    """The first offset for which `is_far` is true; `high` if there is none."""
     while low < high:
         middle = (low + high) // 2
         if is_far(middle):
@@ -58,7 +58,7 @@ def _first(is_far: Callable[[int], bool], low: int, high: int) -> int:
 def _nearest(
     time_at: Callable[[int], int], low: int, high: int, timestamp_ms: int
 ) -> int:
-    """4.x: the message before wins where both are as near."""
+    """The nearest message (4.x); of two as near, the one before."""
     left: tuple[int, int] | None = None
     right: tuple[int, int] | None = None
     last = high - 1

@@ -1,5 +1,7 @@
-"""Key-value store, settings and write permission: 100, 101, 102, 219, 319, 205, 327.
+"""Key-value table, settings and write permission: 100, 101, 102, 205, 219, 319 and 327.
 
+Imitated: the table that order topics are configured in, wiping and adding a broker's
+write permission.
 Not imitated: changing the settings (318).
 
 Source: `DefaultRequestProcessor` in apache/rocketmq.
@@ -76,7 +78,7 @@ def get_kv_list(server: NamesrvState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_NAMESRV_CONFIG)
 def get_config(server: NamesrvState, request: Request) -> Reply:
-    """The settings that mean something here (319)."""
+    """The settings that have an effect here (319)."""
     return Reply(body=_CONFIG)
 
 

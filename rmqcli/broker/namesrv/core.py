@@ -47,7 +47,7 @@ class NameServer(NamesrvState):
         self.timers.every(SCAN_INTERVAL_MS, now, self._expire)
 
     def register(self, broker: BrokerState, now: Now) -> None:
-        """Take what a broker of this process is and has. It stays until `unregister`.
+        """Register a broker of this process and its topics, until `unregister`.
 
         Call it again when its topics changed.
         """
@@ -75,12 +75,12 @@ class NameServer(NamesrvState):
         return self._taken()
 
     def closed(self, peer: Peer, now: Now) -> list[Effect]:
-        """A connection is gone, and with it the brokers it registered."""
+        """Forget the brokers that a closed connection registered."""
         self.routes.closed(peer)
         return self._taken()
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Forget brokers that were silent for too long."""
+        """Forget brokers that sent nothing for too long."""
         self.timers.run_due(now)
         return self._taken()
 

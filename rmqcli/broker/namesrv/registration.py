@@ -1,7 +1,7 @@
-"""Brokers register over the wire: 103, 104, 322, 904.
+"""Brokers register over the wire: 103, 104, 322 and 904.
 
-Imitated: both forms of the body, its check sum, the liveness rules of 4.x and 5.x. Not
-imitated: filter servers, static topics, the state versions of controllers.
+Imitated: both forms of the body, its check sum, the liveness rules of 4.x and 5.x.
+Not imitated: filter servers, static topics, the state versions of controllers.
 
 Source: `DefaultRequestProcessor`, `RegisterBrokerBody` in apache/rocketmq.
 """
@@ -48,7 +48,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 
 @handles(RequestCode.REGISTER_BROKER)
 def register_broker(server: NamesrvState, request: Request) -> Reply:
-    """Take a broker and its topics (103). It lives with the connection."""
+    """Register a broker and its topics (103), until its connection ends."""
     header = request.header(RegisterBrokerRequestHeader)
     body = bytes(request.command.body)
     if header.body_crc32 and zlib.crc32(body) & _CRC_MASK != header.body_crc32:

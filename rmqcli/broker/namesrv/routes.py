@@ -1,9 +1,10 @@
-"""What a name server knows: brokers, their topics, and how long it believes them.
+"""The brokers and topics that a name server knows, and when it forgets them.
 
 Imitated: a registration adds and changes topics and never removes one; only masters
-register topics; a broker's topics go with its last address; a connection that
-registered a broker takes it along when it closes. Not imitated: acting masters, static
-topics, the first registration with one topic that 5.x takes for something else.
+register topics; the topics of a broker are removed with its last address; a connection
+that registered a broker removes it when it closes.
+Not imitated: acting masters, static topics, the first registration with a single topic,
+which 5.x takes for something else.
 
 Source: `RouteInfoManager` in apache/rocketmq.
 """
@@ -43,7 +44,7 @@ class BrokerId:
 
 @dataclass(slots=True, kw_only=True)
 class _Live:
-    """`peer` is None for a broker of this process, which is believed for ever."""
+    """`peer` is None for a broker of this process, which never expires."""
 
     broker: BrokerId
     data_version: DataVersion
@@ -56,7 +57,7 @@ class _Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself. `timeout_ms`: how long it is believed."""
+    """What a broker registers. It expires `timeout_ms` after its last sign of life."""
 
     broker: BrokerId
     data_version: DataVersion
@@ -76,9 +77,9 @@ class Routes:
     # --- brokers come and go ---
 
     def register(self, given: Registration, now: Now, peer: Peer | None) -> None:
-        """Take a registration. Raises Refusal(1) when there are too many of anything.
+        """Take a registration. Raises Refusal(1) for too many brokers or topics.
 
-        Topics count only when the data version differs from the known one.
+        Topics are taken only if the data version differs from the known one.
         """
         broker = given.broker
         key = (broker.broker_name, broker.broker_id)
@@ -106,7 +107,7 @@ class Routes:
     def _take_topics(
         self, given: Registration, before: Mapping[str, TopicConfig]
     ) -> None:
-        """Brokers of this process call with each new topic: what is as before is cheap.
+        """Take the topics that changed, as brokers of this process call often.
 
         Raises Refusal(1) before anything is changed.
         """
@@ -142,7 +143,7 @@ class Routes:
         )
 
     def unregister(self, broker: BrokerId) -> None:
-        """Forget a broker; one that is registered at another address stays."""
+        """Forget a broker, unless it is registered at another address now."""
         name = broker.broker_name
         known = self._brokers.get(name)
         if known is None or known.addresses.get(broker.broker_id) != broker.address:
@@ -162,7 +163,7 @@ class Routes:
             self.unregister(live.broker)
 
     def expire(self, now: Now) -> list[Peer]:
-        """Forget brokers that were silent for too long; returns their connections."""
+        """Forget brokers that sent nothing for too long; returns their connections."""
         gone = [
             live
             for live in self._live.values()
@@ -180,7 +181,7 @@ class Routes:
                 live.seen = now
 
     def data_version(self, broker: BrokerId) -> DataVersion | None:
-        """The version of the topics that are known of it; None: it is unknown."""
+        """The data version of the broker's topics; None for an unknown broker."""
         live = self._live.get((broker.broker_name, broker.broker_id))
         return None if live is None else live.data_version
 
@@ -201,7 +202,7 @@ class Routes:
             self._topics.pop(topic, None)
 
     def put_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Take one topic's queues, on brokers that are known."""
+        """Set one topic's queues on the known brokers among those named."""
         known = [q for q in queues if q.broker_name in self._brokers]
         if not known:
             return
@@ -211,10 +212,10 @@ class Routes:
         table.update((each.broker_name, each) for each in known)
 
     def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
-        """Let a broker's topics be written, or not; returns how many there are."""
+        """Allow or forbid writing to a broker's topics; returns how many it has."""
         live = self._live.get((broker_name, 0))
         if live is not None:
-            live.topics = {}  # the next registration that differs brings all back
+            live.topics = {}  # the next registration that differs sets them again
         count = 0
         for queues in self._topics.values():
             known = queues.get(broker_name)
@@ -228,7 +229,7 @@ class Routes:
         return count
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic is; None when it is unknown or none of its brokers is there."""
+        """A topic's route; None if unknown, or if no broker of it is registered."""
         queues = [
             each
             for name, each in self._topics.get(topic, {}).items()

@@ -1,15 +1,12 @@
-"""Routes and clusters as name servers of each version write them.
+"""Routes, the cluster and lists of topics: 105, 106, 206, 216, 217, 224 and 304.
 
-The legacy form has broker ids as bare keys: `{"brokerAddrs":{0:"10.0.0.1:10911"}}`.
+Imitated: the remark on an unknown topic; routes as each version writes them: strict
+JSON for clients that can read it, else the legacy form, which has broker ids as bare
+keys: `{"brokerAddrs":{0:"10.0.0.1:10911"}}`.
+Not imitated: orderMessageEnable, needWaitForService, zones.
 
-Source: `ClientRequestProcessor`, `TopicRouteData`, `ClusterInfo` in apache/rocketmq.
-
-Routes, the cluster and lists of topics: 105, 106, 206, 224, 304, 216, 217.
-
-Imitated: the strict form of a route for who can read it, the remark on an unknown
-topic. Not imitated: orderMessageEnable, needWaitForService, zones.
-
-Source: `ClientRequestProcessor`, `DefaultRequestProcessor` in apache/rocketmq.
+Source: `ClientRequestProcessor`, `DefaultRequestProcessor`, `TopicRouteData` and
+`ClusterInfo` in apache/rocketmq.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The broker itself for mqadmin: settings, counters, offsets as a whole, entries.
+"""The broker itself for mqadmin: 25, 26, 28, 43, 45, 315, 321 and 328.
 
-Imitated: the keys of the runtime table that tools print, with real values where there
-are any. Not imitated: thread pools, page cache and latencies (constants), totals by
-day (zero), filter data of SQL subscriptions.
+Settings, the runtime table, statistics, all offsets, entries of a consume queue, and
+producers.
+Imitated: the keys of the runtime table that tools print, with real values where the
+broker has them.
+Not imitated: thread pools, page cache and latencies (constants), totals by day and by
+hour (zero), filter data of SQL subscriptions.
 
-Source: `AdminBrokerProcessor` in apache/rocketmq.
-
-The table of GET_BROKER_RUNTIME_INFO (28): all values are text.
-
-Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntimeInfo`.
+Source: `AdminBrokerProcessor`, its `prepareRuntimeInfo` and
+`StoreStatsService.getRuntimeInfo` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
-from rmqcli.broker.state.topics import SCHEDULE_TOPIC
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
+from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import KVTable, parse_properties_text
 from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
@@ -98,7 +98,7 @@ def get_delay_offsets(broker: BrokerState, _: Request) -> Reply:
 
 @handles(RequestCode.VIEW_BROKER_STATS_DATA)
 def view_stats(broker: BrokerState, request: Request) -> Reply:
-    """VIEW_BROKER_STATS_DATA (315): the last minute is counted, longer ones are not."""
+    """VIEW_BROKER_STATS_DATA (315): only the last minute is counted."""
     header = request.header(ViewBrokerStatsDataRequestHeader)
     counted = broker.stats.by_name().get(header.stats_name)
     if counted is None or not counted.has(header.stats_key):
@@ -183,7 +183,7 @@ _NO_TIMES: Final = (
 
 
 def runtime_table(broker: BrokerState, now: Now) -> dict[str, str]:
-    """Name to value, as the broker's version names them."""
+    """The table of 28: all values are text, and the version decides the names."""
     is_5 = broker.profile.has_bodies_of_5
     table = _about_broker(broker, now) | _about_store(broker) | _counters(broker, now)
     table |= _schedule(broker)
@@ -278,7 +278,7 @@ def _counters(broker: BrokerState, now: Now) -> dict[str, str]:
 
 
 def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
-    """Over 10 s, a minute and 10 minutes."""
+    """Rates over 10 s, a minute and 10 minutes."""
     rates = (
         sum(broker.stats.rate(what, interval_s, now) for what in counted)
         for interval_s in _INTERVALS_S
@@ -287,7 +287,7 @@ def _tps(broker: BrokerState, now: Now, *counted: int) -> str:
 
 
 def _schedule(broker: BrokerState) -> dict[str, str]:
-    """`offset,max` of each delay level that was ever delivered."""
+    """`offset,max` of each delay level that has delivered a message."""
     table: dict[str, str] = {}
     for level, offset in sorted(broker.schedule.offsets.items()):
         _, high = broker.store.queue_bounds(SCHEDULE_TOPIC, level - 1) or (0, 0)

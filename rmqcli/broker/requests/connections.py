@@ -1,6 +1,7 @@
-"""Who is connected (203, 204), and whether a subscription can be had (46).
+"""Connected clients, and whether a subscription can be served: 203, 204 and 46.
 
-Imitated: what a broker answers, remarks too. Not imitated: 46's check of namespaces.
+Imitated: what a broker answers, remarks too.
+Not imitated: the check of namespaces in 46.
 
 Source: `AdminBrokerProcessor.getConsumerConnectionList`, `getProducerConnectionList`,
 `ClientManageProcessor.checkClientConfig` in apache/rocketmq.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 def get_consumer_connections(broker: BrokerState, request: Request) -> Reply:
-    """A group's members and what they subscribe (203); 206 when there are none."""
+    """A group's members and their subscriptions (203); 206 without members."""
     name = request.header(GetConsumerConnectionListRequestHeader).consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:

@@ -1,7 +1,9 @@
-"""How far groups are: for lag, and for who consumes what.
+"""Consumer progress: 208, 300, 303, 314, 317, 343 and 345.
 
-Imitated: which topics and queues each question covers, numbers clamped as RocketMQ
-clamps them. Not imitated: retry topics of version 2, offsets of broadcast groups.
+Lag by queue, which groups consume a topic and which topics a group consumes, the times
+of messages that wait, and copying a group's offsets.
+Imitated: which topics and queues each request covers, and how RocketMQ clamps numbers.
+Not imitated: retry topics of version 2, offsets of broadcast groups.
 
 Source: `AdminBrokerProcessor.getConsumeStats`, `fetchAllConsumeStatsInBroker`,
 `queryConsumeTimeSpan`, `queryTopicConsumeByWho`, `cloneGroupOffset` in apache/rocketmq.
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.GET_CONSUME_STATS)
 def get_consume_stats(broker: BrokerState, request: Request) -> Reply:
-    """GET_CONSUME_STATS (208): never an error; what is unknown is left out."""
+    """GET_CONSUME_STATS (208): never an error; unknown topics are left out."""
     header = request.header(GetConsumeStatsRequestHeader)
     group = header.consumer_group
     listed = [each for each in (header.topic_list or "").split(";") if each.strip()]
@@ -75,7 +77,7 @@ def _asked_topics(broker: BrokerState, group: str, topic: str | None) -> list[st
 
 
 def _is_subscribed(broker: BrokerState, group: str, topic: str) -> bool:
-    """Whether the group consumes the topic now; true for a group that is away."""
+    """Whether the group consumes the topic now; true for a group without members."""
     online = broker.clients.consumer_group(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
@@ -220,7 +222,7 @@ def _human(epoch_ms: int) -> str:
 
 @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
 def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
-    """QUERY_TOPIC_CONSUME_BY_WHO (300): who is online, and who ever committed."""
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): groups with members or with offsets."""
     topic = request.header(QueryTopicConsumeByWhoRequestHeader).topic
     online = {
         name
@@ -233,7 +235,7 @@ def get_groups_of_topic(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, since=V5_0_0)
 def get_topics_of_group(broker: BrokerState, request: Request) -> Reply:
-    """QUERY_TOPICS_BY_CONSUMER (343): by what the group has committed."""
+    """QUERY_TOPICS_BY_CONSUMER (343): the topics in which the group has committed."""
     group = request.header(QueryTopicsByConsumerRequestHeader).group
     topics = sorted(broker.offsets.topics_of(group))
     body = TopicList(broker_addr=broker.settings.address, topic_list=topics)
@@ -254,7 +256,7 @@ def get_subscription(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.CLONE_GROUP_OFFSET)
 def clone_offsets(broker: BrokerState, request: Request) -> Reply:
-    """CLONE_GROUP_OFFSET (314): topics that a live target does not have are left."""
+    """CLONE_GROUP_OFFSET (314): skips topics that an online target does not consume."""
     header = request.header(CloneGroupOffsetRequestHeader)
     table = broker.offsets.table()
     for topic in _asked_topics(broker, header.src_group, header.topic):

@@ -1,8 +1,8 @@
 """A producer commits or rolls back a half message: 37.
 
-Imitated: the checks that it is that message, the committed copy, the late answer that
-5.x refuses. As with RocketMQ a second commit stores a second copy. Not imitated: the
-warnings in the log.
+Imitated: the checks that the request means this message, the committed copy, the late
+request that 5.x refuses. As with RocketMQ a second commit stores a second copy.
+Not imitated: the warnings in the log.
 
 Source: `EndTransactionProcessor` in apache/rocketmq.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.END_TRANSACTION)
 def end_transaction(broker: BrokerState, request: Request) -> Reply:
-    """End a half message; an end that is still unknown changes nothing."""
+    """End a half message (37); a state that is still unknown changes nothing."""
     header = request.header(EndTransactionRequestHeader)
     end = header.commit_or_rollback
     if end not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
@@ -69,7 +69,7 @@ def _need_same(header: EndTransactionRequestHeader, half: StoredMessage) -> None
 
 
 def _need_in_time(broker: BrokerState, request: Request, half: StoredMessage) -> None:
-    """After the time it asked for only the answer to a check counts (5.x)."""
+    """Refuse a late end that does not answer a check (5.x)."""
     if CHECK_IMMUNITY not in half.properties:
         return
     age_ms = request.now.epoch_ms - half.born_timestamp_ms

@@ -1,6 +1,8 @@
-"""Subscription groups for mqadmin: set, list, show, delete, forbid topics.
+"""Subscription groups for mqadmin: 200, 201, 207, 225, 352 and 353.
 
-Imitated: what each version deletes with a group. Not imitated: lite subscriptions.
+Imitated: what each version deletes with a group, lists in parts (5.3), topics that a
+group may not read.
+Not imitated: lite subscriptions.
 
 Source: `AdminBrokerProcessor` and `SubscriptionGroupManager` in apache/rocketmq.
 """
@@ -101,7 +103,7 @@ def delete_group(broker: BrokerState, request: Request) -> Reply:
     profile = broker.profile
     cleans = header.clean_offset if profile.has_bodies_of_5 else header.remove_offset
     if profile.version < V4_9_0:
-        cleans = False  # it knows neither
+        cleans = False  # 4.6.0 has neither field
     is_known = broker.groups.delete(header.group_name)
     if cleans:
         broker.offsets.delete_group(header.group_name)
@@ -112,7 +114,7 @@ def delete_group(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, since=V5_0_0)
 def update_forbidden(broker: BrokerState, request: Request) -> Reply:
-    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set when `readable` is given, then show."""
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): set it if given, then show it."""
     header = request.header(UpdateGroupForbiddenRequestHeader)
     group, topic = header.group, header.topic
     if header.readable is not None:

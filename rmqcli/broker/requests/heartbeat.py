@@ -1,7 +1,7 @@
-"""Clients come, stay and leave: 34, 35, 38.
+"""Clients register, stay and leave: 34, 35 and 38.
 
-Imitated: the group and its retry topic come into being with the first heartbeat, the
-remarks. Not imitated: `rejectPullConsumerEnable`, the order flag of retry topics.
+Imitated: the first heartbeat creates the group and its retry topic; the remarks.
+Not imitated: `rejectPullConsumerEnable`, the order flag of retry topics.
 
 Source: `ClientManageProcessor`, `ConsumerManageProcessor` in apache/rocketmq.
 """
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.clients import Member
-from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX
+from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
+from rmqcli.broker.topic_names import RETRY_PREFIX
 from rmqcli.wire.bodies.consumer import GetConsumerListByGroupResponseBody
 from rmqcli.wire.bodies.heartbeat import HeartbeatData
 from rmqcli.wire.body import encode_body
@@ -50,7 +51,7 @@ def heart_beat(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.UNREGISTER_CLIENT)
 def unregister_client(broker: BrokerState, request: Request) -> Reply:
-    """Forget this connection in the groups that are named (35)."""
+    """Remove this connection from the groups that the request names (35)."""
     header = request.header(UnregisterClientRequestHeader)
     if header.producer_group is not None:
         broker.clients.unregister_producer(request.peer, header.producer_group)

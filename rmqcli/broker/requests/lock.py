@@ -1,5 +1,7 @@
 """Queue locks of orderly consumers: 41 and 42.
 
+Imitated: a batch of queues is locked or unlocked together; the answer lists the queues
+that the client holds.
 Not imitated: `onlyThisBroker` and the quorum of replicas (5.x's strict mode).
 
 Source: `AdminBrokerProcessor.lockBatchMQ`, `unlockBatchMQ` in apache/rocketmq.

@@ -1,8 +1,9 @@
-"""Offsets that consumers commit and ask for: 14 and 15.
+"""Offsets that consumers commit and query: 14 and 15.
 
-Imitated: a group without an offset gets 0 where the whole queue is still there and
-young, else 22; any value is taken; a commit is dropped while a reset by the server is
-pending (5.x), yet answered with success. Not imitated: static topics.
+Imitated: a group without an offset gets 0 if the queue's first message is still there
+and in memory, else 22; any value is accepted; a commit is dropped while a reset by the
+server is pending (5.x), and yet answered with success.
+Not imitated: static topics.
 
 Source: `ConsumerManageProcessor` in apache/rocketmq.
 """
@@ -47,7 +48,7 @@ def query_consumer_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 def _is_young(broker: BrokerState, topic: str, queue_id: int) -> bool:
-    """Whether a queue begins at 0 and its first message is taken to be in memory."""
+    """Whether a queue begins at 0 and its first message counts as in memory."""
     low, _ = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     if low > 0:
         return False
@@ -71,11 +72,11 @@ def update_consumer_offset(broker: BrokerState, request: Request) -> Reply:
 
 
 def _check_commit(broker: BrokerState, request: Request) -> None:
-    """What 5.x refuses before it commits."""
+    """Raise what 5.x refuses before it commits."""
     fields = request.command.ext_fields
     group, topic = fields.get("consumerGroup"), fields.get("topic")
     if group is None or topic is None:
-        return  # refused for it by whoever reads the header
+        return  # reading the header refuses it
     if broker.groups.get(group) is None:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"

@@ -29,7 +29,8 @@ from rmqcli.broker.message.get import (
     get_message,
 )
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.topics import OFFSET_MOVED_EVENT, PERM_READ
+from rmqcli.broker.state.topics import PERM_READ
+from rmqcli.broker.topic_names import OFFSET_MOVED_EVENT
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.store.message_store import StoreFullError
@@ -84,7 +85,7 @@ def pull_message(broker: BrokerState, request: Request) -> Reply | None:
 def _pull_again(
     broker: BrokerState, request: Request, header: PullMessageRequestHeader, now: Now
 ) -> Reply:
-    """The answer to a pull that was held: now, whatever there is."""
+    """The answer to a pull that was held: what the queue has now, or nothing."""
     try:
         reply = _pull(broker, request, header, now, may_suspend=False)
     except Refusal as refusal:
@@ -122,7 +123,7 @@ def _pull(
         "minOffset": str(result.min_offset),
         "maxOffset": str(result.max_offset),
     }
-    if broker.profile.tells_sys_flags:
+    if broker.profile.answers_sys_flags:
         fields["topicSysFlag"] = str(topic.topic_sys_flag)
         fields["groupSysFlag"] = str(group.group_sys_flag)
     if code == _OFFSET_MOVED and broker.profile.writes_offset_moved_events:
@@ -204,9 +205,9 @@ def _commit(
     *,
     may_commit: bool,
 ) -> None:
-    """Note how far the pull came, and store the offset that it carries.
+    """Store the end of the pull, and the offset that it carries.
 
-    Also when it will be held; a pull that was held does not store it again.
+    This happens before a pull is held, and not again when it is answered.
     """
     offsets, group = broker.offsets, header.consumer_group
     offsets.commit_pull(group, header.topic, header.queue_id, result.next_begin_offset)
@@ -292,7 +293,7 @@ def _find_filter(
     header: PullMessageRequestHeader,
     group: SubscriptionGroupConfig,
 ) -> MessageFilter | None:
-    """What the pull asks for; None: everything. Raises Refusal: 23, 24, 25, 27, 1."""
+    """Which messages match; None: all. Raises Refusal: 23, 24, 25, 27, 1."""
     if header.sys_flag & FLAG_SUBSCRIPTION:
         if header.subscription == SUB_ALL and is_tag_type(header.expression_type):
             return None
@@ -327,7 +328,7 @@ def _registered(
     header: PullMessageRequestHeader,
     config: SubscriptionGroupConfig,
 ) -> SubscriptionData:
-    """What the group's heartbeats said."""
+    """The subscription in the group's heartbeats."""
     name = header.consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:
@@ -364,8 +365,10 @@ def _registered(
 def _property_filter(
     broker: BrokerState, subscription: SubscriptionData, *, is_registered: bool
 ) -> MessageFilter | None:
-    """A text that cannot be read filters nothing in a pull that brings it along (so
-    all of RocketMQ's versions), and is refused when a heartbeat brought it.
+    """The filter of an SQL92 expression.
+
+    In all versions an invalid expression in a pull filters nothing, and one in a
+    heartbeat is refused.
     """
     condition = None
     if subscription.expression_type == SQL92:
@@ -390,7 +393,7 @@ def _property_filter(
 
 def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal:
     fields = None
-    if broker.profile.tells_sys_flags:
+    if broker.profile.answers_sys_flags:
         fields = {"forbiddenType": str(forbidden_type)}
     return Refusal(ResponseCode.NO_PERMISSION, remark, ext_fields=fields)
 

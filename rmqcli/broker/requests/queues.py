@@ -1,7 +1,8 @@
-"""Where a queue begins and ends, and where a time is in it: 29, 30, 31, 32.
+"""The ends of a queue, and the offset for a time: 29, 30, 31 and 32.
 
-Imitated: an unknown queue is an empty one. Not imitated: static topics, the difference
-between what is stored and what is committed.
+Imitated: an unknown queue is an empty one.
+Not imitated: static topics, the difference between what is stored and what is
+committed.
 
 Source: `AdminBrokerProcessor`, `DefaultMessageStore` in apache/rocketmq.
 """

@@ -1,13 +1,13 @@
-"""Replies to requests: 324 and 325, pushed to who asked as 326.
+"""Replies to request messages: 324 and 325, pushed to the requester as 326.
 
 Java's `DefaultMQProducer.request` puts its client id and a correlation id into a
-message. Who consumes it sends the reply to `<cluster>_REPLY_TOPIC` of the broker that
-had the message, and the broker pushes it down the requester's connection.
-
-Imitated: the checks of a send, the pushed header and PUSH_REPLY_TIME, the answer after
-the requester's (SYSTEM_ERROR when the requester is unknown, gone, silent for 10 s or
-refuses), storeReplyMessageEnable. The reply is stored at once here, and not only after
-the requester has answered.
+message. The consumer of that message sends the reply to `<cluster>_REPLY_TOPIC` of the
+broker that had the message, and the broker pushes it to the requester's connection.
+Imitated: the checks of a send; the pushed header and PUSH_REPLY_TIME; an answer only
+after the requester's, which is SYSTEM_ERROR when the requester is unknown, gone, silent
+for 10 s or refuses; storeReplyMessageEnable.
+Not imitated: RocketMQ stores the reply after the requester's answer; here it is
+stored before.
 
 Source: `ReplyMessageProcessor` in apache/rocketmq.
 """
@@ -53,7 +53,7 @@ _OWN_PROPERTIES_BYTES: Final = 64
 
 @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 def send_reply(broker: BrokerState, request: Request) -> Reply | None:
-    """Push a reply to the client that it names, and answer when that has answered."""
+    """Push a reply to the client that it names, and answer once that client answers."""
     header: SendHeader
     try:
         if request.command.code == RequestCode.SEND_REPLY_MESSAGE:
@@ -121,7 +121,7 @@ def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | 
 def _stored(
     broker: BrokerState, request: Request, fields: MessageFields
 ) -> SendMessageResponseHeader:
-    """Where the reply is; zeros when it is not stored: RocketMQ takes no offence."""
+    """Where the reply is stored; zeros if it is not, which RocketMQ does not refuse."""
     place = None
     if broker.settings.store_reply_message_enable:
         try:

@@ -1,8 +1,10 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET (222), both ways of doing it.
+"""Resetting a group's offsets: 222, in both of RocketMQ's ways.
 
-At the broker (5.2.0 on): offsets are stored, and the group's next pull is told so with
-21; it works for groups that are away. By the members (before, or by setting): each
-online member is pushed 220 and resets itself; 206 when none is.
+At the broker (from 5.2.0): offsets are stored, and the group's next pull is answered
+with 21; this works for groups without members. By the members (before 5.2.0, or by
+setting): each online member is sent 220 and resets itself; 206 without members.
+Imitated: which queues a reset covers, the checks, and what `isForce` means in each way.
+Not imitated: 5.x writes a reset of the whole topic to its log.
 
 Source: `AdminBrokerProcessor.resetOffset`, `Broker2Client.resetOffset`.
 """
@@ -44,7 +46,7 @@ def reset_offset(broker: BrokerState, request: Request) -> Reply:
 def _reset_at_broker(
     broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
-    """isForce means nothing here."""
+    """Store the offsets. `isForce` has no meaning in this way."""
     topic, group = header.topic, header.group
     if broker.settings.broker_id:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -76,7 +78,7 @@ def _reset_at_broker(
 def _target(
     broker: BrokerState, header: ResetOffsetRequestHeader, queue_id: int
 ) -> int:
-    """The offset that was asked for one queue; one beyond the end is allowed."""
+    """The requested offset of one queue, at most one beyond the end."""
     offset = header.offset
     if offset is None or offset == -1:
         return _by_time(broker, header.topic, queue_id, header.timestamp)
@@ -98,7 +100,7 @@ def _by_time(broker: BrokerState, topic: str, queue_id: int, timestamp_ms: int) 
 def _reset_by_members(
     broker: BrokerState, header: ResetOffsetRequestHeader, *, is_cpp: bool
 ) -> dict[MessageQueue, int]:
-    """By time only: a queue and offset in the request mean nothing here."""
+    """Send 220 to each member. The request's queue and offset have no meaning here."""
     offsets = _targets_of_members(broker, header)
     group = broker.clients.consumer_group(header.group)
     if group is None or not group.members:
@@ -130,7 +132,7 @@ def _reset_by_members(
 def _targets_of_members(
     broker: BrokerState, header: ResetOffsetRequestHeader
 ) -> dict[MessageQueue, int]:
-    """For each write queue; without force none goes forward."""
+    """The offset for each write queue; without force no offset moves forward."""
     topic, group = header.topic, header.group
     config = broker.topics.get(topic)
     if config is None:

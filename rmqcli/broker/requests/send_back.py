@@ -1,7 +1,8 @@
-"""A consumer sends back what it could not consume: 36.
+"""A consumer sends back a message that it could not consume: 36.
 
 Imitated: the retry topic, the growing delay, the dead letter queue, the properties that
-say where the message came from. Not imitated: retry policies of a group, POP.
+name the message's origin.
+Not imitated: retry policies of a group, POP.
 
 Source: `AbstractSendMessageProcessor.consumerSendMsgBack` in apache/rocketmq.
 """
@@ -15,11 +16,8 @@ from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import DELAY
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.send_message import WAIT
-from rmqcli.broker.state.topics import (
-    DLQ_PREFIX,
-    PERM_WRITE,
-    RETRY_PREFIX,
-)
+from rmqcli.broker.state.topics import PERM_WRITE
+from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
@@ -48,7 +46,7 @@ def send_back(broker: BrokerState, request: Request) -> Reply:
             f"subscription group not exist, {header.group}",
         )
     if config.retry_queue_nums <= 0:
-        return Reply()  # the message is lost without a word, as with RocketMQ
+        return Reply()  # the message is lost silently, as with RocketMQ
     retry_topic = RETRY_PREFIX + header.group
     _need_writable(broker, retry_topic, queue_nums=config.retry_queue_nums, perm=6)
     message = look_message(broker.store, header.offset)
@@ -79,7 +77,7 @@ def _times_max(
 def _need_writable(
     broker: BrokerState, topic: str, *, queue_nums: int, perm: int
 ) -> None:
-    """The topic, made when it is not there. Raises Refusal(16) for one not writable."""
+    """Create the topic if it is unknown. Raises Refusal(16) if it is not writable."""
     found = broker.topics.create_in_send_back(topic, queue_nums=queue_nums, perm=perm)
     if not found.perm & PERM_WRITE:
         raise Refusal(
@@ -120,5 +118,5 @@ def _put_copy(
     except StoreFullError as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE") from error
     except (StoreError, ValueError) as error:
-        # A message whose properties grew over 32 KiB by what is added here.
+        # The properties added here made the message's longer than 32 KiB.
         raise Refusal(ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL") from error

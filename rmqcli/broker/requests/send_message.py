@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import DELAY, delay_level
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.topics import (
+from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
+from rmqcli.broker.topic_names import (
     DEFAULT_TOPIC,
     DLQ_PREFIX,
     NOT_ALLOWED_SEND_TOPICS,
-    PERM_READ,
-    PERM_WRITE,
     RETRY_PREFIX,
     topic_name_fault,
 )
@@ -97,7 +96,7 @@ def recall_message(_broker: BrokerState, _request: Request) -> Reply:
 
 
 def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
-    """Store one message and say where."""
+    """Store one message; the answer says where."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     body = need_body(broker, request.command.body)
@@ -167,7 +166,7 @@ def _or_dead(
     fields: MessageFields,
     properties: dict[str, str],
 ) -> MessageFields:
-    """A retry that a consumer sends as a producer: dead when it came too often.
+    """A retry that a consumer sends as a producer: a dead letter after too many.
 
     Source: SendMessageProcessor.handleRetryAndDLQ.
     """
@@ -196,7 +195,7 @@ def _or_dead(
 def dead_letter(
     broker: BrokerState, fields: MessageFields, group: str, properties: dict[str, str]
 ) -> MessageFields:
-    """The message in the group's dead letter queue, which is there then."""
+    """The message in the group's dead letter topic, which is created if need be."""
     topic = DLQ_PREFIX + group
     broker.topics.create_in_send_back(topic, queue_nums=1, perm=broker.profile.dlq_perm)
     properties[DELAY] = "-1"
@@ -223,7 +222,7 @@ def _stored(
 
 
 def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
-    """Store the batch's messages and say where: the ids, the first one's offset."""
+    """Store a batch; the answer has all ids and the first message's offset."""
     config = need_topic(broker, request, header)
     queue_id = need_queue(broker, header, config)
     if header.topic.startswith(RETRY_PREFIX):
@@ -296,7 +295,7 @@ def need_topic(
 ) -> TopicConfig:
     """The topic to send to, created where that is allowed.
 
-    Raises Refusal: 29 (1 before 5.x) for names and queue ids that cannot be, 16 for
+    Raises Refusal: 29 (1 before 5.x) for illegal names and queue ids, 16 for
     RocketMQ's own topics, 17 for an unknown topic that cannot be created.
     """
     topic, profile = header.topic, broker.profile
@@ -332,7 +331,7 @@ def need_topic(
 def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
     topic = header.topic
     if not _is_writable(topic):
-        raise illegal_message(broker)  # only names of 4.6.0, which looks at none
+        raise illegal_message(broker)  # 4.6.0 checks no names
     config = broker.topics.create_in_send(
         topic, header.default_topic, header.default_topic_queue_nums
     )
@@ -349,7 +348,7 @@ def _created(broker: BrokerState, header: SendHeader) -> TopicConfig:
 
 
 def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> int:
-    """The queue that is asked for, or one in turn. Raises Refusal(1) without any."""
+    """The requested queue, or the next in turn. Raises Refusal(1) without queues."""
     if header.queue_id >= 0:
         return header.queue_id
     if config.write_queue_nums <= 0:
@@ -358,7 +357,7 @@ def need_queue(broker: BrokerState, header: SendHeader, config: TopicConfig) -> 
 
 
 def need_body(broker: BrokerState, body: bytes) -> bytes:
-    """The body, when it may be stored. Raises Refusal 1 (none) or 13 (too large)."""
+    """The body, if it may be stored. Raises Refusal 1 (empty) or 13 (too large)."""
     if not body and broker.profile.refuses_empty_body:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR, "NullPointerException: the message has no body"
@@ -371,7 +370,7 @@ def need_body(broker: BrokerState, body: bytes) -> bytes:
 def need_properties(
     broker: BrokerState, text: str | None, *, room_bytes: int = 0
 ) -> str:
-    """Properties as sent, when they and `room_bytes` more can be stored.
+    """Properties as sent, if they and `room_bytes` more can be stored.
 
     Raises Refusal(13).
     """
@@ -388,7 +387,7 @@ def need_properties(
 
 
 def illegal_message(broker: BrokerState) -> Refusal:
-    """The answer (13) to a message that cannot be stored whatever is done."""
+    """The answer (13) to a message that can never be stored."""
     return Refusal(
         ResponseCode.MESSAGE_ILLEGAL,
         "the message is illegal, maybe msg body or properties length not matched. "
@@ -410,7 +409,7 @@ def not_stored(error: StoreError) -> Refusal:
 
 
 def _need_int32(header: SendHeader) -> None:
-    """Refuse numbers that Java reads as `int` and that are none, as it does."""
+    """Refuse numbers that do not fit in the `int` that Java reads them as."""
     for value in (
         header.queue_id,
         header.sys_flag,

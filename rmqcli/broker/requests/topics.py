@@ -1,14 +1,12 @@
-"""A topic's attributes (5.x): `+name=value` sets one, `-name` removes one.
+"""Topics for mqadmin: 17, 18, 21, 202, 215, 305 and 351.
 
-Source: `AttributeParser`, `AttributeUtil` and `TopicAttributes` in apache/rocketmq.
+Imitated: name rules and system topics by version; attributes (5.x) with their rules,
+where `+name=value` sets one and `-name` removes one; lists in parts.
+Not imitated: static topics (mappings are empty), ACL checks. The number of queues is
+bounded, which RocketMQ does not do.
 
-Topics for mqadmin: set, list, show, delete; and the ends of their queues.
-
-Imitated: name rules and system topics by version, attributes (5.x) with their rules,
-lists in parts. Not imitated: static topics (mappings are empty), ACL checks. Queue
-numbers are bounded, which RocketMQ does not do.
-
-Source: `AdminBrokerProcessor` and `TopicConfigManager` in apache/rocketmq.
+Source: `AdminBrokerProcessor`, `TopicConfigManager`, `AttributeParser` and
+`AttributeUtil` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -19,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
-from rmqcli.broker.state.topics import (
+from rmqcli.broker.state.topics import TOPICS_MAX
+from rmqcli.broker.table_json import topics_json
+from rmqcli.broker.topic_names import (
     NOT_ALLOWED_SEND_TOPICS,
-    TOPICS_MAX,
     is_system_topic,
     topic_name_fault,
 )
-from rmqcli.broker.table_json import topics_json
 from rmqcli.errors import BodyError
 from rmqcli.files import file_name_fault
 from rmqcli.model import MessageQueue
@@ -63,14 +61,14 @@ _VALUES: Final[Mapping[str, frozenset[str] | None]] = {
     "reserve.time": None,
     "lite.topic.expiration": None,
 }
-#: Can only be said when a topic is made.
+#: Can only be set when a topic is created.
 _IMMUTABLE: Final = frozenset({"queue.type", "cleanup.policy"})
 
 
 def changed_attributes(
     current: Mapping[str, str], text: str, *, is_new: bool
 ) -> dict[str, str]:
-    """What `text` makes of the attributes. Raises Refusal(1) for what cannot be."""
+    """The attributes after the changes in `text`. Raises Refusal(1)."""
     result = dict(current)
     seen: set[str] = set()
     for item in filter(None, map(str.strip, text.split(","))):
@@ -130,7 +128,7 @@ def update_topic(broker: BrokerState, request: Request) -> Reply:
         order=header.order,
     )
     _put(broker, asked, header.attributes or "")
-    # Nothing sets a remark here in 5.x: the one that answers are born with stays.
+    # No code of 5.x sets a remark here, so the default of every answer remains.
     is_silent = not broker.profile.has_bodies_of_5
     return Reply(remark=None if is_silent else "not set any response code")
 
@@ -190,7 +188,7 @@ def _check_topic(broker: BrokerState, config: TopicConfig) -> None:
 
 
 def _need_storable(broker: BrokerState, topic: str) -> None:
-    """Refuse what can be no folder's name, which older versions take for a topic's."""
+    """Refuse a name that no folder can have; older versions accept some of them."""
     fault = file_name_fault(topic)
     if fault is not None:
         code = broker.profile.invalid_parameter_code
@@ -199,7 +197,7 @@ def _need_storable(broker: BrokerState, topic: str) -> None:
 
 @handles(RequestCode.DELETE_TOPIC_IN_BROKER)
 def delete_topic(broker: BrokerState, request: Request) -> Reply:
-    """DELETE_TOPIC_IN_BROKER (215). One that is unknown is deleted too: success."""
+    """DELETE_TOPIC_IN_BROKER (215): an unknown topic is a success too."""
     topic = request.header(DeleteTopicRequestHeader).topic
     if broker.profile.protects_system_topics:
         if not topic.strip():
@@ -231,7 +229,7 @@ def get_topic(broker: BrokerState, request: Request) -> Reply:
 
 @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
 def get_topics(broker: BrokerState, request: Request) -> Reply:
-    """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts when that is asked."""
+    """GET_ALL_TOPIC_CONFIG (21), from 5.3 on in parts if the client asks for it."""
     if not broker.profile.has_bodies_of_5:
         return Reply(body=encode_body(topics_json(broker)))
     topics = broker.topics.all()
@@ -247,9 +245,10 @@ def get_topics(broker: BrokerState, request: Request) -> Reply:
 def part(
     request: Request, first_name: str, count_name: str, version: DataVersion
 ) -> tuple[int, int]:
-    """From where and how many of a table are asked; everything by default.
+    """The first index and the number of entries of a table that are requested.
 
-    A reader of parts begins anew when the table changed since its first part.
+    By default all. When the table changed since the client's first part, the answer
+    starts with the first entry again.
     """
     fields = request.command.ext_fields
     first = _number(fields.get(first_name), 0)

@@ -1,9 +1,9 @@
 """Messages by their place in the log or by a key: 33 and 12.
 
-Imitated: the bytes at a place are not compared with anything; keys are found by the
-index, so that a rare message of another key may be among them (clients compare); the
-newest that fit, oldest first. Not imitated: the index' own last update is told as the
-end of the log.
+Imitated: the bytes at a place are returned unchecked; keys are found by the hash index,
+so a message of another key with the same hash may be among them (clients compare);
+the newest that fit, oldest first.
+Not imitated: the last update of the index, for which the end of the log is given.
 
 Source: `QueryMessageProcessor`, `DefaultMessageStore.queryMessage` in apache/rocketmq.
 """
@@ -61,7 +61,7 @@ def query_message(broker: BrokerState, request: Request) -> Reply:
             count_max=count_max,
         )
     _, end = broker.store.log_bounds()
-    told = QueryMessageResponseHeader(
+    header_found = QueryMessageResponseHeader(
         index_last_update_timestamp=request.now.epoch_ms if end else 0,
         index_last_update_phyoffset=end,
     )
@@ -74,6 +74,6 @@ def query_message(broker: BrokerState, request: Request) -> Reply:
         raise Refusal(
             ResponseCode.QUERY_NOT_FOUND,
             "can not find message, maybe time range not correct",
-            header=told,
+            header=header_found,
         )
-    return Reply(header=told, body=bytes(body))
+    return Reply(header=header_found, body=bytes(body))

@@ -1,1 +1,1 @@
-"""Sockets for brokers and name servers that do no I/O themselves."""
+"""Sockets for brokers and name servers."""

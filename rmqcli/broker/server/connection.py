@@ -1,7 +1,7 @@
-"""One client's connection at the server: bytes in, bytes out, both bounded.
+"""A port and its connections: bytes in, bytes out, both bounded.
 
 Decides how much is read and kept; never what is answered. An idle connection holds no
-buffer: all read into one that the server lends.
+buffer: all read into one of the server's.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _JOIN_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """What clients together, and each alone, can make a server hold."""
+    """How much memory clients together, and each alone, can make a server use."""
 
     connections_max: int = 20_000
     #: a client that reads so slowly is answered no more until it has caught up
     output_pause_bytes: int = 4 * 1024 * 1024
     #: and closed with this much: only pushes and answers to held pulls get it there
     output_max_bytes: int = 64 * 1024 * 1024
-    #: a client that takes nothing for so long, with answers waiting, is closed
+    #: a client that reads no waiting answer for this long is closed
     output_stalled_ms_max: int = 30_000
-    #: incomplete frames of all clients together; who goes over it is closed
+    #: incomplete frames of all clients; the client that exceeds it is closed
     input_max_bytes: int = 256 * 1024 * 1024
     #: NettyServerConfig.serverChannelMaxIdleTimeSeconds
     idle_ms_max: int = 120_000
 
 
 class Core(Protocol):
-    """What the server drives: `core.Broker` or `namesrv.NameServer`."""
+    """What the server drives: a broker or a name server."""
 
     def handle(
         self, peer: Peer, command: RemotingCommand, now: Now, *, is_binary: bool = False
@@ -58,7 +58,7 @@ class Core(Protocol):
         """Do what is due."""
 
     def next_due_ms(self) -> int | None:
-        """When that is (monotonic)."""
+        """When something is due (monotonic ms); None: never."""
 
 
 class Port:
@@ -76,7 +76,7 @@ class Port:
         self.connections: dict[int, Connection] = {}
         #: called once before the answers of a turn go out
         self.flush: Callable[[], None] | None = None
-        #: called before other cores and callers see what a turn or a call changed
+        #: called before other cores and callers see the changes of a turn or a call
         self.settle: Callable[[], None] | None = None
         self.is_hung = False
         self.was_used = False
@@ -124,7 +124,7 @@ class Connection:
         #: when the client last took something, or first left something waiting
         self.progress_ms = now_ms
         self.is_closing = False
-        #: opaque -> what is to happen to the answer
+        #: opaque -> the fault for the answer
         self.marks: dict[int, Action] = {}
         #: an answer that goes out after the next one
         self.held_back: list[bytes] = []

@@ -1,18 +1,12 @@
 """Sockets for cores: one thread reads, lets cores answer, and writes.
 
-Any number of cores (a name server, brokers), each on its own ports. Decides nothing
-about RocketMQ. A client that sends garbage, reads nothing or comes in thousands is
-closed, and the others go on; an exception in a core becomes an answer with code 1.
-With a `flush`, answers wait until it was called: one for all of a turn (group commit).
+Serves any number of cores (a name server, brokers), each on its own ports, and applies
+their faults. Decides nothing about RocketMQ. A client that sends garbage, reads nothing
+or opens too many connections is closed, and the others go on; an exception in a core
+becomes an answer with code 1. With a `flush`, answers wait until it was called: once
+for all answers of a turn (group commit).
 
 Source: `NettyRemotingServer` in apache/rocketmq, without TLS.
-
-Listening sockets: opened with errors that say what to do, and accepted from.
-
-One request through a core, with the faults that were asked for. Socket-free.
-
-A frame is decoded, maybe harmed, and handed to the core; an answer of the core is maybe
-harmed, and written. An exception in a core becomes an answer with code 1.
 """
 
 from __future__ import annotations
@@ -81,9 +75,9 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def accept_all(listener: socket.socket) -> Iterator[tuple[socket.socket, str]]:
-    """The connections that wait, with their peers' `ip:port`; some of many.
+    """The waiting connections with their peers' `ip:port`, a limited number at once.
 
-    Raises OSError when none can be taken for now: no file is left.
+    Raises OSError when none can be accepted now, as no file descriptor is left.
     """
     for _ in range(_ACCEPTED_AT_ONCE_MAX):
         try:
@@ -103,12 +97,12 @@ _MARKS_MAX: Final = 10_000
 
 
 def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
-    """Take one frame of a client; whatever is in it, only its sender suffers."""
+    """Handle one frame of a client; an invalid one closes only its sender."""
     port = connection.port
     try:
         command = decode_command(frame)
     except HeaderError as error:
-        logger.debug("%s closed: %s", connection.peer.address, error)
+        logger.debug("connection closed peer=%s: %s", connection.peer.address, error)
         server.finish(connection)
         return
     if port.faults is not None and not command.is_response:
@@ -125,7 +119,7 @@ def handle_frame(server: Server, connection: Connection, frame: Frame) -> None:
             connection.peer, command, server.now(), is_binary=is_binary
         )
     except Exception as error:
-        logger.exception("%s failed at request code %d", port.name, command.code)
+        logger.exception("request failed core=%s code=%d", port.name, command.code)
         remark = f"{type(error).__name__}: {error}"[:_REMARK_MAX]
         _answer(server, connection, command, code=1, remark=remark)
         return
@@ -149,7 +143,7 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
         try:
             return encode_command(command, SerializeType.ROCKETMQ)
         except HeaderError:
-            pass  # a code of more than 16 bits: JSON can say it
+            pass  # a code of more than 16 bits, which JSON can carry
     try:
         return encode_command(command)
     except FrameError as error:
@@ -159,7 +153,7 @@ def _encoded(command: RemotingCommand, *, is_binary: bool) -> bytes:
 def _begin(
     server: Server, connection: Connection, command: RemotingCommand, action: Action
 ) -> bool:
-    """What a fault does before the core sees the request; whether it still does."""
+    """Apply a fault to a request. Returns whether the core still sees it."""
     match action:
         case Answer():
             _answer(
@@ -184,7 +178,7 @@ def _begin(
 
 
 def _end(server: Server, connection: Connection, data: bytes, action: Action) -> None:
-    """What a fault does with the answer."""
+    """Apply a fault to an answer."""
     match action:
         case Disconnect():
             server.finish(connection)
@@ -196,7 +190,7 @@ def _end(server: Server, connection: Connection, data: bytes, action: Action) ->
         case Corrupt():
             server.write(connection, damaged(data, action.part))
         case _:
-            return  # Drop: nobody learns of it
+            return  # Drop: the answer is lost
 
 
 def _write_late(server: Server, connection: Connection, data: bytes) -> None:
@@ -284,7 +278,7 @@ class Server:
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run `function` in the I/O thread and return, or raise, what it does.
+        """Run `function` in the I/O thread and return its result, or raise its error.
 
         Raises RmqError when the server is closed, or hangs for 30 s.
         """
@@ -309,13 +303,13 @@ class Server:
         self._calls.append(run)
         self.wake()
         if not done.wait(_CALL_TIMEOUT_MS / 1000):
-            raise RmqError(f"no answer of the I/O thread in {_CALL_TIMEOUT_MS} ms")
+            raise RmqError(f"no answer from the I/O thread in {_CALL_TIMEOUT_MS} ms")
         if errors:
             raise errors[0]
         return results[0]
 
     def wake(self) -> None:
-        """Let the I/O thread look at its calls, and at the clock."""
+        """Let the I/O thread run its calls and read the clock."""
         try:
             self._wake_out.send(b"\0")
         except (BlockingIOError, OSError):
@@ -330,7 +324,9 @@ class Server:
             self.call(self._begin_close)
             self._thread.join(5)
             if self._thread.is_alive():
-                logger.error("thread rmq-broker-io does not end: is a core in a loop?")
+                logger.error(
+                    "thread still runs thread=rmq-broker-io; is a core in a loop?"
+                )
         self._is_closing = True
         for port in self.ports:
             self.drop(port)
@@ -344,7 +340,7 @@ class Server:
         return self._is_closing
 
     def now(self) -> Now:
-        """What time it is for the cores."""
+        """The time for the cores."""
         return Now(self.clock.monotonic_ms(), self.clock.epoch_ms())
 
     # --- from the I/O thread ---
@@ -352,7 +348,7 @@ class Server:
     def open(
         self, name: str, *, host: str, port: int, faults: Faults | None = None
     ) -> Port:
-        """Listen for a core that is set later. Raises RmqError when that cannot be."""
+        """Listen for a core that is set later. Raises ConnectError."""
         opened = Port(name, host, faults)
         self.ports.append(opened)
         self.listen(opened, port)
@@ -370,7 +366,7 @@ class Server:
         )
 
     def stop_listening(self, port: Port) -> None:
-        """Refuse new connections; those that are there stay."""
+        """Refuse new connections; open ones stay."""
         for listener in port.listeners:
             if listener in self._selector.get_map():
                 self._selector.unregister(listener)
@@ -378,7 +374,7 @@ class Server:
         port.listeners.clear()
 
     def drop(self, port: Port) -> None:
-        """Let go of a port as when a process dies: no goodbye, nothing flushed."""
+        """Close a port as when a process dies: no goodbye, nothing flushed."""
         self.stop_listening(port)
         core, port.core = port.core, None
         for connection in list(port.connections.values()):
@@ -392,12 +388,12 @@ class Server:
         self._watch_all(port)
 
     def resume(self, port: Port) -> None:
-        """Go on, first with what came meanwhile."""
+        """Go on, first with the frames that came meanwhile."""
         port.is_hung = False
         self._watch_all(port)
 
     def apply(self, effects: Iterable[Effect]) -> None:
-        """Do what a core wants done."""
+        """Carry out the effects of a core."""
         for effect in effects:
             connection = self._by_peer.get(effect.peer.number)
             if connection is None:
@@ -408,14 +404,14 @@ class Server:
                 self.finish(connection)
 
     def drive(self, port: Port, work: Callable[[Core], Iterable[Effect]]) -> None:
-        """Let the core do something and apply its effects; an exception is logged."""
+        """Call the core and apply its effects; an exception is logged."""
         if port.core is None:
             return
         port.was_used = True
         try:
             self.apply(work(port.core))
         except Exception:
-            logger.exception("%s failed at what was due", port.name)
+            logger.exception("timer failed core=%s", port.name)
 
     def write(self, connection: Connection, data: bytes) -> None:
         """Queue a frame for the end of this turn."""
@@ -437,8 +433,8 @@ class Server:
                     key.data(mask)
                 self._turn()
             except Exception:
-                # A bug of ours: worth a traceback, not a cluster that hangs.
-                logger.exception("the I/O thread failed at a turn")
+                # A bug must give a traceback, and must not stop the cluster.
+                logger.exception("turn failed thread=rmq-broker-io")
                 failures += 1
             else:
                 failures = 0
@@ -447,7 +443,7 @@ class Server:
             self._calls.popleft()()
 
     def _turn(self) -> None:
-        """What follows the reads: calls, old frames, what is due, then the answers."""
+        """What follows the reads: calls, waiting frames, timers, then the answers."""
         while self._calls:
             self._calls.popleft()()
         waiting, self._waiting = self._waiting, {}
@@ -479,8 +475,8 @@ class Server:
         ]
         known = [due for due in dues if due is not None]
         if not known or not isinstance(self.clock, SystemClock):
-            return None  # who moves a manual clock wakes this thread
-        # Rounded up: a timer that ends too early is a turn for nothing.
+            return None  # moving a manual clock wakes this thread
+        # Rounded up, as a wait that ends too early is a turn without work.
         return max(0, min(known) - self.clock.monotonic_ms() + 1) / 1000
 
     def _settle(self) -> None:
@@ -499,7 +495,7 @@ class Server:
                 port.flush()
             except RmqError as error:
                 # What is not on the disk must not be acknowledged.
-                logger.error("%s: answers are lost: %s", port.name, error.message)  # noqa: TRY400  # the message says all
+                logger.error("answers lost core=%s: %s", port.name, error.message)  # noqa: TRY400  # the message is enough
                 for connection in list(port.connections.values()):
                     if connection.out:
                         self._close(connection)
@@ -528,7 +524,7 @@ class Server:
                 port.connections[peer.number] = connection
                 self._watch(connection)
         except OSError as error:
-            logger.warning("%s cannot accept: %s", port.name, error)
+            logger.warning("accept failed core=%s: %s; retrying", port.name, error)
             self._selector.unregister(listener)
             later = self.clock.monotonic_ms() + 200
             self.timers.at(later, lambda _now: self._watch_listener(port, listener))
@@ -540,7 +536,7 @@ class Server:
             )
 
     def _watch(self, connection: Connection) -> None:
-        """Let the selector watch for what can be done now."""
+        """Let the selector watch for reads and writes that are possible now."""
         wanted = 0
         if not connection.port.is_hung:
             is_full = connection.out_bytes > self.limits.output_pause_bytes
@@ -569,7 +565,7 @@ class Server:
     def _ready(self, connection: Connection, mask: int) -> None:
         number = connection.peer.number
         if number not in self._by_peer or not connection.mask:
-            return  # closed, or hung, by what came before it in this turn
+            return  # closed or hung earlier in this turn
         if mask & _WRITE:
             self._dirty[number] = connection
         if mask & _READ and connection.mask & _READ:
@@ -583,7 +579,9 @@ class Server:
             self._shared.take_pending()
             self.input_bytes -= before
             connection.rest = b""
-            logger.debug("%s closed: %s", connection.peer.address, error)
+            logger.debug(
+                "connection closed peer=%s: %s", connection.peer.address, error
+            )
             self._close(connection)
             return
         self.input_bytes += connection.pending_input_bytes - before
@@ -617,7 +615,7 @@ class Server:
             return
         if connection.out_bytes > self.limits.output_max_bytes:
             logger.warning(
-                "%s closed: it reads no answers, %d bytes wait",
+                "connection closed peer=%s waiting_bytes=%d: it reads no answers",
                 connection.peer.address,
                 connection.out_bytes,
             )
@@ -638,7 +636,7 @@ class Server:
             self.drive(port, lambda core: core.closed(connection.peer, self.now()))
 
     def _forget(self, connection: Connection) -> bool:
-        """Close the socket without telling the core; False when that was done."""
+        """Close the socket without a call of the core. False if already closed."""
         number = connection.peer.number
         if self._by_peer.pop(number, None) is None:
             return False
@@ -653,7 +651,7 @@ class Server:
         return True
 
     def _sweep(self, now: Now) -> None:
-        """Close who is idle, and who takes nothing of what waits for it."""
+        """Close idle connections, and those that read no waiting answers."""
         limits = self.limits
         for connection in list(self._by_peer.values()):
             if connection.port.is_hung:

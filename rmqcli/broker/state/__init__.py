@@ -1,1 +1,1 @@
-"""What a broker keeps: topics, groups, clients, offsets, locks, held pulls."""
+"""A broker's tables and services: what it remembers, and what it does on its own."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.context import BrokerContext
 from rmqcli.broker.message.delayed import Delays
-from rmqcli.broker.message.writer import MessageWriter
 from rmqcli.broker.state.client_calls import ClientCalls
 from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.configuration import Configuration
@@ -24,6 +23,7 @@ from rmqcli.broker.state.stats import BrokerStats
 from rmqcli.broker.state.timer import TimerService
 from rmqcli.broker.state.topics import TopicTable
 from rmqcli.broker.state.transactions import Transactions
+from rmqcli.broker.state.writer import MessageWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,20 +1,15 @@
-"""Which clients are connected, in which groups, and who is told when that changes.
+"""The connected clients, by consumer and producer group.
 
-Imitated: 40 to every member, also the one that joined, when a member comes, says
-goodbye or loses its connection, and when topics come or go; connections silent for
-120 s closed, without a word to the others. Not imitated: batched notifications, the
-short form of heartbeats (V2: never announced, so clients do not use it).
+Imitated: 40 is sent to every member, also the one that joined, when a member joins,
+unregisters or loses its connection, and when the subscribed topics change; one member
+for each connection, so that one client id on two connections is there twice; a
+subscription is replaced only by a newer one; topics that a heartbeat does not name are
+forgotten; connections silent for 120 s are closed, without a notice to the others.
+Not imitated: batched notifications, the short form of heartbeats (V2: never announced,
+so clients do not use it), groups made up from pulls of a proxy (5.x).
 
-Source: `ConsumerManager`, `ProducerManager`, `DefaultConsumerIdsChangeListener` and
-`ClientHousekeepingService` in apache/rocketmq.
-
-One consumer group as a broker sees it: its members and what they subscribe.
-
-Imitated: one member for each connection, so that one client id on two connections is
-there twice; a subscription replaced only by a newer one; topics that a heartbeat does
-not name forgotten. Not imitated: groups made up from pulls of a proxy (5.x).
-
-Source: `ConsumerGroupInfo` and `ClientChannelInfo` in apache/rocketmq.
+Source: `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager`,
+`DefaultConsumerIdsChangeListener` and `ClientHousekeepingService` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -72,9 +67,9 @@ class ConsumerGroup:
         return None
 
     def update(self, member: Member, data: ConsumerData, *, is_partial: bool) -> bool:
-        """Take one heartbeat; whether members or topics changed.
+        """Take one heartbeat. Returns whether members or topics changed.
 
-        `is_partial`: it has no subscriptions, and means those that are known.
+        `is_partial`: it has no subscriptions, and the known ones stay.
         """
         self.consume_type = data.consume_type
         self.message_model = data.message_model
@@ -103,7 +98,7 @@ class ConsumerGroup:
 
 
 SCAN_INTERVAL_MS: Final = 10_000
-#: Groups that one connection may be in, and topics that one of them may subscribe.
+#: Groups that one connection may join, and topics that one of them may subscribe.
 PEER_GROUPS_MAX: Final = 1_000
 GROUP_TOPICS_MAX: Final = 10_000
 #: Groups with members, of consumers and of producers each.
@@ -125,7 +120,7 @@ class ClientTable:
         self._turn = 0
         context.background.every(SCAN_INTERVAL_MS, context.started, self._expire)
 
-    # --- what is there ---
+    # --- the groups ---
 
     def groups(self) -> list[str]:
         """The consumer groups that have members."""
@@ -149,7 +144,7 @@ class ClientTable:
         return list(self._producers)
 
     def producers(self, group: str) -> list[Member]:
-        """Who produces in a group; empty for an unknown one."""
+        """The members of a producer group; empty for an unknown one."""
         return list(self._producers.get(group, {}).values())
 
     def any_producer_peer(self, group: str) -> Peer | None:
@@ -167,12 +162,12 @@ class ClientTable:
         """
         return self._producer_peers.get(client_id)
 
-    # --- what happens ---
+    # --- members join and leave ---
 
     def check(self, peer: Peer, data: HeartbeatData) -> None:
-        """Raises Refusal(1) for more groups or topics than anybody has.
+        """Raises Refusal(1) for too many groups or topics.
 
-        To be called before a heartbeat has any effect.
+        Call it before a heartbeat has any effect.
         """
         joined = {consumer.group_name for consumer in data.consumers}
         groups = joined | self._consuming.get(peer, set())
@@ -200,7 +195,7 @@ class ClientTable:
                 )
 
     def heartbeat(self, member: Member, data: HeartbeatData) -> None:
-        """A client says what it is: `member` in each of its groups."""
+        """Register `member` in each group of its heartbeat."""
         for consumer in data.consumers:
             self._register_consumer(member, consumer, is_partial=data.without_sub)
         for name in (producer.group_name for producer in data.producers):
@@ -220,19 +215,19 @@ class ClientTable:
             self._notify(group)
 
     def unregister_consumer(self, peer: Peer, group: str) -> None:
-        """A client leaves a group; the others are told."""
+        """Remove a client from a group and notify the other members."""
         self._consuming.get(peer, set()).discard(group)
         left = self._remove_consumer(peer, group)
         if left is not None:
             self._notify(left)
 
     def unregister_producer(self, peer: Peer, group: str) -> None:
-        """A client no longer produces in a group."""
+        """Remove a client from a producer group."""
         self._producing.get(peer, set()).discard(group)
         self._remove_producer(peer, group)
 
     def closed(self, peer: Peer, now: Now) -> None:
-        """A connection is gone: its groups' other members are told."""
+        """Forget a closed connection and notify the other members of its groups."""
         for group in sorted(self._consuming.pop(peer, ())):
             left = self._remove_consumer(peer, group)
             if left is not None:
@@ -241,7 +236,7 @@ class ClientTable:
             self._remove_producer(peer, group)
 
     def _remove_consumer(self, peer: Peer, name: str) -> ConsumerGroup | None:
-        """Take a member out; returns the group when it is still there."""
+        """Remove a member. Returns the group if it has other members."""
         group = self._consumers.get(name)
         if group is None:
             return None
@@ -274,7 +269,7 @@ class ClientTable:
             self._context.push(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
 
     def _expire(self, now: Now) -> None:
-        """Close what said nothing of itself for too long, whatever else it sent."""
+        """Close connections that sent no heartbeat for too long."""
         oldest_ms = now.monotonic_ms - self._context.settings.channel_expired_timeout_ms
         silent: dict[Peer, None] = {}
         for name, group in list(self._consumers.items()):

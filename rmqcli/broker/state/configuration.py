@@ -1,12 +1,11 @@
 """A broker's settings as text, and changing them while it runs.
 
-A setting that can be changed takes effect at once. All others are refused, and then
-nothing of the request is changed: RocketMQ takes what it does not know and ignores it.
-A setting may be given the value that it has, so that tools can send back what they
-were shown. Nothing is written to a file: after a restart the settings are those that
-the broker was started with.
+A setting that can be changed takes effect at once. A request with any other setting is
+refused as a whole; RocketMQ accepts unknown settings and ignores them. A request may
+repeat the value that a setting has, so that tools can send back what they have read.
+Nothing is written to a file: after a restart the broker has its first settings again.
 
-`autoCreateTopicEnable` and `defaultTopicQueueNums` renew TBW102 at once, for which
+`autoCreateTopicEnable` and `defaultTopicQueueNums` change TBW102 at once, for which
 RocketMQ must be restarted.
 
 Source: `Configuration` and `AdminBrokerProcessor.updateBrokerConfig`.
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.state.topics import TopicTable
     from rmqcli.clock import Now
 
-#: Settings that can change while the broker runs: RocketMQ's name -> ours.
+#: Settings that can change while the broker runs: RocketMQ's name -> field.
 _CHANGEABLE: Final = {
     "autoCreateTopicEnable": "auto_create_topic_enable",
     "autoCreateSubscriptionGroup": "auto_create_subscription_group",
@@ -99,8 +98,8 @@ class Configuration:
     def update(self, properties: Mapping[str, str], now: Now) -> None:
         """Change settings, all of them or none.
 
-        Raises Refusal: 16 for a setting that cannot be changed, 29 (1 in 4.x) for a
-        value that cannot be.
+        Raises Refusal: 16 for a setting that cannot be changed, 29 (1 in 4.x) for an
+        illegal value.
         """
         shown = self.properties()
         changes = {
@@ -125,7 +124,8 @@ class Configuration:
             return "use_server_side_reset_offset"
         raise Refusal(
             ResponseCode.NO_PERMISSION,
-            f"{_cut(name)} cannot be changed in an embedded broker: nothing is changed",
+            f"{_cut(name)} cannot be changed in an embedded broker; "
+            "nothing was changed",
         )
 
     def _value(self, name: str, text: str) -> object:
@@ -137,7 +137,7 @@ class Configuration:
         if value is None or (name == "defaultTopicQueueNums" and value == 0):
             raise Refusal(
                 self._context.profile.invalid_parameter_code,
-                f"{name} cannot be {_cut(text)!r}: nothing is changed",
+                f"{name} cannot be {_cut(text)!r}; nothing was changed",
             )
         return value
 
@@ -151,7 +151,7 @@ def _cut(text: str) -> str:
 
 
 def _read(text: str, current: object) -> object:
-    """`text` as the type of the current value; None for what is none."""
+    """`text` as the type of the current value; None if that is not possible."""
     text = text.strip()
     if isinstance(current, bool):
         return {"true": True, "false": False}.get(text.lower())

@@ -1,6 +1,6 @@
 """The subscription groups that a broker knows, and their settings.
 
-Imitated: creation when a group is first seen, the built-in groups, topics that a group
+Imitated: creation at a group's first request, the built-in groups, topics that a group
 may not read (5.x), the data version. Not imitated: retry policies.
 
 Source: `SubscriptionGroupManager` in apache/rocketmq.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.state.topics import DLQ_PREFIX, RETRY_PREFIX
+from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import DataVersion, SubscriptionGroupConfig
@@ -34,7 +34,7 @@ BUILT_IN_GROUPS: Final = (
 )
 
 GROUP_LENGTH_MAX: Final = 255
-#: With that many groups clients create no new ones. RocketMQ has no such limit.
+#: With this many groups clients cannot create more. RocketMQ has no such limit.
 GROUPS_MAX: Final = 20_000
 
 _READ_BIT: Final = 1 << 2  # PermName.INDEX_PERM_READ
@@ -44,10 +44,10 @@ _log = get_logger(__name__)
 
 
 def group_name_fault(group: str) -> str | None:
-    """Why a name cannot be a group's; None for a good one.
+    """Why a group name is illegal; None for a legal one.
 
-    Its retry and dead letter topics must be names of folders, in a store of any kind.
-    The words go behind "the group's name".
+    Folders must be able to have the names of its retry and dead letter topics, in a
+    store of any kind. The text continues "the group's name".
     """
     if not 0 < len(group) <= GROUP_LENGTH_MAX:
         return f"has {len(group)} characters, not 1..{GROUP_LENGTH_MAX}"
@@ -86,7 +86,7 @@ class GroupTable:
         return len(self._groups) >= GROUPS_MAX
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, created where that is allowed; else None (code 26)."""
+        """The group, created if that is allowed; else None (code 26)."""
         found = self._groups.get(group)
         if found is not None or group_name_fault(group) is not None:
             return found
@@ -97,7 +97,7 @@ class GroupTable:
         return created
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group. Raises ValueError for a name that cannot be."""
+        """Create or replace a group. Raises ValueError for an illegal name."""
         fault = group_name_fault(config.group_name)
         if fault is not None:
             raise ValueError(f"the group's name {fault}")
@@ -105,7 +105,7 @@ class GroupTable:
         self._changed()
 
     def delete(self, group: str) -> bool:
-        """Forget a group; whether there was one."""
+        """Forget a group. Returns whether it was known."""
         found = self._groups.pop(group, None)
         if found is None:
             return False
@@ -118,7 +118,7 @@ class GroupTable:
         return bool(self.forbidden.get(group, {}).get(topic, 0) & _READ_BIT)
 
     def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
-        """Let a group read a topic, or not any more."""
+        """Allow or forbid a group to read a topic."""
         topics = self.forbidden.setdefault(group, {})
         if readable:
             topics.pop(topic, None)
@@ -141,12 +141,12 @@ class GroupTable:
     ) -> None:
         """Take what was stored; it wins over what is built in.
 
-        Groups whose names cannot be are left out with a warning.
+        Groups with illegal names are left out with a warning.
         """
         for config in configs:
             fault = group_name_fault(config.group_name)
             if fault is not None:
-                _log.warning("group is left out: the name %s", fault)
+                _log.warning("group left out of the stored table: the name %s", fault)
                 continue
             self._groups[config.group_name] = config
         if forbidden is not None:

@@ -1,11 +1,11 @@
 """Pulls that wait for a message: long polling.
 
-Imitated: the table by topic and queue, waking by arrival with the tag's hash and the
-properties, the check each 5 s (short polling: each second) that also ends holds, so
-that a hold lasts up to 5 s longer than asked, and that knows no tag, so that whoever
-waits behind entries of other tags is answered 20. A slave wakes by the check alone. A
-held pull is read again without holding. Not imitated: RocketMQ keeps what clients that
-have gone wait for.
+Imitated: an arriving message wakes the pulls of its queue whose filter matches its tag
+and properties. A check each 5 s (short polling: each second) ends the pulls that waited
+long enough, so that a hold may last up to 5 s longer than requested. The check reads
+no tags: a pull behind entries of other tags is answered with 20. On a slave only the
+check wakes pulls. A pull that was held is read again and not held once more.
+Not imitated: RocketMQ keeps the pulls of closed connections.
 
 Source: `PullRequestHoldService`, `NotifyMessageArrivingListener` and
 `PullMessageProcessor.executeRequestWhenWakeup` in apache/rocketmq.
@@ -39,7 +39,7 @@ class _Held(NamedTuple):
 
 
 class PullRequestHoldService:
-    """Who waits for which queue."""
+    """The held pulls, by queue."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class PullRequestHoldService:
         properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message was put into a consume queue: wake who asked for such a one."""
+        """A message was put into a consume queue: wake the pulls that it matches."""
         waiting = self._held.get((topic, queue_id))
         if waiting is None:
             return
@@ -101,7 +101,7 @@ class PullRequestHoldService:
             )
 
     def closed(self, peer: Peer) -> None:
-        """Drop what a client that has gone was waiting for."""
+        """Drop the held pulls of a closed connection."""
         for key in self._queues_of.pop(peer.number, ()):
             held = self._held.get(key)
             if held is not None:
@@ -110,7 +110,7 @@ class PullRequestHoldService:
                 self._put_back(key, left)
 
     def _plan_check(self, now: Now) -> None:
-        """The checks come at multiples of their interval since the broker's start."""
+        """Plan the next check, at a multiple of its interval since the start."""
         if self._check_at_ms is not None:
             return
         settings = self._context.settings

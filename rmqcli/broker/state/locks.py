@@ -1,8 +1,8 @@
 """Which client of a group may consume a queue in order.
 
-Imitated: a lock lives 60 s after it was last taken, survives its owner's connection
-and is gone after a restart; who has it renews it, anybody may take an expired one.
-Not imitated: strict mode, where a quorum of replicas decides.
+Imitated: a lock lives 60 s after it was last taken, survives its owner's connection and
+is lost in a restart; its owner renews it, and any client may take an expired one. Not
+imitated: strict mode, where a quorum of replicas decides.
 
 Source: `RebalanceLockManager` in apache/rocketmq.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
 
 LOCK_MAX_LIVE_MS: Final = 60_000
-#: Locks of all groups. When there are so many, no new one is given.
+#: Locks of all groups. With this many, no new one is given.
 LOCKS_MAX: Final = 200_000
 
 
@@ -58,7 +58,7 @@ class QueueLocks:
     def unlock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Give locks back; those of others stay."""
+        """Release the client's locks; those of other clients stay."""
         table = self._groups.get(group, {})
         for queue in queues:
             known = table.get(queue)
@@ -69,7 +69,7 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def owner(self, group: str, queue: MessageQueue, now: Now) -> str | None:
-        """The client that has the queue; None when nobody has."""
+        """The client that holds the lock; None without a valid lock."""
         lock = self._groups.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(now) else lock.client_id
 

@@ -1,7 +1,8 @@
 """How far each group has come in each queue, as one broker keeps it.
 
-Any value is taken, a smaller one too: the last write wins, as in RocketMQ. A reset by
-the server (5.x) is stored and stays pending until the group's next pull of that queue.
+Any value is accepted, a smaller one too: the last write wins, as in RocketMQ. A reset
+by the server (5.x) is stored and stays pending until the group's next pull of that
+queue.
 
 Source: `ConsumerOffsetManager` in apache/rocketmq.
 """
@@ -24,7 +25,7 @@ class ConsumerOffsets:
         self._pending: dict[tuple[str, str], dict[int, int]] = {}
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store an offset, whatever it is."""
+        """Store an offset; any value is accepted."""
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self.version += 1
 
@@ -38,7 +39,7 @@ class ConsumerOffsets:
         return None if offset is None or offset < 0 else offset
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note where a pull ended: what is beyond the committed is under way."""
+        """Store where a pull ended; what is after the committed offset is in flight."""
         table = self._pulled.get((topic, group))
         if table is None:
             table = self._pulled[topic, group] = {}
@@ -50,7 +51,7 @@ class ConsumerOffsets:
         return self.query(group, topic, queue_id) if offset is None else offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset so that the group's next pull of the queue is told (5.x)."""
+        """Set an offset that the answer to the group's next pull names (5.x)."""
         self._pending.setdefault((topic, group), {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset)
 
@@ -59,7 +60,7 @@ class ConsumerOffsets:
         return queue_id in self._pending.get((topic, group), {})
 
     def take_pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a reset that nobody was told of yet; it is told now."""
+        """The offset of a pending reset, which then ends; None without one."""
         if not self._pending:
             return None
         pending = self._pending.get((topic, group))

@@ -1,9 +1,9 @@
 """Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX, a queue for each level.
 
-Imitated: a queue is delivered in its order, from the level's delay offset on, which is
-all that is kept: after a restart it goes on there. A message may come twice when the
-offset was not kept in time, as with RocketMQ. Not imitated: the poll each 100 ms
-(delivery is at the millisecond it is due).
+Imitated: a queue is delivered in order, from the level's delay offset on, which is all
+that is kept: after a restart delivery goes on there. A message may be delivered twice
+when the offset was not written in time, as with RocketMQ. Not imitated: the poll each
+100 ms (delivery is at the millisecond it is due).
 
 Source: `ScheduleMessageService` in apache/rocketmq.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields
 from rmqcli.broker.message.delayed import real_place
-from rmqcli.broker.state.topics import SCHEDULE_TOPIC
+from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import DecodeFailure
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
     from rmqcli.broker.message.delayed import Delays
-    from rmqcli.broker.message.writer import MessageWriter
+    from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended, QueueUnit
     from rmqcli.wire.message.encode import MessageFields
@@ -51,9 +51,9 @@ class ScheduleMessageService:
                 self._arm(queue_id + 1, context.started.monotonic_ms)
 
     def load(self, offsets: Mapping[int, int]) -> None:
-        """Take what was stored of the levels' progress, before anything is delivered.
+        """Take the stored progress of the levels, before anything is delivered.
 
-        Levels that there are not are kept as they are.
+        Progress of unknown levels is kept.
         """
         self.offsets.update(offsets)
 
@@ -65,7 +65,7 @@ class ScheduleMessageService:
         _properties: Mapping[str, str],
         now: Now,
     ) -> None:
-        """A message came into a level's queue."""
+        """A message was put into a level's queue."""
         level = queue_id + 1
         if level not in self._armed and self._delays.delay_ms(level) is not None:
             self._arm(level, now.monotonic_ms + max(0, due_ms - now.epoch_ms))
@@ -93,7 +93,7 @@ class ScheduleMessageService:
             self.offsets[level] = start + due
         if due < len(units):
             wait_ms = units[due].tags_code - now.epoch_ms
-            # A clock that was set back must not make a message wait longer than asked.
+            # After a clock was set back a message must not wait longer than its level.
             wait_ms = min(wait_ms, self._delays.delay_ms(level) or 0)
             self._arm(level, now.monotonic_ms + max(0, wait_ms))
         elif start + due < bounds[1]:
@@ -104,7 +104,7 @@ class ScheduleMessageService:
         for unit in units:
             record = self._context.store.message_at(unit.commit_log_offset)
             if record is None:
-                continue  # its log file is gone: nothing is left to deliver
+                continue  # its log file was deleted
             for message in decode_messages(record):
                 if isinstance(message, DecodeFailure):
                     continue

@@ -1,4 +1,4 @@
-"""What a broker counts: messages and bytes put and got, in all and lately.
+"""What a broker counts: messages and bytes put and got, in total and lately.
 
 Counted by the second for ten minutes, and by ten seconds for each topic and group.
 Not imitated: the day's totals by midnight, latencies, sizes by group.
@@ -26,7 +26,7 @@ PUT, FOUND, MISS, TRANSFERRED = range(4)
 
 
 class Recent(NamedTuple):
-    """What one key had in the last minute."""
+    """The counts of one key over the last minute."""
 
     times: int
     total: int
@@ -64,7 +64,7 @@ class Keyed:
         return Recent(sum(each[2] for each in found), count, count / 60)
 
     def forget(self, key: str) -> None:
-        """Let go of a key."""
+        """Drop the counts of a key."""
         self._steps.pop(key, None)
 
 
@@ -117,7 +117,7 @@ class BrokerStats:
         return total / min(interval_s, lived_s)
 
     def by_name(self) -> Mapping[str, Keyed]:
-        """What VIEW_BROKER_STATS_DATA can ask for."""
+        """The counts that VIEW_BROKER_STATS_DATA can name."""
         return {
             "TOPIC_PUT_NUMS": self.topic_put_nums,
             "TOPIC_PUT_SIZE": self.topic_put_size,

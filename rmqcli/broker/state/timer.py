@@ -2,8 +2,8 @@
 
 Imitated: the topic they wait in, their properties, the precision (a due time is rounded
 down to the second and served one second later). Not imitated: the wheel and its log on
-disk. After a restart the waiting ones are found again by reading the topic; whatever
-was due well before the last message stored counts as delivered.
+disk. After a restart the waiting messages are found by reading the topic; those that
+were due well before the last message was stored count as delivered.
 
 Source: `TimerMessageStore` in apache/rocketmq.
 """
@@ -20,20 +20,20 @@ from rmqcli.broker.message.delayed import (
     TIMER_PRECISION_MS,
     real_place,
 )
-from rmqcli.broker.state.topics import TIMER_TOPIC
+from rmqcli.broker.topic_names import TIMER_TOPIC
 from rmqcli.store.message_store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.message.writer import MessageWriter
+    from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended, MessageStore
 
 _RETRY_MS: Final = 10_000
 _SCAN_UNITS: Final = 256
-#: How much earlier than the last store time something was surely delivered.
+#: A message due this long before the last store time was certainly delivered.
 _SETTLED_MS: Final = 5_000
 
 
@@ -87,7 +87,7 @@ class TimerService:
     def _deliver(self, commit_log_offset: int, now: Now) -> None:
         message = look_message(self._context.store, commit_log_offset)
         if message is None:
-            return  # its log file is gone
+            return  # its log file was deleted
         place = real_place(message.properties)
         if place is None:
             return
@@ -106,7 +106,7 @@ class TimerService:
         self._writer.put_copies([fields], now)
 
     def _recover(self) -> None:
-        """Find what waited when the broker stopped."""
+        """Find the messages that waited when the broker stopped."""
         store = self._context.store
         bounds = store.queue_bounds(TIMER_TOPIC, 0)
         if bounds is None or bounds[0] == bounds[1]:

@@ -1,8 +1,8 @@
 """The topics of one broker and their settings.
 
-Imitated: RocketMQ's own topics, creation at the first send (a copy of TBW102's or
-another topic's settings, when that can be inherited) and at sending back, the data
-version. Not imitated: unit flags, attributes' rules, static topics.
+Imitated: RocketMQ's own topics; creation at the first send, with the settings of TBW102
+or of another topic that can be inherited, and at send-back; the data version. Not
+imitated: unit flags, attributes' rules, static topics.
 
 Source: `TopicConfigManager` and `TopicValidator` in apache/rocketmq.
 """
@@ -10,10 +10,17 @@ Source: `TopicConfigManager` and `TopicValidator` in apache/rocketmq.
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
+from rmqcli.broker.topic_names import (
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_EVENT,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
 from rmqcli.wire.bodies.config import DataVersion, TopicConfig
@@ -24,67 +31,14 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.context import BrokerContext
 
-DEFAULT_TOPIC: Final = "TBW102"  # AUTO_CREATE_TOPIC_KEY_TOPIC
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
-
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
-
-TOPIC_LENGTH_MAX: Final = 127
-#: With that many topics clients create no new ones. RocketMQ has no such limit.
+#: With this many topics clients cannot create more. RocketMQ has no such limit.
 TOPICS_MAX: Final = 50_000
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
-#: Topics that clients cannot write.
-NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_TOPIC,
-        CHECK_MAX_TIME_TOPIC,
-        "SELF_TEST_TOPIC",
-        OFFSET_MOVED_EVENT,
-    }
-)
-
-_SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
-    DEFAULT_TOPIC,
-    "BenchmarkTest",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-}
-_SYSTEM_PREFIX: Final = "rmq_sys_"
 _log = get_logger(__name__)
-
-_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether RocketMQ itself owns the topic (not those named after the broker)."""
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
-
-
-def topic_name_fault(topic: str) -> str | None:
-    """Why a name cannot be a topic's, in RocketMQ's words; None for a good one."""
-    if not topic.strip():
-        return "The specified topic is blank."
-    if not _LEGAL.fullmatch(topic):
-        return (
-            "The specified topic contains illegal characters, "
-            "allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
-    if len(topic) > TOPIC_LENGTH_MAX:
-        return "The specified topic is longer than topic max length."
-    return None
 
 
 class TopicTable:
@@ -108,7 +62,7 @@ class TopicTable:
         return dict(self._topics)
 
     def put(self, config: TopicConfig) -> None:
-        """Create or replace a topic. Raises ValueError for one that has no folder."""
+        """Create or replace a topic. Raises ValueError for an illegal name."""
         fault = file_name_fault(config.topic_name)
         if fault is not None:
             raise ValueError(f"the topic's name {fault}")
@@ -134,7 +88,7 @@ class TopicTable:
             fault = file_name_fault(config.topic_name)
             if fault is not None:
                 _log.warning(
-                    "topic %.60r is left out: the name %s", config.topic_name, fault
+                    "topic left out topic=%.60r: the name %s", config.topic_name, fault
                 )
                 continue
             self._topics[config.topic_name] = config
@@ -148,7 +102,7 @@ class TopicTable:
         self.load(configs, version=version)
 
     def renew_default_topic(self) -> None:
-        """Let TBW102 be what the settings say: whether and how topics are created."""
+        """Set TBW102 by the settings: whether and how topics are created."""
         settings = self._context.settings
         if settings.auto_create_topic_enable:
             nums = settings.default_topic_queue_nums
@@ -162,10 +116,10 @@ class TopicTable:
     def create_in_send(
         self, topic: str, default_topic: str, default_queue_nums: int
     ) -> TopicConfig | None:
-        """Create an unknown topic after `default_topic`; None where that cannot be.
+        """Create an unknown topic with `default_topic`'s settings; None if not allowed.
 
         It gets the fewer of the client's and the default topic's queues. With creation
-        off TBW102 loses its inherit bit for good, as in RocketMQ.
+        off TBW102 loses its inherit bit for ever, as in RocketMQ.
         Source: TopicConfigManager.createTopicInSendMessageMethod.
         """
         default = self._topics.get(default_topic)
@@ -193,9 +147,9 @@ class TopicTable:
     def create_in_send_back(
         self, topic: str, *, queue_nums: int, perm: int
     ) -> TopicConfig:
-        """The topic; created when it is unknown (retry and DLQ topics, and the like).
+        """The topic, created if it is unknown: retry and DLQ topics, and the like.
 
-        Raises Refusal(1) when there are too many topics.
+        Raises Refusal(1) if there are too many topics.
         Source: TopicConfigManager.createTopicInSendMessageBackMethod.
         """
         found = self._topics.get(topic)
@@ -215,9 +169,9 @@ class TopicTable:
         return found
 
     def pick_queue(self, topic: str, queue_nums: int) -> int:
-        """A queue below `queue_nums` for a message that names none: in turn.
+        """A queue below `queue_nums` for a message that names none, in turn.
 
-        RocketMQ picks at random; this is repeatable.
+        RocketMQ picks at random; tests need the same queues each time.
         """
         pick = self._picks.get(topic, 0)
         self._picks[topic] = pick + 1
@@ -228,7 +182,7 @@ class TopicTable:
         self.notify_changed()
 
     def notify_changed(self) -> None:
-        """Let the name server learn what topics there are."""
+        """Report to the name server that topics changed."""
         if self._on_changed is not None:
             self._on_changed()
 

@@ -1,15 +1,13 @@
 """Half messages: kept apart until their producer commits or rolls back.
 
-Imitated: the two topics, checks of what is undecided, the end after too many, the time
-a message may ask for before its first check. All state is in the topics and two
-progresses of group CID_RMQ_SYS_TRANS, so a restart forgets nothing. An operation record
-is written at once (5.x: together, after 3 s).
+Imitated: the two topics; checks of undecided messages, which ask a producer of the
+group (39); the end after too many checks; the time that a message may request before
+its first check. All state is in the topics and in two offsets of CID_RMQ_SYS_TRANS, so
+a restart loses nothing. Not imitated: 5.x collects operation records for 3 s; here each
+is written at once.
 
-Source: `TransactionalMessageServiceImpl`, `TransactionalMessageBridge`.
-
-Asking a producer how a transaction ended: the push 39.
-
-Source: `AbstractTransactionalMessageCheckListener.sendCheckMessage`, `Broker2Client`.
+Source: `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and
+`AbstractTransactionalMessageCheckListener.sendCheckMessage` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import REAL_QID, REAL_TOPIC, real_place
 from rmqcli.broker.state.groups import TRANSACTION_GROUP
-from rmqcli.broker.state.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
+from rmqcli.broker.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.broker.context import BrokerContext
-    from rmqcli.broker.message.writer import MessageWriter
     from rmqcli.broker.state.clients import ClientTable
     from rmqcli.broker.state.offsets import ConsumerOffsets
     from rmqcli.broker.state.topics import TopicTable
+    from rmqcli.broker.state.writer import MessageWriter
     from rmqcli.clock import Now
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.message.record import StoredMessage
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 def _push_check(
     context: BrokerContext, clients: ClientTable, half: StoredMessage
 ) -> None:
-    """Ask one producer of the message's group; without any, nobody is asked."""
+    """Ask one producer of the message's group how it ended, if the group has one."""
     properties = half.properties
     group, place = properties.get("PGROUP"), real_place(properties)
     if not group or place is None:
@@ -92,12 +90,12 @@ _OP_TAG: Final = "d"  # TransactionalMessageUtil.REMOVE_TAG
 _KEPT_MS_MAX: Final = 72 * 3600 * 1000  # fileReservedTime
 _CHUNK: Final = 256
 _DIGITS_MAX: Final = 18
-#: How many half messages one turn looks at.
+#: How many half messages one turn reads.
 _CHECKS_MAX: Final = 10_000
 
 
 class Transactions:
-    """Half messages of one broker and what is known of their ends."""
+    """Half messages of one broker, and which of them have ended."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class Transactions:
         self._clients = clients
         self._writer = writer
         self._numbers = itertools.count(1)
-        #: half offsets that operation records say are ended, from the progress on
+        #: half offsets that operation records end, from the progress on
         self._ended: set[int] = set()
         #: (offset of the operation record, half offsets it ends)
         self._operations: deque[tuple[int, tuple[int, ...]]] = deque()
@@ -125,7 +123,7 @@ class Transactions:
         context.background.every(interval_ms, context.started, self._check)
 
     def half(self, fields: MessageFields, properties: dict[str, str]) -> MessageFields:
-        """The message as it waits for its end. `properties` are changed.
+        """The message as it is stored until its end. `properties` are changed.
 
         Source: TransactionalMessageBridge.parseHalfMessageInner.
         """
@@ -143,12 +141,12 @@ class Transactions:
         )
 
     def unique_key(self) -> str:
-        """A UNIQ_KEY for a message that came without: counted, so repeatable."""
+        """A UNIQ_KEY for a message that has none; counted, so repeatable."""
         started_ms = self._context.started.epoch_ms & 0xFFFFFFFFFFFF
         return f"7F000001{started_ms:012X}{next(self._numbers) & 0xFFFFFFFFFFFF:012X}"
 
     def ended(self, half_offset: int, now: Now) -> None:
-        """Write down that a half message is ended. Raises StoreError."""
+        """Store that a half message has ended. Raises StoreError."""
         context = self._context
         self._topics.create_in_send_back(OP_TOPIC, queue_nums=1, perm=6)
         separator = "," if context.profile.adds_transaction_id else ""
@@ -168,7 +166,7 @@ class Transactions:
         )
 
     def _check(self, now: Now) -> None:
-        """Ask for what is undecided too long. Source: check()."""
+        """Check messages that are undecided for too long. Source: check()."""
         bounds = self._context.store.queue_bounds(HALF_TOPIC, 0)
         if bounds is None:
             return
@@ -187,13 +185,13 @@ class Transactions:
                     break
                 at = half_offset + 1
         except StoreError:
-            pass  # full: asked again next time
+            pass  # full: checked again next time
         if at != start or self._progress(HALF_TOPIC) is None:
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, at)
         self._forget_before(at)
 
     def _settle(self, message: StoredMessage, now: Now) -> bool:
-        """Deal with an undecided message; False when it is too young to ask for."""
+        """Check or end an undecided message; False if it is too young for a check."""
         settings = self._context.settings
         properties = dict(message.properties)
         if _number(properties.get(_PREPARED_OFFSET)) in self._ended:
@@ -206,7 +204,7 @@ class Transactions:
         if message.store_timestamp_ms >= now.epoch_ms:
             return False
         immunity_ms = immunity_of(properties, settings.transaction_timeout_ms)
-        # Born in the future: somebody's clock is wrong, and no reason to wait.
+        # A message born in the future means a wrong clock, and does not wait.
         if 0 <= age_ms < immunity_ms:
             if CHECK_IMMUNITY not in properties:
                 return False
@@ -222,7 +220,7 @@ class Transactions:
     def _put_back(
         self, message: StoredMessage, properties: dict[str, str], now: Now
     ) -> StoredMessage | None:
-        """Store a half message anew at the queue's end, so that the queue moves on."""
+        """Store a half message again at the queue's end, so that the queue moves on."""
         fields = copy_fields(
             message,
             now,
@@ -235,7 +233,7 @@ class Transactions:
         return look_message(self._context.store, place.commit_log_offset)
 
     def _discard(self, message: StoredMessage, now: Now) -> None:
-        """Nobody decided: keep it where somebody can find it."""
+        """Store a message that was never decided in TRANS_CHECK_MAX_TIME_TOPIC."""
         self._topics.create_in_send_back(CHECK_MAX_TIME_TOPIC, queue_nums=1, perm=6)
         fields = copy_fields(
             message,
@@ -247,7 +245,7 @@ class Transactions:
         self._writer.put([fields], now)
 
     def _read_operations(self) -> None:
-        """Take in the operation records that came since the last time."""
+        """Read the operation records since the last call."""
         bounds = self._context.store.queue_bounds(OP_TOPIC, 0)
         if bounds is None:
             return
@@ -263,7 +261,7 @@ class Transactions:
         self._next_operation = bounds[1]
 
     def _forget_before(self, half_offset: int) -> None:
-        """Let go of operation records that only end what is behind the progress."""
+        """Drop operation records that only end messages before `half_offset`."""
         done: int | None = None
         while self._operations and all(
             each < half_offset for each in self._operations[0][1]
@@ -280,7 +278,7 @@ class Transactions:
 
 
 def immunity_of(properties: dict[str, str], default_ms: int) -> int:
-    """How long after its birth a half message is not asked for.
+    """How long after its birth a half message is not checked.
 
     Source: TransactionalMessageUtil.getImmunityTime.
     """
@@ -292,7 +290,7 @@ def immunity_of(properties: dict[str, str], default_ms: int) -> int:
 def _messages(
     store: MessageStore, topic: str, start: int, end: int
 ) -> Iterator[tuple[int, StoredMessage | None]]:
-    """Queue 0's messages in order; None for one whose bytes are gone."""
+    """Queue 0's messages in order; None for one whose bytes were deleted."""
     at = start
     while at < end:
         units = store.units(topic, 0, at, min(_CHUNK, end - at))
@@ -304,7 +302,7 @@ def _messages(
 
 
 def _half_offsets(body: bytes) -> tuple[int, ...]:
-    """What an operation record ends: one offset (4.x), or more with commas (5.x)."""
+    """The offsets that an operation record ends: one (4.x), or a list (5.x)."""
     parts = body.decode("ascii", "replace").split(",")
     return tuple(number for part in parts if (number := _number(part)) is not None)
 

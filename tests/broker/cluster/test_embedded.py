@@ -74,7 +74,7 @@ def test_a_topic_has_its_queues_on_every_broker():
         }
 
 
-def test_seeded_messages_are_where_it_says(cluster):
+def test_send_returns_the_places_of_its_messages(cluster):
     cluster.create_topic("orders", queues=1)
     placed = cluster.send("orders", ["a", b"b", Seed(body=b"c", tags="T", keys="k")])
     assert [p.queue_offset for p in placed] == [0, 1, 2]
@@ -82,7 +82,7 @@ def test_seeded_messages_are_where_it_says(cluster):
     assert bodies(cluster.broker().address, "orders") == [b"a", b"b", b"c"]
 
 
-def test_seeded_messages_go_to_all_queues_in_turn():
+def test_sent_messages_go_to_all_queues_in_turn():
     with EmbeddedCluster(brokers=2, queues=2) as cluster:
         cluster.create_topic("orders")
         placed = cluster.send("orders", [str(n) for n in range(8)])
@@ -94,7 +94,7 @@ def test_seeded_messages_go_to_all_queues_in_turn():
         }
 
 
-def test_a_seeded_message_wakes_a_held_pull(cluster):
+def test_a_sent_message_wakes_a_held_pull(cluster):
     cluster.create_topic("orders", queues=1)
     cluster.send("orders", ["first"])
     got = []
@@ -110,7 +110,7 @@ def test_a_seeded_message_wakes_a_held_pull(cluster):
     assert bodies_in(got[0]) == [b"second"]
 
 
-def test_a_refusal_of_seeds_has_its_code(cluster):
+def test_a_refused_send_raises_with_its_code(cluster):
     cluster.create_topic("orders")
     with pytest.raises(BrokerError, match=r"queueId\[99\] is illegal") as caught:
         cluster.send("orders", ["x"], queue_id=99)
@@ -145,12 +145,12 @@ def test_a_taken_port_leaves_nothing_behind(cluster):
     ("options", "message"),
     [({"brokers": 0}, "0 brokers"), ({"like": "4.5.0"}, "no profile of version")],
 )
-def test_options_that_make_no_sense(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         EmbeddedCluster(**options)
 
 
-def test_a_killed_broker_leaves_the_route_and_comes_back_with_all(cluster):
+def test_a_killed_broker_leaves_the_route_and_restarts_with_everything(cluster):
     broker = cluster.broker()
     cluster.create_topic("orders", queues=1)
     cluster.send("orders", ["kept"])
@@ -207,7 +207,7 @@ def test_shrinking_and_expanding_change_the_route(cluster):
         cluster.broker().set_queues("nowhere", read=1)
 
 
-def test_a_slave_is_behind_and_is_what_a_fail_over_leaves(cluster):
+def test_a_slave_is_behind_and_serves_after_a_fail_over(cluster):
     cluster.create_topic("orders", queues=1)
     cluster.send("orders", [str(n) for n in range(10)])
     slave = cluster.add_slave(behind=3)
@@ -241,7 +241,7 @@ def test_a_fail_over_needs_a_slave(cluster):
         cluster.broker("broker-z")
 
 
-def test_faults_are_for_all_brokers_and_the_name_server(cluster):
+def test_faults_apply_to_all_brokers_and_the_name_server(cluster):
     cluster.create_topic("orders")
     cluster.faults.next(answer(1, "down"), broker="namesrv", code=ROUTE)
     assert route(cluster, "orders") is None

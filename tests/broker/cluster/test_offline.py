@@ -1,4 +1,4 @@
-"""A folder served without its broker: it answers what reads, and changes nothing."""
+"""A folder served without its broker: requests that read work, and nothing changes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_real_folder_is_served_and_left_as_it_was(version, tmp_path):
     "code",
     [10, 310, 320, COMMIT, 17, 25, 34, 36, 37, 38, 41, 200, 203, 207, 215, 222, 9_999],
 )
-def test_what_would_change_something_is_refused(code, tmp_path):
+def test_requests_that_change_something_are_refused(code, tmp_path):
     folder = folders.unpack("5.5.0", tmp_path)
     before = state_of(folder)
     with (
@@ -96,11 +96,11 @@ def test_what_would_change_something_is_refused(code, tmp_path):
     ):
         answer = client.ask(code, topic="g_orders", consumerGroup="g", queueId=0)
     assert answer.code == 16
-    assert answer.remark == f"read from a folder: nothing here can do request {code}"
+    assert answer.remark == f"request {code} is not available for a folder"
     assert state_of(folder) == before
 
 
-def test_its_name_server_takes_nothing_either(tmp_path):
+def test_the_name_server_of_a_folder_refuses_changes_too(tmp_path):
     with (
         StoreServer(folders.unpack("5.5.0", tmp_path)) as server,
         WireClient(server.namesrv) as client,
@@ -178,7 +178,7 @@ def test_topics_without_a_table_are_those_with_queues(tmp_path):
 @pytest.mark.parametrize(
     "table", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset"]
 )
-def test_a_table_that_cannot_be_read_is_told_and_the_rest_is_served(
+def test_an_unreadable_table_is_logged_and_the_rest_is_served(
     tmp_path, table, kind, caplog
 ):
     folder = folders.unpack("5.5.0", tmp_path)
@@ -203,19 +203,19 @@ def test_a_table_that_cannot_be_read_is_told_and_the_rest_is_served(
 
 
 @pytest.mark.parametrize("bad", ['"x":5', '"-1":5', '"0":"many"', '"0":-7', '"0":[1]'])
-def test_one_bad_entry_of_the_offsets_is_told_and_the_rest_is_served(
-    tmp_path, bad, caplog
-):
+def test_an_unreadable_offset_is_logged_and_the_rest_is_served(tmp_path, bad, caplog):
     folder = folders.unpack("5.5.0", tmp_path)
     (folder / "config" / "consumerOffset.json").write_text(
         '{"offsetTable":{"a@g":{%s,"3":4},"b@g":17,"c@g":{"1":2}}}' % bad  # noqa: UP031  # braces
     )
     with StoreServer(folder) as server, WireClient(address_of(server)) as client:
         assert offsets_of(client) == {("g", "a"): {3: 4}, ("g", "c"): {1: 2}}
-    assert caplog.text.count("is left out") == 2
+    assert caplog.text.count("left out") == 2
 
 
-def test_one_bad_topic_or_group_is_told_and_the_rest_is_served(tmp_path, caplog):
+def test_an_unreadable_topic_or_group_is_logged_and_the_rest_is_served(
+    tmp_path, caplog
+):
     folder = folders.unpack("5.5.0", tmp_path)
     long_name = "g" * 250
     for file, table, good in (
@@ -239,7 +239,7 @@ def test_one_bad_topic_or_group_is_told_and_the_rest_is_served(tmp_path, caplog)
         assert b"g_push" in groups.body
         assert long_name.encode() in topics.body
         assert long_name.encode() not in groups.body
-    assert caplog.text.count("is left out") == 5
+    assert caplog.text.count("left out") == 5
 
 
 @pytest.mark.parametrize("version", folders.VERSIONS)
@@ -259,7 +259,7 @@ def test_a_pull_at_an_illegal_offset_is_answered_as_a_broker_does(
 
 
 @pytest.mark.parametrize(("version", "ordinal"), [("4.6.0", 333), ("5.5.0", 513)])
-def test_answers_are_those_of_the_version_that_wrote_the_folder(
+def test_answers_have_the_form_of_the_version_that_wrote_the_folder(
     tmp_path, version, ordinal
 ):
     with (
@@ -308,14 +308,14 @@ def client_version(address):
         return client.ask(MAX_OFFSET, topic="orders", queueId=0).version
 
 
-def test_a_folder_that_does_not_tell_its_version_is_said_to_be_read_as_the_newest(
+def test_a_folder_of_unknown_version_is_read_as_the_newest_with_a_warning(
     tmp_path, caplog
 ):
     folder = folders.unpack("4.6.0", tmp_path)
     shutil.rmtree(folder / "config")
     with StoreServer(folder):
         pass
-    assert "does not tell the version of its broker: read as 5.5.0" in caplog.text
+    assert "reading it as version=5.5.0" in caplog.text
 
 
 def test_queues_of_system_topics_are_listed_only_where_the_broker_lists_them(tmp_path):
@@ -327,7 +327,7 @@ def test_queues_of_system_topics_are_listed_only_where_the_broker_lists_them(tmp
     assert b"SCHEDULE_TOPIC_XXXX" not in listed
 
 
-def test_a_table_that_breaks_later_leaves_what_was_known(tmp_path):
+def test_a_table_that_becomes_unreadable_keeps_its_last_content(tmp_path):
     folder = folders.unpack("5.5.0", tmp_path)
     clock = ManualClock()
     with StoreServer(folder, clock=clock) as server:
@@ -339,7 +339,7 @@ def test_a_table_that_breaks_later_leaves_what_was_known(tmp_path):
         assert len(route_of(server, "g_orders").read_queues()) == 4
 
 
-def test_a_broker_that_never_got_a_message_has_a_folder_too(tmp_path):
+def test_the_folder_of_a_broker_without_messages_is_served(tmp_path):
     with EmbeddedCluster(store=tmp_path) as cluster:
         cluster.create_topic("orders", queues=2)
         cluster.broker().restart()
@@ -347,9 +347,9 @@ def test_a_broker_that_never_got_a_message_has_a_folder_too(tmp_path):
             assert len(route_of(server, "orders").read_queues()) == 2
 
 
-def test_folders_that_are_none(tmp_path):
+def test_other_folders_are_refused(tmp_path):
     missing = tmp_path / "none"
-    with pytest.raises(StoreError, match="there is no folder"):
+    with pytest.raises(StoreError, match="does not exist"):
         StoreServer(missing)
     assert not missing.exists()
     with pytest.raises(StoreError, match="is no broker's store"):

@@ -1,4 +1,4 @@
-"""Tables in config files: those of real brokers, and ours."""
+"""Tables in config files: those of real brokers, and those written here."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def opened(files: TextFiles, version: str = "5.5.0") -> tuple[Driver, Persistenc
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
-def test_what_a_real_broker_stored_is_written_again_alike(version: str) -> None:
+def test_tables_of_a_real_broker_are_written_unchanged(version: str) -> None:
     texts = golden(version)
     driver, persistence = opened(TextFiles(dict(texts)), version)
     written = TextFiles({})
@@ -91,7 +91,7 @@ def test_what_a_real_broker_stored_is_written_again_alike(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "5.5.0"])
-def test_offsets_and_versions_are_those_of_a_real_broker(version: str) -> None:
+def test_offsets_and_versions_of_a_real_broker_are_loaded(version: str) -> None:
     """The broker answered the offsets; the rest is in its files.
 
     It answers 0 for a queue in which a group has committed nothing.
@@ -177,7 +177,7 @@ def test_topics_and_groups_are_written_when_they_change() -> None:
     assert files.writes == [TOPICS, GROUPS, TOPICS, OFFSETS]
 
 
-def test_a_full_disk_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_is_retried_after_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     files = TextFiles({})
     driver, persistence = opened(files)
     driver.broker.offsets.commit("g", "T", 0, 5)
@@ -191,12 +191,12 @@ def test_a_full_disk_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     assert files.writes == [OFFSETS]
 
 
-def test_what_is_no_object_is_an_error() -> None:
+def test_a_table_that_is_not_an_object_is_an_error() -> None:
     with pytest.raises(StoreError, match=r"topics\.json is list, not an object"):
         opened(TextFiles({TOPICS: "[]"}))
 
 
-def test_forbidden_topics_survive() -> None:
+def test_forbidden_topics_survive_a_restart() -> None:
     files = TextFiles({})
     driver, persistence = opened(files)
     driver.broker.groups.set_readable("g", "T", readable=False)

@@ -1,4 +1,4 @@
-"""SQL92: bounds and errors; what matches stands in the table of behaviour."""
+"""SQL92: bounds and errors; which messages match is in the table of behaviour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_hostile_texts_are_refused_quickly(expression):
     assert compile_sql92(expression) is None
 
 
-def test_many_terms_in_a_row_are_no_depth():
+def test_many_terms_in_a_row_do_not_count_as_depth():
     expression = " OR ".join(f"a = {number}" for number in range(1_000))
     condition = compile_sql92(expression)
     assert condition is not None
@@ -47,7 +47,7 @@ def test_many_terms_in_a_row_are_no_depth():
         ("a BETWEEN 3 AND 1", "SQL92: BETWEEN 3 AND 1 is the wrong way round"),
     ],
 )
-def test_errors_say_what_and_where(expression, message):
+def test_errors_name_the_problem_and_its_place(expression, message):
     with pytest.raises(UsageError) as caught:
         parse_sql92(expression)
     assert caught.value.message == message

@@ -1,4 +1,4 @@
-"""An embedded cluster for Java clients of each version, and one process that asks."""
+"""An embedded cluster for Java clients of each version, and one process of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's producers and consumers take the embedded cluster for RocketMQ."""
+"""Java's producers and consumers work with the embedded cluster."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_requests_get_their_replies(embedded, scenarios):
     }
 
 
-def test_a_request_that_nobody_replies_to_times_out(embedded, scenarios):
+def test_a_request_without_a_reply_times_out(embedded, scenarios):
     topic = embedded.create_topic(queues=1)
     done = scenarios.ask(
         do="request",

@@ -1,4 +1,4 @@
-"""mqadmin takes the embedded cluster for RocketMQ: what it prints is right."""
+"""mqadmin works with the embedded cluster and prints what it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay levels and timer messages: where they wait, when they come, what is kept."""
+"""Delay levels and timer messages: where they wait, and when they are delivered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMER = "rmq_sys_wheel_timer"
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
-def test_level_waits_in_its_queue_and_comes_to_the_millisecond(version: str) -> None:
+def test_a_delayed_message_is_delivered_at_its_millisecond(version: str) -> None:
     driver = Driver(like(version))
     send(driver, queue_id=3)
     send(driver, properties={"DELAY": "2"})
@@ -58,7 +58,7 @@ def test_levels(level: str, topic: str, queue_id: int) -> None:
     assert list(driver.store.queues()) == [(topic, queue_id)]
 
 
-def test_level_that_is_no_number_is_code_1() -> None:
+def test_a_level_that_is_not_a_number_is_code_1() -> None:
     assert send(Driver(), properties={"DELAY": "soon"}).code == 1
 
 
@@ -87,7 +87,7 @@ def test_delivery_goes_on_after_a_restart() -> None:
     assert second.broker.schedule.offsets == {1: 2, 3: 1}
 
 
-def test_progress_that_was_not_kept_delivers_again() -> None:
+def test_lost_progress_delivers_messages_again() -> None:
     store = MemoryStore()
     first = Driver(store=store)
     send(first, properties={"DELAY": "1"})
@@ -99,7 +99,7 @@ def test_progress_that_was_not_kept_delivers_again() -> None:
     assert len(second.messages("T")) == 2
 
 
-def test_thousands_that_are_due_together_all_come_in_order() -> None:
+def test_thousands_of_messages_due_together_come_in_order() -> None:
     driver = Driver()
     for number in range(1_000):
         send(driver, properties={"DELAY": "1"}, body=b"%d" % number)
@@ -161,7 +161,9 @@ def test_timer_messages_come_at_the_next_second(
         ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "k"}, 13),
     ],
 )
-def test_times_that_are_none(properties: dict[str, str | None], code: int) -> None:
+def test_illegal_timer_values_are_refused(
+    properties: dict[str, str | None], code: int
+) -> None:
     driver = Driver()
 
     assert send(driver, properties=properties).code == code

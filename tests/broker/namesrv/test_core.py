@@ -1,4 +1,4 @@
-"""The name server: routes as real ones answer them, and who is believed how long."""
+"""The name server: routes as real ones answer them, and when it forgets a broker."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ def test_answers_are_those_of_a_real_name_server(version, case):
         ("4.6.0", 513, {"acceptStandardJsonOnly": "true"}, False),
     ],
 )
-def test_broker_ids_are_quoted_for_who_can_read_it(like, version, fields, is_strict):
+def test_broker_ids_are_quoted_for_clients_that_can_read_it(
+    like, version, fields, is_strict
+):
     driven = Driven(like)
     driven.register({"t": 4, "u": 4})
 
@@ -155,7 +157,7 @@ def test_broker_ids_are_quoted_for_who_can_read_it(like, version, fields, is_str
     assert answer.body.startswith(start + key + b'"127.0.0.1:10911"}')
 
 
-def test_a_registration_says_where_topics_are():
+def test_a_registration_makes_routes():
     driven = Driven()
 
     answer = driven.register({"t": 4, "u": 8})
@@ -211,7 +213,7 @@ def test_216_in_one_cluster_leaves_the_others():
     assert [q.broker_name for q in driven.route("t").queues] == ["broker-a"]
 
 
-def test_a_slave_brings_its_address_and_learns_its_master():
+def test_a_slave_registers_its_address_and_learns_its_master():
     driven = Driven()
     driven.register({"t": 4, "u": 4})
 
@@ -230,7 +232,7 @@ def test_a_slave_brings_its_address_and_learns_its_master():
     assert driven.topics() == ["t", "u"]
 
 
-def test_topics_stay_until_the_last_address_goes():
+def test_topics_stay_until_the_last_address_is_gone():
     driven = Driven()
     driven.register({"t": 4, "u": 4})
     driven.register({}, broker_id=1, address="127.0.0.1:10931", peer=CLIENT)
@@ -252,7 +254,7 @@ def test_a_slave_that_becomes_master_has_one_id():
     assert driven.route("t").brokers[0].addresses == {0: "127.0.0.1:10911"}
 
 
-def test_104_forgets_only_who_is_at_that_address():
+def test_104_forgets_only_the_broker_at_that_address():
     driven = Driven()
     driven.register({"t": 4, "u": 4})
 
@@ -264,7 +266,7 @@ def test_104_forgets_only_who_is_at_that_address():
 
 
 @pytest.mark.parametrize("code", [103, 322, 904])
-def test_who_is_silent_for_120_s_is_forgotten(code):
+def test_a_broker_silent_for_120_s_is_forgotten(code):
     driven = Driven()
     version = b'{"counter":1,"timestamp":5}'
     driven.register({"t": 4, "u": 4})
@@ -280,14 +282,14 @@ def test_who_is_silent_for_120_s_is_forgotten(code):
     assert driven.topics() == []
 
 
-def test_a_broker_may_say_how_long_it_is_believed():
+def test_a_broker_can_choose_its_time_out():
     driven = Driven()
     driven.register({"t": 4, "u": 4}, heartbeatTimeoutMillis="9000")
 
     assert driven.wait(10_000) == [Close(BROKER)]
 
 
-def test_322_says_whether_topics_changed():
+def test_322_answers_whether_topics_changed():
     driven = Driven()
     version = b'{"counter":1,"timestamp":5}'
     assert driven.ask(322, broker(), body=version).ext_fields == {"changed": "true"}
@@ -396,7 +398,7 @@ def test_205_and_327_change_the_permission_to_write():
     assert driven.route("t").queues[0].perm == 6
 
 
-def test_the_key_value_store():
+def test_the_key_value_table():
     driven = Driven()
     place = {"namespace": "N", "key": "k"}
     absent = driven.ask(101, place)
@@ -414,7 +416,7 @@ def test_the_key_value_store():
     assert driven.ask(101, place).code == 22
 
 
-def test_the_key_value_store_has_an_end():
+def test_the_key_value_table_is_bounded():
     driven = Driven()
     fields = {"namespace": "N", "key": "k", "value": "v" * 70_000}
 

@@ -31,7 +31,7 @@ def embedded(
     return Driver(settings, on_topics_changed=on_topics_changed).broker
 
 
-def test_a_broker_brings_its_topics():
+def test_a_broker_of_this_process_registers_its_topics():
     server = NameServer(START, requests=NAMESRV_REQUESTS)
     broker = embedded()
     broker.topics.put(config(4))
@@ -45,7 +45,7 @@ def test_a_broker_brings_its_topics():
     assert server.routes.clusters() == {"DefaultCluster": ["broker-a"]}
 
 
-def test_a_change_of_topics_is_seen():
+def test_a_changed_topic_changes_the_route():
     server = NameServer(START, requests=NAMESRV_REQUESTS)
     broker = embedded(on_topics_changed=lambda: server.register(broker, START))
 
@@ -65,7 +65,7 @@ def test_a_broker_of_this_process_needs_no_heartbeat():
     assert server.routes.route("TBW102") is not None
 
 
-def test_a_broker_that_leaves_takes_its_topics_along():
+def test_the_topics_of_an_unregistered_broker_are_forgotten():
     server = NameServer(START, requests=NAMESRV_REQUESTS)
     one, two = embedded(), embedded("broker-b", address="127.0.0.1:10921")
     server.register(one, START)

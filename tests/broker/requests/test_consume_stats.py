@@ -1,4 +1,4 @@
-"""How far groups are, settings and counters, as mqadmin is told."""
+"""Consumer progress, settings and counters, as mqadmin reads them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_time_spans() -> None:
     ]
 
 
-def test_who_consumes_what() -> None:
+def test_groups_of_a_topic_and_topics_of_a_group() -> None:
     driver = filled()
     groups = driver.ask(300, QueryTopicConsumeByWhoRequestHeader(topic="T"))
     assert groups is not None
@@ -215,7 +215,7 @@ def test_entries_of_a_consume_queue() -> None:
     assert (missing.code, missing.remark) == (1, "0@U is not exist!")
 
 
-def test_a_black_list_is_not_changed() -> None:
+def test_settings_on_the_black_list_are_refused() -> None:
     answer = Driver().ask(25, body=b"configBlackList=\n")
     assert answer is not None
     assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
@@ -286,7 +286,7 @@ def test_refused_puts_are_counted() -> None:
     assert table["putMessageTimesTotal"] == str(len(codes) - failed)
 
 
-def test_rates_are_of_the_time_that_passed() -> None:
+def test_rates_count_the_time_since_the_start() -> None:
     driver = filled()
     driver.wait(20_000)
     answer = driver.ask(28)

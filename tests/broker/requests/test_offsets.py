@@ -1,4 +1,4 @@
-"""Offsets committed, at the ends, by time; messages by place and key; real answers."""
+"""Offsets: committed, at the ends, by time; messages by place and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls: what the table of behaviour cannot ask of a real broker in a moment."""
+"""Pulls that the table of behaviour cannot test on a real broker in a short time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def trimmed(version="5.5.0"):
         (9, (21, "OFFSET_OVERFLOW_BADLY", 4)),  # 4.6.0 too, as min > 0
     ],
 )
-def test_offsets_of_a_queue_whose_head_is_gone(version, offset, expected):
+def test_pull_offsets_outside_a_trimmed_queue(version, offset, expected):
     answer = pull(trimmed(version), queue_offset=offset)
     assert outcome(answer) == expected
     assert (answer.ext_fields["minOffset"], answer.ext_fields["maxOffset"]) == (
@@ -60,13 +60,13 @@ def test_offsets_of_a_queue_whose_head_is_gone(version, offset, expected):
     )
 
 
-def test_a_wrong_offset_is_not_held():
+def test_a_pull_with_an_illegal_offset_is_not_held():
     driver = trimmed()
     for offset in (0, 9):
         assert pull(driver, queue_offset=offset, sys_flag=SUSPEND | 4).code == 21
 
 
-def test_s2_22_without_record_an_old_queue_has_no_first_offset():
+def test_a_group_without_offset_gets_22_once_the_queue_was_trimmed():
     driver = trimmed()
     asked = QueryConsumerOffsetRequestHeader(consumer_group="g", topic="T", queue_id=0)
     answer = driver.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
@@ -75,7 +75,7 @@ def test_s2_22_without_record_an_old_queue_has_no_first_offset():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_s2_22_without_record_a_queue_on_disk_has_no_first_offset(version):
+def test_a_group_without_offset_gets_22_if_the_first_message_is_on_disk(version):
     settings = BrokerSettings(profile=profile_of(version), in_memory_bytes_max=1_000)
     driver = driver_with_topic(settings)
     asked = QueryConsumerOffsetRequestHeader(consumer_group="g", topic="T", queue_id=0)
@@ -106,7 +106,7 @@ class HoledStore(MemoryStore):
         return super().read_units(list(whole))
 
 
-def test_messages_whose_log_is_gone_are_skipped():
+def test_messages_whose_log_file_was_deleted_are_skipped():
     store = HoledStore()
     driver = driver_with_topic(store=store)
     put(driver, "A", "B", "C")
@@ -117,7 +117,7 @@ def test_messages_whose_log_is_gone_are_skipped():
     assert outcome(pull(driver)) == (20, "MESSAGE_WAS_REMOVING", 3)
 
 
-def test_s2_26_one_pull_looks_at_800_entries():
+def test_one_pull_reads_at_most_800_entries():
     driver = driver_with_topic()
     put(driver, *["B"] * 801, "A")
     answer = pull(driver, subscription="A")
@@ -152,13 +152,13 @@ def test_from_disk_an_answer_has_8_messages_or_64_kib():
     assert offsets(pull(driver, queue_offset=10)) == [10]
 
 
-def test_s2_27_tags_are_compared_by_hash_alone():
+def test_tags_are_compared_by_hash_alone():
     driver = driver_with_topic()
     put(driver, "Aa", "BB")  # of the same hash
     assert offsets(pull(driver, subscription="Aa")) == [0, 1]
 
 
-def test_sql92_needs_the_brokers_leave():
+def test_sql92_needs_enable_property_filter():
     driver = driver_with_topic()
     answer = pull(driver, expression_type="SQL92", subscription="n > 1")
     assert (answer.code, answer.remark) == (
@@ -167,7 +167,7 @@ def test_sql92_needs_the_brokers_leave():
     )
 
 
-def test_s2_29_properties_are_the_second_filter():
+def test_properties_are_compared_after_the_tag_hash():
     driver = driver_with_topic(BrokerSettings(enable_property_filter=True))
     put(driver, "A", "AA", "AAA")
     answer = pull(driver, expression_type="SQL92", subscription="n = 2")
@@ -176,7 +176,7 @@ def test_s2_29_properties_are_the_second_filter():
     assert offsets(answer) == [0, 1, 2]
 
 
-def test_a_group_that_must_be_known():
+def test_a_pull_of_an_unknown_group_is_refused():
     settings = BrokerSettings(auto_create_subscription_group=False)
     driver = driver_with_topic(settings)
     answer = pull(driver)
@@ -217,7 +217,7 @@ def test_a_slave_that_checks_offsets_corrects_them(version):
     assert outcome(pull(driver, queue_offset=-1)) == (21, "OFFSET_TOO_SMALL", 0)
 
 
-def test_a_slave_of_5_sends_to_the_master_for_more():
+def test_a_slave_of_5_x_names_the_master():
     answer = pull(slave("5.5.0"), queue_offset=1, sys_flag=SUSPEND | SUBSCRIPTION)
     assert outcome(answer) == (20, "OFFSET_OVERFLOW_ONE", 1)
     assert answer.ext_fields["suggestWhichBrokerId"] == "0"
@@ -234,7 +234,7 @@ def test_commits_at_a_slave(version, expected):
     ("is_readable", "in_memory", "expected"),
     [(False, 0, "0"), (True, 0, "1"), (True, None, "0")],
 )
-def test_a_slow_reader_is_sent_to_the_slave(is_readable, in_memory, expected):
+def test_a_slow_reader_is_referred_to_the_slave(is_readable, in_memory, expected):
     settings = BrokerSettings(
         slave_read_enable=is_readable, in_memory_bytes_max=in_memory
     )
@@ -244,7 +244,7 @@ def test_a_slow_reader_is_sent_to_the_slave(is_readable, in_memory, expected):
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7"])
-def test_4_leaves_a_message_of_each_moved_offset(version):
+def test_4_x_stores_a_message_for_each_moved_offset(version):
     driver = trimmed(version)
     pull(driver)
     (event,) = driver.messages("OFFSET_MOVED_EVENT")
@@ -255,7 +255,7 @@ def test_4_leaves_a_message_of_each_moved_offset(version):
     )
 
 
-def test_5_leaves_none():
+def test_5_x_stores_no_message_for_a_moved_offset():
     driver = trimmed()
     pull(driver)
     assert driver.messages("OFFSET_MOVED_EVENT") == []

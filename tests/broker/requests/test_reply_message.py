@@ -1,4 +1,4 @@
-"""Request and reply: who asked gets the reply down its own connection."""
+"""Request and reply: the requester gets the reply on its own connection."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_requester_that_refuses_the_reply_fails_it():
     assert (said.code, said.remark) == (1, "push reply message to asker@1fail.")
 
 
-def test_a_requester_that_says_nothing_fails_the_reply_after_ten_seconds():
+def test_a_silent_requester_fails_the_reply_after_ten_seconds():
     driver = with_requester()
     reply(driver)
     driver.wait(9_999)
@@ -137,7 +137,7 @@ def test_a_requester_that_says_nothing_fails_the_reply_after_ten_seconds():
     assert len(driver.messages(TOPIC)) == 1
 
 
-def test_a_requester_that_goes_while_it_is_told_fails_the_reply():
+def test_a_requester_that_disconnects_during_the_push_fails_the_reply():
     driver = with_requester()
     reply(driver)
     driver.disconnect(REQUESTER)
@@ -197,7 +197,7 @@ def test_a_message_that_names_no_client_cannot_be_a_reply():
     )
 
 
-def test_a_reply_to_a_topic_that_is_not_there_is_refused_as_a_send_is():
+def test_a_reply_to_an_unknown_topic_is_refused_like_a_send():
     driver = with_requester(BrokerSettings(auto_create_topic_enable=False))
     said = need(reply(driver, topic="Other_REPLY_TOPIC"))
     assert said.code == 17

@@ -82,7 +82,7 @@ def targets(command: RemotingCommand) -> list[int]:
         (-1, [4, 0]),
     ],
 )
-def test_by_time_at_the_broker(timestamp: int, expected: list[int]) -> None:
+def test_a_reset_by_time_at_the_broker(timestamp: int, expected: list[int]) -> None:
     driver = filled()
     assert targets(reset(driver, timestamp, is_force=False)) == expected
     assert driver.broker.offsets.take_pending_reset("g", "T", 0) == expected[0]
@@ -92,7 +92,7 @@ def test_by_time_at_the_broker(timestamp: int, expected: list[int]) -> None:
 @pytest.mark.parametrize(
     ("offset", "code"), [(0, 0), (4, 0), (5, 0), (6, 1), (-2, 1), (-1, 0)]
 )
-def test_one_queue_to_an_offset(offset: int, code: int) -> None:
+def test_a_reset_of_one_queue_to_an_offset(offset: int, code: int) -> None:
     driver = filled()
     answer = reset(driver, 0, queue_id=0, offset=offset)
     assert answer.code == code
@@ -103,14 +103,14 @@ def test_one_queue_to_an_offset(offset: int, code: int) -> None:
     assert driver.broker.offsets.query("g", "T", 1) is None
 
 
-def test_what_is_unknown_is_refused() -> None:
+def test_a_reset_of_an_unknown_topic_or_group_is_refused() -> None:
     answer = reset(filled(), 0, topic="U")
     assert (answer.code, answer.remark) == (17, "Topic U does not exist")
     answer = reset(filled(), 0, group="h")
     assert (answer.code, answer.remark) == (26, "Group h does not exist")
 
 
-def test_a_slave_refuses() -> None:
+def test_a_slave_refuses_a_reset() -> None:
     answer = reset(filled(BrokerSettings(broker_id=1)), 0)
     assert (answer.code, answer.remark) == (1, "Can not reset offset in slave broker")
 
@@ -122,7 +122,7 @@ def test_a_slave_refuses() -> None:
         BrokerSettings(use_server_side_reset_offset=False),
     ],
 )
-def test_members_are_pushed(settings: BrokerSettings) -> None:
+def test_members_are_sent_the_reset(settings: BrokerSettings) -> None:
     driver = filled(settings)
     answer = reset(driver, 0)
     assert (answer.code, answer.remark) == (1, "THe consumer group <g> not exist")

@@ -1,7 +1,4 @@
-"""Sending back: retry topic, growing delay, dead letters.
-
-The tests `test_s*` are named after the statements of the seeds.
-"""
+"""Sending back: retry topic, growing delay, dead letters."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def sent(driver: Driver) -> StoredMessage:
     return driver.messages("T", 2)[-1]
 
 
-def test_s0_28_failed_message_is_stored_again_for_its_group() -> None:
+def test_a_failed_message_is_stored_again_for_its_group() -> None:
     driver = Driver()
     original = sent(driver)
 
@@ -99,7 +96,7 @@ def test_s0_28_failed_message_is_stored_again_for_its_group() -> None:
     assert again.store_timestamp_ms == EPOCH_MS + 1_000
 
 
-def test_s3_19_every_retry_waits_longer_until_the_message_is_dead() -> None:
+def test_every_retry_waits_longer_until_the_message_is_dead() -> None:
     driver = Driver()
     message = sent(driver)
     waited_s = []
@@ -122,7 +119,7 @@ def test_s3_19_every_retry_waits_longer_until_the_message_is_dead() -> None:
     assert dead.properties["UNIQ_KEY"] == UNIQ_KEY
 
 
-def test_s4_27_expired_messages_come_back_with_level_3() -> None:
+def test_expired_messages_come_back_with_level_3() -> None:
     driver = Driver()
 
     send_back(driver, sent(driver), delay_level=3)
@@ -139,7 +136,7 @@ def test_s4_27_expired_messages_come_back_with_level_3() -> None:
         ("5.5.0", 6, {"RETRY_TOPIC": "T", "WAIT": "false", "DELAY": "0"}),
     ],
 )
-def test_s4_26_level_below_0_is_a_dead_letter(
+def test_a_level_below_0_makes_a_dead_letter(
     version: str, perm: int, properties: dict[str, str]
 ) -> None:
     driver = Driver(like(version))
@@ -158,7 +155,7 @@ def test_s4_26_level_below_0_is_a_dead_letter(
     )
 
 
-def test_request_can_say_how_often() -> None:
+def test_the_request_can_limit_the_retries() -> None:
     driver = Driver()
     message = sent(driver)
 
@@ -169,7 +166,7 @@ def test_request_can_say_how_often() -> None:
     assert len(driver.messages("%DLQ%g")) == 1
 
 
-def test_group_can_say_how_often_and_where() -> None:
+def test_the_group_can_limit_the_retries_and_their_queues() -> None:
     driver = Driver()
     driver.broker.groups.put(SubscriptionGroupConfig(group_name="g", retry_max_times=0))
     driver.broker.groups.put(
@@ -187,7 +184,7 @@ def test_group_can_say_how_often_and_where() -> None:
     assert counts == [2, 1]
 
 
-def test_second_retry_keeps_where_it_came_from() -> None:
+def test_a_second_retry_keeps_the_original_topic() -> None:
     driver = Driver()
     original = sent(driver)
     send_back(driver, original, delay_level=1)
@@ -210,7 +207,7 @@ def test_level_above_the_highest_is_the_highest() -> None:
     assert len(driver.messages(SCHEDULE, 17)) == 1
 
 
-def test_without_retry_queues_the_message_is_lost_in_silence() -> None:
+def test_without_retry_queues_the_message_is_lost_silently() -> None:
     driver = Driver()
     driver.broker.groups.put(
         SubscriptionGroupConfig(group_name="g", retry_queue_nums=0)
@@ -221,7 +218,7 @@ def test_without_retry_queues_the_message_is_lost_in_silence() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 999_999])
-def test_no_message_there_is_code_1(offset: int) -> None:
+def test_an_offset_without_a_message_is_code_1(offset: int) -> None:
     driver = Driver()
     sent(driver)
     header = ConsumerSendMsgBackRequestHeader(offset=offset, group="g", delay_level=0)

@@ -21,7 +21,7 @@ ITEMS = [
 @pytest.mark.parametrize(
     ("version", "transaction_id"), [("4.6.0", None), ("5.5.0", UNIQ_KEY)]
 )
-def test_batch_becomes_messages(
+def test_a_batch_becomes_ordinary_messages(
     code: int, version: str, transaction_id: str | None
 ) -> None:
     driver = Driver(like(version))
@@ -53,7 +53,7 @@ def test_batch_becomes_messages(
     ],
     ids=["retry", "delayed", "transaction", "cut", "garbage"],
 )
-def test_batches_that_are_illegal(header: object, body: bytes) -> None:
+def test_illegal_batches_are_refused(header: object, body: bytes) -> None:
     driver = Driver()
 
     answer = driver.ask(RequestCode.SEND_BATCH_MESSAGE, header, body=body)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Whatever a client sends to these processors: it gets an answer and harms nobody."""
+"""Any bytes that a client sends to a handler get an answer and break nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIELDS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_si
         max_size=8,
     )
 )
-def test_anything_is_answered_and_the_rest_goes_on(
+def test_any_request_is_answered_and_breaks_nothing(
     version: str, requests: list[tuple[int, bool, dict[str, str], bytes]]
 ) -> None:
     driver = Driver(like(version))

@@ -89,7 +89,7 @@ def test_record_is_the_request() -> None:
     assert driver.store.units("T", 1, 0, 1)[0].tags_code == ord("a")
 
 
-def test_missing_unique_key_is_made_and_told() -> None:
+def test_a_missing_unique_key_is_added_and_answered() -> None:
     driver = Driver()
 
     first, second = send(driver), send(driver)
@@ -123,7 +123,7 @@ def test_old_code_10_with_long_names() -> None:
     assert len(driver.messages("T", 3)) == 1
 
 
-def test_topic_is_created_after_the_default_one() -> None:
+def test_a_new_topic_has_the_settings_of_the_default_topic() -> None:
     changes: list[str] = []
     driver = Driver(on_topics_changed=lambda: changes.append("changed"))
 
@@ -135,7 +135,7 @@ def test_topic_is_created_after_the_default_one() -> None:
     assert changes == ["changed"]
 
 
-def test_topic_is_not_created_when_that_is_off() -> None:
+def test_no_topic_is_created_with_creation_off() -> None:
     driver = Driver(BrokerSettings(auto_create_topic_enable=False))
 
     answer = send(driver, topic="New")
@@ -146,7 +146,7 @@ def test_topic_is_not_created_when_that_is_off() -> None:
     assert driver.broker.topics.get("New") is None
 
 
-def test_topic_is_created_after_any_that_can_be_inherited() -> None:
+def test_a_new_topic_can_inherit_from_another_topic() -> None:
     driver = Driver()
     driver.broker.topics.put(
         TopicConfig(topic_name="Mother", write_queue_nums=2, perm=7)
@@ -178,7 +178,9 @@ def test_topic_is_created_after_any_that_can_be_inherited() -> None:
         ("TBW102", (1, 0, 0)),
     ],
 )
-def test_names_by_version(topic: str, codes: tuple[int, int, int]) -> None:
+def test_illegal_topic_names_by_version(
+    topic: str, codes: tuple[int, int, int]
+) -> None:
     answered = [send(Driver(like(each)), topic=topic).code for each in VERSIONS]
 
     assert tuple(answered) == codes
@@ -187,13 +189,15 @@ def test_names_by_version(topic: str, codes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("queue_id", "codes"), [(4, (1, 1, 29)), (3, (0, 0, 0)), (1 << 40, (1, 1, 1))]
 )
-def test_queue_ids_by_version(queue_id: int, codes: tuple[int, int, int]) -> None:
+def test_illegal_queue_ids_by_version(
+    queue_id: int, codes: tuple[int, int, int]
+) -> None:
     answered = [send(Driver(like(each)), queue_id=queue_id).code for each in VERSIONS]
 
     assert tuple(answered) == codes
 
 
-def test_negative_queue_id_goes_round() -> None:
+def test_a_negative_queue_id_picks_the_queues_in_turn() -> None:
     driver = Driver()
 
     queues = [send(driver, queue_id=-1).ext_fields["queueId"] for _ in range(6)]
@@ -201,7 +205,7 @@ def test_negative_queue_id_goes_round() -> None:
     assert queues == ["0", "1", "2", "3", "0", "1"]
 
 
-def test_write_permission_is_not_looked_at() -> None:
+def test_the_write_permission_of_a_topic_is_not_checked() -> None:
     driver = Driver()
     driver.broker.topics.put(TopicConfig(topic_name="ReadOnly", perm=4))
 
@@ -233,7 +237,7 @@ def test_messages_that_no_record_can_hold_are_illegal(too_large: str) -> None:
 @pytest.mark.parametrize(
     "value", ["2147483648", "-2147483649", "x", "99999999999999999999"]
 )
-def test_numbers_that_are_no_int_are_code_1(name: str, value: str) -> None:
+def test_numbers_that_do_not_fit_in_an_int_are_code_1(name: str, value: str) -> None:
     driver = Driver()
     fields = to_ext_fields(send_header()) | {name: value}
 
@@ -266,7 +270,7 @@ def test_one_way_is_stored_and_not_answered() -> None:
     assert driver.sent == {}
 
 
-def test_full_store_is_code_14_and_nothing_is_torn() -> None:
+def test_a_full_store_is_code_14_and_keeps_no_partial_record() -> None:
     driver = Driver(store=MemoryStore(capacity_bytes=1_000))
     while send(driver).code == 0:
         pass
@@ -293,7 +297,7 @@ def test_full_store_is_code_14_and_nothing_is_torn() -> None:
         ("5.5.0", 4, 3, "%DLQ%g"),
     ],
 )
-def test_retry_sent_as_a_producer_dies_by_version(
+def test_a_retry_sent_as_a_producer_becomes_a_dead_letter_by_version(
     version: str, times: int, times_max: int | None, topic: str
 ) -> None:
     driver = Driver(like(version))

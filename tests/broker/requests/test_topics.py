@@ -62,7 +62,7 @@ def shown(driver: Driver, topic: str) -> TopicConfig:
     return decode_body(TopicConfig, bytes(answer.body))
 
 
-def test_a_topic_is_made_shown_and_listed() -> None:
+def test_a_topic_is_created_shown_and_listed() -> None:
     driver = Driver()
     answer = create(driver, "T", attributes="+message.type=FIFO")
     assert (answer.code, answer.remark) == (0, "not set any response code")
@@ -118,7 +118,7 @@ def test_topics_come_in_parts() -> None:
         (PROFILE_5_5_0, "t" * 128, 29),
     ],
 )
-def test_names_that_cannot_be_set(
+def test_topics_with_illegal_names_are_refused(
     profile: VersionProfile, topic: str, code: int
 ) -> None:
     assert create(like(profile), topic).code == code
@@ -138,7 +138,7 @@ def test_queue_numbers_are_bounded(queues: int) -> None:
         ("+reserve.time=soon", "value is not in set: soon"),
     ],
 )
-def test_attributes_that_cannot_be(attributes: str, remark: str) -> None:
+def test_illegal_attributes_are_refused(attributes: str, remark: str) -> None:
     answer = create(Driver(), "T", attributes=attributes)
     assert answer.code == 1
     assert (answer.remark or "").startswith(remark)
@@ -157,7 +157,7 @@ def test_an_attribute_is_kept_until_it_is_removed() -> None:
     assert create(driver, "T", attributes="+cleanup.policy=COMPACTION").code == 1
 
 
-def test_a_deleted_topic_is_gone_with_its_offsets() -> None:
+def test_deleting_a_topic_deletes_its_offsets() -> None:
     driver = Driver()
     create(driver, "T")
     driver.broker.offsets.commit("g", "T", 0, 5)
@@ -229,7 +229,7 @@ def test_a_group_is_replaced_as_a_whole() -> None:
     assert listed.ext_fields == {"totalGroupNum": "9"}
 
 
-def test_asking_for_a_group_makes_it_where_that_is_allowed() -> None:
+def test_a_requested_group_is_created_if_that_is_allowed() -> None:
     header = GetSubscriptionGroupConfigRequestHeader(group="g")
     answer = Driver().ask(352, header)
     assert answer is not None
@@ -268,7 +268,7 @@ def test_deleting_a_group(
     assert driver.broker.offsets.query("g", "T", 0) == offset
 
 
-def test_a_group_is_forbidden_a_topic() -> None:
+def test_a_group_can_be_forbidden_to_read_a_topic() -> None:
     driver = Driver()
     create(driver, "T")
     driver.broker.groups.find_or_create("g")

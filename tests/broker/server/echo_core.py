@@ -1,4 +1,4 @@
-"""The smallest core there is: what the server's tests drive."""
+"""The smallest core: what the tests of the server drive."""
 
 from __future__ import annotations
 

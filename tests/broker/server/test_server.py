@@ -1,4 +1,4 @@
-"""The server: answers in order, hostile clients suffer alone, nothing is left."""
+"""The server: answers in order, bounds for hostile clients, and a clean end."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_exception_in_a_core_is_answered_with_1_and_logged(running, caplog):
         failed = client.ask(BOOM)
         assert (failed.code, failed.remark) == (1, "ValueError: a bug")
         assert client.ask(ECHO).code == 0
-    assert "broker-a failed at request code 2" in caplog.text
+    assert "request failed core=broker-a code=2" in caplog.text
 
 
 def test_a_binary_request_reaches_the_core_as_such(running):
@@ -99,14 +99,14 @@ def test_a_binary_request_reaches_the_core_as_such(running):
         assert client.receive_frame().serialize_type == SerializeType.ROCKETMQ
 
 
-def test_what_is_due_is_answered_when_it_is(running):
+def test_timers_of_a_core_run_when_they_are_due(running):
     with running.connect() as client:
         began = time.monotonic()
         client.ask(LATER, ms=60)
         assert 0.055 < time.monotonic() - began < 5
 
 
-def test_a_manual_clock_moves_what_is_due(start):
+def test_a_manual_clock_moves_the_timers(start):
     clock = ManualClock()
     running = start(clock=clock)
     with running.connect() as client:
@@ -135,7 +135,7 @@ def test_a_core_closes_after_its_answer(running):
         pytest.param(struct.pack(">iI", 8, 0x02000004) + b"nope", id="type 2"),
     ],
 )
-def test_garbage_is_closed_and_others_go_on(running, data):
+def test_garbage_closes_its_connection_only(running, data):
     with running.connect() as other, running.connect() as bad:
         other.ask(ECHO)
         bad.sock.sendall(data)
@@ -255,7 +255,7 @@ def test_one_flush_comes_before_the_answers_of_a_turn(running):
     assert len(flushes) <= 100
 
 
-def test_without_a_flush_nothing_is_acknowledged(running, caplog):
+def test_a_failed_flush_acknowledges_nothing(running, caplog):
     def fail():
         raise StoreError("no space left")
 
@@ -263,7 +263,7 @@ def test_without_a_flush_nothing_is_acknowledged(running, caplog):
     with running.connect() as client:
         client.send(ECHO)
         assert client.is_closed_by_peer()
-    assert "answers are lost: no space left" in caplog.text
+    assert "answers lost core=broker-a: no space left" in caplog.text
 
 
 def test_a_hung_broker_answers_after_it_resumed(running):
@@ -313,17 +313,17 @@ def test_close_leaves_no_thread_and_no_socket(start):
         running.server.call(lambda: None)
 
 
-def test_a_bug_in_a_callback_ends_no_thread(running, caplog):
+def test_an_exception_in_a_callback_does_not_end_the_thread(running, caplog):
     def fail(_now):
         raise ValueError("a bug")
 
     running.server.call(lambda: running.server.timers.at(0, fail))
     with running.connect() as client:
         assert client.ask(ECHO).code == 0
-    assert "the I/O thread failed at a turn" in caplog.text
+    assert "turn failed thread=rmq-broker-io" in caplog.text
 
 
-def test_a_call_raises_what_it_raises(running):
+def test_a_call_raises_the_error_of_its_function(running):
     with pytest.raises(KeyError):
         running.server.call(lambda: {"y": 1}["x"])
     assert running.server.call(lambda: running.server.call(lambda: 7)) == 7

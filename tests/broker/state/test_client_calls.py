@@ -1,4 +1,4 @@
-"""What a broker asks its clients for others: 203, 204, 46, 307, 309, 223."""
+"""Connections, and requests passed on to clients: 203, 204, 46, 307, 309, 223."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def answers(driver):
     return [c for c in driver.sent[ADMIN.number] if c.is_response]
 
 
-def test_307_goes_on_as_it_came_and_the_answer_comes_back_as_it_is(driver):
+def test_307_and_its_answer_are_passed_on_unchanged(driver):
     request = RemotingCommand(
         code=307,
         opaque=77,
@@ -86,7 +86,7 @@ def test_307_goes_on_as_it_came_and_the_answer_comes_back_as_it_is(driver):
     assert (answer.remark, answer.body) == ("not set any response code", b"{}")
 
 
-def test_307_a_client_that_says_nothing_costs_10_s(driver):
+def test_307_times_out_after_10_s(driver):
     driver.ask(307, INFO)
 
     driver.wait(9_999)
@@ -107,7 +107,7 @@ def test_307_an_answer_after_the_time_out_is_ignored(driver):
     assert [a.code for a in answers(driver)] == [207]
 
 
-def test_307_a_client_that_goes_is_1(driver):
+def test_307_is_1_when_the_client_disconnects(driver):
     driver.ask(307, INFO)
 
     driver.disconnect(LIVE)
@@ -118,7 +118,7 @@ def test_307_a_client_that_goes_is_1(driver):
     assert len(answers(driver)) == 1
 
 
-def test_307_only_who_was_asked_can_answer(driver):
+def test_307_only_the_called_client_can_answer(driver):
     driver.ask(307, INFO)
 
     reply(driver, OTHER, asked(driver, LIVE, 307), body=b"forged")
@@ -126,7 +126,7 @@ def test_307_only_who_was_asked_can_answer(driver):
     assert answers(driver) == []
 
 
-def test_307_of_nobody_is_1(driver):
+def test_307_of_an_unknown_client_is_1(driver):
     header = GetConsumerRunningInfoRequestHeader(consumer_group="g", client_id="cX")
 
     answer = driver.ask(307, header)
@@ -161,7 +161,7 @@ def test_309_sends_the_stored_message(driver):
 
 
 @pytest.mark.parametrize("msg_id", ["nonsense", "7F00000100002A9F0000000000100000"])
-def test_309_of_no_message_is_1(driver, msg_id):
+def test_309_of_an_unknown_message_is_1(driver, msg_id):
     header = ConsumeMessageDirectlyResultRequestHeader(
         consumer_group="g", client_id="c2", msg_id=msg_id
     )
@@ -169,7 +169,7 @@ def test_309_of_no_message_is_1(driver, msg_id):
     assert driver.ask(309, header).code == 1
 
 
-def test_223_asks_all_members_and_leaves_out_who_says_nothing(driver):
+def test_223_asks_all_members_and_leaves_out_silent_ones(driver):
     beat(driver, OTHER, consumer())
     driver.ask(223, GetConsumerStatusRequestHeader(topic="orders", group="g"))
     question = asked(driver, LIVE, 221)
@@ -193,7 +193,7 @@ def test_223_asks_all_members_and_leaves_out_who_says_nothing(driver):
     assert status.consumer_table == {"c2": {QUEUE: 58}}
 
 
-def test_223_of_one_client_asks_only_it(driver):
+def test_223_of_one_client_asks_that_client_only(driver):
     beat(driver, OTHER, consumer())
     header = GetConsumerStatusRequestHeader(topic="orders", group="g", client_addr="c3")
 
@@ -203,7 +203,7 @@ def test_223_of_one_client_asks_only_it(driver):
     assert [c for c in driver.sent[LIVE.number] if c.code == 221] == []
 
 
-def test_223_of_nobody_is_1():
+def test_223_of_a_group_without_members_is_1():
     answer = need(
         Driver().ask(223, GetConsumerStatusRequestHeader(topic="orders", group="g"))
     )
@@ -212,7 +212,7 @@ def test_223_of_nobody_is_1():
     assert answer.remark == "No Any Consumer online in the consumer group: [g]"
 
 
-def test_203_members_and_subscriptions(driver):
+def test_203_lists_members_and_subscriptions(driver):
     header = GetConsumerConnectionListRequestHeader(consumer_group="g")
 
     connection = decode_body(ConsumerConnection, driver.ask(203, header).body)
@@ -226,7 +226,7 @@ def test_203_members_and_subscriptions(driver):
     assert connection.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
 
 
-def test_203_of_nobody_is_206():
+def test_203_of_a_group_without_members_is_206():
     header = GetConsumerConnectionListRequestHeader(consumer_group="gold_never")
 
     answer = need(Driver().ask(203, header))
@@ -245,7 +245,7 @@ def test_204_members_of_a_producer_group(driver):
     )
 
 
-def test_204_of_nobody_is_1(driver):
+def test_204_of_an_unknown_group_is_1(driver):
     header = GetProducerConnectionListRequestHeader(producer_group="pg0")
 
     answer = driver.ask(204, header)
@@ -261,11 +261,11 @@ def check(settings, kind, text):
     return Driver(settings).ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
 
 
-def test_46_tags_can_always_be_had():
+def test_46_accepts_tags_always():
     assert check(None, "TAG", "A || B").code == 0
 
 
-def test_46_sql_only_where_it_is_allowed():
+def test_46_accepts_sql_only_with_property_filters_enabled():
     answer = check(None, "SQL92", "a > 1")
 
     assert answer.code == 1
@@ -274,13 +274,13 @@ def test_46_sql_only_where_it_is_allowed():
     )
 
 
-def test_46_a_type_that_nobody_knows_is_23():
+def test_46_of_an_unknown_expression_type_is_23():
     settings = BrokerSettings(enable_property_filter=True)
 
     assert check(settings, "REGEX", "a").code == 23
 
 
-def test_46_sql_that_cannot_be_read_is_23():
+def test_46_of_invalid_sql_is_23():
     settings = BrokerSettings(enable_property_filter=True)
 
     assert check(settings, "SQL92", "a >").code == 23

@@ -1,4 +1,4 @@
-"""Membership: who is in a group, who is told, who is forgotten."""
+"""Membership: joining a group, notices to its members, and expiry."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ids(driver, group="g"):
     return answer.code, answer.remark, answer.body
 
 
-def test_a_heartbeat_makes_the_group_and_its_retry_topic():
+def test_a_heartbeat_creates_the_group_and_its_retry_topic():
     driver = Driver()
 
     answer = beat(driver, ONE, consumer())
@@ -72,7 +72,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic():
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
 
-def test_without_creation_of_groups_a_member_is_known_all_the_same():
+def test_a_member_joins_even_if_its_group_cannot_be_created():
     driver = Driver(BrokerSettings(auto_create_subscription_group=False))
 
     beat(driver, ONE, consumer())
@@ -82,7 +82,7 @@ def test_without_creation_of_groups_a_member_is_known_all_the_same():
     assert need(driver.broker.clients.subscription("g", "orders")).sub_string == "*"
 
 
-def test_everybody_is_told_of_a_new_member_also_itself():
+def test_every_member_is_notified_of_a_new_one_the_new_one_too():
     driver = Driver()
 
     beat(driver, ONE, consumer())
@@ -93,7 +93,7 @@ def test_everybody_is_told_of_a_new_member_also_itself():
     assert notified(driver, TWO) == ["g"]
 
 
-def test_a_repeated_heartbeat_tells_nobody():
+def test_a_repeated_heartbeat_notifies_no_member():
     driver = Driver()
     beat(driver, ONE, consumer())
     notified(driver, ONE)
@@ -116,7 +116,7 @@ def test_members_are_listed_once_for_each_connection():
     ) == (0, ["same", "same"])
 
 
-def test_nobody_in_a_group_is_1():
+def test_the_members_of_an_unknown_group_are_answered_with_1():
     assert ids(Driver()) == (1, "no consumer for this group, g", b"")
 
 
@@ -132,7 +132,7 @@ def test_only_a_newer_subscription_replaces_one():
 
 
 @pytest.mark.parametrize("topics", [("orders", "more"), ()])
-def test_a_topic_that_comes_or_goes_is_told(topics):
+def test_a_changed_list_of_topics_notifies_the_members(topics):
     driver = Driver()
     beat(driver, ONE, consumer())
     notified(driver, ONE)
@@ -145,7 +145,7 @@ def test_a_topic_that_comes_or_goes_is_told(topics):
     ) == sorted(topics)
 
 
-def test_the_short_heartbeat_of_5_leaves_subscriptions():
+def test_a_heartbeat_without_subscriptions_keeps_them():
     driver = Driver()
     beat(driver, ONE, consumer())
 
@@ -154,7 +154,7 @@ def test_the_short_heartbeat_of_5_leaves_subscriptions():
     assert driver.broker.clients.subscription("g", "orders") is not None
 
 
-def test_goodbye_tells_the_others():
+def test_unregistering_notifies_the_other_members():
     driver = Driver()
     beat(driver, ONE, consumer())
     beat(driver, TWO, consumer())
@@ -173,7 +173,7 @@ def test_goodbye_tells_the_others():
     ).consumer_id_list == ["c1"]
 
 
-def test_a_closed_connection_tells_the_others():
+def test_a_closed_connection_notifies_the_other_members():
     driver = Driver()
     beat(driver, ONE, consumer())
     beat(driver, TWO, consumer())
@@ -187,7 +187,7 @@ def test_a_closed_connection_tells_the_others():
     ).consumer_id_list == ["c1"]
 
 
-def test_the_last_member_takes_the_group_and_its_subscriptions_along():
+def test_a_group_is_forgotten_with_its_last_member():
     driver = Driver()
     beat(driver, ONE, consumer())
 
@@ -198,7 +198,7 @@ def test_the_last_member_takes_the_group_and_its_subscriptions_along():
     assert driver.broker.groups.get("g") is not None
 
 
-def test_silence_of_120_s_closes_and_tells_nobody():
+def test_120_s_of_silence_close_the_connection_without_notices():
     driver = Driver()
     beat(driver, ONE, consumer())
     beat(driver, TWO, consumer())
@@ -229,7 +229,7 @@ def test_a_silent_producer_is_closed_too():
     assert driver.broker.clients.producer_groups() == []
 
 
-def test_producers_are_asked_in_turn():
+def test_producers_are_called_in_turn():
     driver = Driver()
     beat(driver, ONE, producers=(ProducerData(group_name="pg"),))
     beat(driver, TWO, producers=(ProducerData(group_name="pg"),))
@@ -240,7 +240,7 @@ def test_producers_are_asked_in_turn():
     assert driver.broker.clients.any_producer_peer("other") is None
 
 
-def test_a_group_can_be_without_notifications():
+def test_a_group_can_switch_notifications_off():
     driver = Driver()
     config = need(driver.broker.groups.find_or_create("g"))
     driver.broker.groups.put(
@@ -252,7 +252,7 @@ def test_a_group_can_be_without_notifications():
     assert notified(driver, ONE) == []
 
 
-def test_more_groups_than_anybody_has_are_refused():
+def test_too_many_groups_of_one_connection_are_refused():
     driver = Driver()
 
     answer = beat(driver, ONE, *(consumer(f"g{i}", topics=()) for i in range(1_001)))
@@ -263,7 +263,7 @@ def test_more_groups_than_anybody_has_are_refused():
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"clientID":null}'])
-def test_a_body_that_is_no_heartbeat_is_1(body):
+def test_an_unreadable_heartbeat_is_answered_with_1(body):
     answer = need(Driver().ask(RequestCode.HEART_BEAT, body=body))
 
     assert answer.code == ResponseCode.SYSTEM_ERROR

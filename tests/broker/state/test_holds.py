@@ -1,4 +1,4 @@
-"""Pulls that wait, under a clock that is moved by hand."""
+"""Held pulls, under a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def answers(driver, peer=CLIENT):
     return driver.sent[peer.number]
 
 
-def test_s2_34_nothing_found_is_held_when_it_may_be():
+def test_a_pull_that_finds_nothing_is_held_if_it_allows_that():
     driver = driver_with_topic()
     hold(driver)
     assert len(driver.broker.holds) == 1
     assert outcome(pull(driver)) == (19, "NO_MESSAGE_IN_QUEUE", 0)
 
 
-def test_s2_43_arrival_answers_at_once():
+def test_an_arriving_message_answers_a_held_pull_at_once():
     driver = driver_with_topic()
     hold(driver)
     put(driver, "A")
@@ -43,7 +43,7 @@ def test_s2_43_arrival_answers_at_once():
     assert len(driver.broker.holds) == 0
 
 
-def test_s2_42_the_answer_keeps_the_opaque_of_its_request():
+def test_the_answer_to_a_held_pull_has_its_opaque():
     driver = driver_with_topic()
     hold(driver)
     hold(driver, queue_id=1)
@@ -52,7 +52,7 @@ def test_s2_42_the_answer_keeps_the_opaque_of_its_request():
     assert [each.opaque for each in answers(driver)] == [2, 1]
 
 
-def test_s2_36_two_pulls_wait_for_one_queue():
+def test_two_pulls_can_wait_for_one_queue():
     driver = driver_with_topic()
     hold(driver)
     hold(driver, peer=OTHER, consumer_group="h")
@@ -62,7 +62,7 @@ def test_s2_36_two_pulls_wait_for_one_queue():
     assert len(driver.broker.holds) == 1
 
 
-def test_s2_39_another_tag_does_not_wake_and_s2_41_waits_on():
+def test_a_message_of_another_tag_does_not_end_the_hold():
     driver = driver_with_topic()
     hold(driver, subscription="A")
     hold(driver, subscription="B", peer=OTHER)
@@ -73,7 +73,7 @@ def test_s2_39_another_tag_does_not_wake_and_s2_41_waits_on():
     assert offsets(answers(driver)[0]) == [1]
 
 
-def test_s2_31_the_check_knows_no_tag():
+def test_the_check_of_held_pulls_ignores_tags():
     driver = driver_with_topic()
     hold(driver, subscription="A")
     put(driver, "B")
@@ -83,7 +83,7 @@ def test_s2_31_the_check_knows_no_tag():
     assert outcome(answers(driver)[0]) == (20, "NO_MATCHED_MESSAGE", 1)
 
 
-def test_s2_37_checks_come_each_5_s_and_s2_40_end_a_hold():
+def test_a_check_each_5_s_ends_a_hold_whose_time_is_over():
     driver = driver_with_topic()
     driver.wait(2_000)
     hold(driver, suspend_timeout_millis=15_000)
@@ -93,7 +93,7 @@ def test_s2_37_checks_come_each_5_s_and_s2_40_end_a_hold():
     assert outcome(answers(driver)[0]) == (19, "NO_MESSAGE_IN_QUEUE", 0)
 
 
-def test_a_hold_of_no_time_waits_for_the_check():
+def test_a_hold_of_0_ms_ends_at_the_next_check():
     driver = driver_with_topic()
     driver.wait(1_000)
     hold(driver, suspend_timeout_millis=0)
@@ -103,7 +103,7 @@ def test_a_hold_of_no_time_waits_for_the_check():
     assert len(answers(driver)) == 1
 
 
-def test_s2_35_without_long_polling_a_hold_takes_a_second():
+def test_without_long_polling_a_hold_takes_a_second():
     driver = driver_with_topic(BrokerSettings(long_polling_enable=False))
     driver.wait(500)
     hold(driver)
@@ -116,7 +116,7 @@ def test_s2_35_without_long_polling_a_hold_takes_a_second():
     assert outcome(answers(driver)[1]) == (19, "OFFSET_OVERFLOW_ONE", 1)
 
 
-def test_s2_38_the_check_finds_what_nobody_told_of():
+def test_the_check_finds_messages_that_woke_no_pull():
     driver = driver_with_topic()
     hold(driver)
     driver.broker.settings = dataclasses.replace(
@@ -128,7 +128,7 @@ def test_s2_38_the_check_finds_what_nobody_told_of():
     assert outcome(answers(driver)[0]) == (0, "FOUND", 1)
 
 
-def test_s2_44_arrivals_wake_nobody_on_a_slave():
+def test_arrivals_wake_no_pull_on_a_slave():
     settings = BrokerSettings(broker_id=1, slave_read_enable=True)
     driver = driver_with_topic(settings)
     driver.broker.profile = dataclasses.replace(
@@ -158,7 +158,7 @@ def test_a_refusal_when_woken_is_answered():
     assert [each.code for each in answers(driver)] == [17]
 
 
-def test_a_reset_is_told_at_the_end_of_the_hold():
+def test_a_held_pull_learns_of_a_reset_at_its_end():
     driver = driver_with_topic()
     put(driver, "A", "B")
     hold(driver, queue_offset=2)
@@ -170,7 +170,7 @@ def test_a_reset_is_told_at_the_end_of_the_hold():
     assert outcome(pull(driver, queue_offset=1)) == (0, "FOUND", 2)
 
 
-def test_what_a_client_waits_for_goes_with_it():
+def test_the_held_pulls_of_a_closed_connection_are_dropped():
     driver = driver_with_topic()
     hold(driver)
     hold(driver, queue_id=1)
@@ -182,14 +182,14 @@ def test_what_a_client_waits_for_goes_with_it():
     assert len(answers(driver, OTHER)) == 1
 
 
-def test_when_too_many_wait_the_next_is_answered(monkeypatch):
+def test_with_too_many_held_pulls_the_next_is_answered_at_once(monkeypatch):
     monkeypatch.setattr("rmqcli.broker.state.holds.HELD_MAX", 1)
     driver = driver_with_topic()
     hold(driver)
     assert pull(driver, sys_flag=SUBSCRIPTION | SUSPEND).code == 19
 
 
-def test_a_property_filter_is_asked_of_an_arrival():
+def test_an_arriving_message_must_match_the_property_filter():
     driver = driver_with_topic(BrokerSettings(enable_property_filter=True))
     hold(driver, expression_type="SQL92", subscription="n > 1")
     put(driver, "A")
@@ -198,7 +198,7 @@ def test_a_property_filter_is_asked_of_an_arrival():
     assert offsets(answers(driver)[0]) == [1]
 
 
-def test_nothing_is_planned_while_nobody_waits():
+def test_no_timer_runs_without_held_pulls():
     driver = driver_with_topic()
     planned = driver.broker.next_due_ms()
     hold(driver)

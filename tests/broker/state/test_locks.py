@@ -1,4 +1,4 @@
-"""Queue locks of orderly consumers (S0-34, S4-28, S4-29)."""
+"""Queue locks of orderly consumers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_queue_has_one_owner():
     assert lock(driver, "c2", Q0, Q1) == [Q1]
 
 
-def test_s4_29_the_key_is_group_and_queue_the_owner_a_client():
+def test_a_lock_belongs_to_a_client_by_group_and_queue():
     driver = Driver()
     lock(driver, "c1", Q0)
 
@@ -65,7 +65,7 @@ def test_a_lock_lives_60_s_and_not_a_ms_less():
     assert lock(driver, "c1", Q0) == []
 
 
-def test_s4_28_renewing_keeps_it():
+def test_renewing_a_lock_keeps_it():
     driver = Driver()
     for _ in range(5):
         assert lock(driver, "c1", Q0) == [Q0]
@@ -108,7 +108,7 @@ def test_a_group_holds_locks_until_the_last_expires():
     assert not locks.is_held("g", driver.now)
 
 
-def test_there_is_an_end_to_locks(monkeypatch):
+def test_the_number_of_locks_is_bounded(monkeypatch):
     """Beyond the bound none is given, until some expired."""
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
     driver = Driver()
@@ -123,11 +123,11 @@ def test_there_is_an_end_to_locks(monkeypatch):
 @pytest.mark.parametrize(
     "code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ]
 )
-def test_a_body_that_is_no_lock_request_is_1(code):
+def test_an_unreadable_lock_request_is_answered_with_1(code):
     assert need(Driver().ask(code, body=b"{}")).code == 1
 
 
-def test_locks_that_are_given_back_make_room_for_others(monkeypatch):
+def test_released_locks_make_room_for_others(monkeypatch):
     """However many were given and taken back before, also twice."""
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 3)
     driver = Driver()
@@ -140,7 +140,7 @@ def test_locks_that_are_given_back_make_room_for_others(monkeypatch):
         unlock(driver, "another", *queues)
 
 
-def test_giving_back_what_was_never_locked_makes_no_room(monkeypatch):
+def test_releasing_a_queue_that_was_never_locked_makes_no_room(monkeypatch):
     monkeypatch.setattr(queue_locks, "LOCKS_MAX", 1)
     driver = Driver()
     unlock(driver, "c1", Q0, Q1)

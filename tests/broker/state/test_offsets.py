@@ -9,7 +9,7 @@ def table():
     return Driver().broker.offsets
 
 
-def test_s2_21_offsets_are_kept_by_topic_group_and_queue():
+def test_offsets_are_kept_by_topic_group_and_queue():
     offsets = table()
     offsets.commit("g", "T", 0, 5)
     offsets.commit("g", "T", 1, 6)
@@ -22,20 +22,20 @@ def test_s2_21_offsets_are_kept_by_topic_group_and_queue():
     assert offsets.groups_of("T") == {"g", "h"}
 
 
-def test_s2_20_the_last_write_wins_a_smaller_one_too():
+def test_the_last_write_wins_even_with_a_smaller_offset():
     offsets = table()
     offsets.commit("g", "T", 0, 9)
     offsets.commit("g", "T", 0, 2)
     assert offsets.query("g", "T", 0) == 2
 
 
-def test_what_is_below_zero_was_never_committed():
+def test_a_negative_offset_counts_as_never_committed():
     offsets = table()
     offsets.commit("g", "T", 0, -1)
     assert offsets.query("g", "T", 0) is None
 
 
-def test_every_change_shows_in_the_version():
+def test_every_change_increases_the_version():
     offsets = table()
     seen = [offsets.version]
     for change in (
@@ -63,7 +63,7 @@ def test_a_reset_is_pending_until_it_is_taken():
     assert offsets.query("g", "T", 0) == 9
 
 
-def test_deleting_forgets_everything():
+def test_deleting_a_group_or_topic_forgets_all_its_offsets():
     offsets = table()
     offsets.commit("g", "T", 0, 1)
     offsets.commit_pull("g", "U", 0, 4)
@@ -75,7 +75,7 @@ def test_deleting_forgets_everything():
     assert not offsets.has_pending_reset("g", "T", 1)
 
 
-def test_a_copy_is_given_and_taken():
+def test_load_and_table_copy_the_offsets():
     offsets = table()
     given = {("T", "g"): {0: 1}}
     offsets.load(given)

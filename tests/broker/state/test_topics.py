@@ -1,11 +1,11 @@
-"""A broker's topics: its own, loaded ones, those it makes."""
+"""A broker's topics: its own, loaded ones, created ones."""
 
 from __future__ import annotations
 
 import pytest
 
 from rmqcli.broker.settings import BrokerSettings
-from rmqcli.broker.state.topics import is_system_topic, topic_name_fault
+from rmqcli.broker.topic_names import is_system_topic, topic_name_fault
 from rmqcli.wire.bodies.config import TopicConfig
 from tests.broker.driving import Driver
 from tests.broker.sending import like
@@ -77,7 +77,7 @@ def test_what_was_stored_wins_over_what_is_built_in() -> None:
     assert (found.write_queue_nums, found.perm) == (2, 6)
 
 
-def test_creation_that_was_off_once_stays_off() -> None:
+def test_default_topic_loses_its_inherit_bit_for_ever_with_creation_off() -> None:
     driver = Driver()
     on = driver.broker.settings
     driver.broker.settings = BrokerSettings(auto_create_topic_enable=False)
@@ -89,7 +89,7 @@ def test_creation_that_was_off_once_stays_off() -> None:
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (16, 8), (-3, 0)])
-def test_new_topic_has_the_fewer_queues(asked: int, made: int) -> None:
+def test_a_new_topic_has_the_fewer_of_both_queue_numbers(asked: int, made: int) -> None:
     created = Driver().broker.topics.create_in_send("T", "TBW102", asked)
 
     assert created is not None

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their ends, the checks of what is undecided."""
+"""Transactions: half messages, their ends, and checks of undecided ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def join(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.6.0", "4.9.7", "5.5.0"])
-def test_half_message_is_kept_apart(version: str) -> None:
+def test_a_half_message_is_kept_apart(version: str) -> None:
     driver = Driver(like(version))
 
     stored = half(driver)
@@ -94,7 +94,7 @@ def test_half_message_is_kept_apart(version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "body"), [("4.6.0", b"0"), ("4.9.7", b"0"), ("5.5.0", b"0,")]
 )
-def test_commit_delivers_and_is_written_down(version: str, body: bytes) -> None:
+def test_a_commit_delivers_the_message_and_is_stored(version: str, body: bytes) -> None:
     driver = Driver(like(version))
     stored = half(driver)
     driver.wait(100)
@@ -168,7 +168,7 @@ def test_end_of_another_message_is_code_1() -> None:
 @pytest.mark.parametrize(
     ("version", "first_ms"), [("4.6.0", 60_000), ("4.9.7", 60_000), ("5.5.0", 30_000)]
 )
-def test_undecided_is_asked_for(version: str, first_ms: int) -> None:
+def test_an_undecided_message_is_checked(version: str, first_ms: int) -> None:
     driver = Driver(like(version))
     stored = half(driver)
     driver.wait(first_ms - 1)
@@ -210,7 +210,7 @@ def test_young_message_waits_for_the_next_turn() -> None:
     assert len(driver.messages(HALF)) == 2
 
 
-def test_nobody_decides_15_times() -> None:
+def test_a_message_undecided_after_15_checks_is_given_up() -> None:
     driver = Driver()
     half(driver)
 
@@ -224,7 +224,7 @@ def test_nobody_decides_15_times() -> None:
     assert len(driver.messages(HALF)) == 16
 
 
-def test_message_can_ask_for_more_time() -> None:
+def test_a_message_can_request_more_time_before_its_first_check() -> None:
     driver = Driver()
     first = half(driver, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
     driver.wait(90_000)
@@ -253,7 +253,7 @@ def test_late_end_of_such_a_message_waits_for_a_check() -> None:
     assert end(driver, stored, COMMIT, of_check=True).code == 0
 
 
-def test_restart_forgets_nothing() -> None:
+def test_a_restart_loses_no_transaction() -> None:
     store = MemoryStore()
     first = Driver(store=store)
     done, undecided = half(first, n="1"), half(first, n="2")

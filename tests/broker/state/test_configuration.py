@@ -1,4 +1,4 @@
-"""Settings that are changed while a broker runs take effect, or are refused."""
+"""Settings changed while a broker runs take effect, or are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shown(driver: Driver) -> dict[str, str]:
     return parse_properties_text(bytes(answer.body))
 
 
-def test_a_change_is_shown_and_counted():
+def test_a_changed_setting_is_shown_and_counted():
     driver = Driver()
     assert update(driver, longPollingEnable="false", maxMessageSize=5) == (0, None)
 
@@ -56,7 +56,7 @@ def test_a_change_is_shown_and_counted():
         ("transactionCheckInterval", "5"),
     ],
 )
-def test_a_setting_that_cannot_be_changed_is_refused_and_not_shown(version, name, text):
+def test_other_settings_are_refused_and_not_shown(version, name, text):
     driver = Driver(like(version))
     before = shown(driver)
 
@@ -64,13 +64,13 @@ def test_a_setting_that_cannot_be_changed_is_refused_and_not_shown(version, name
 
     assert code == 16
     assert remark == (
-        f"{name} cannot be changed in an embedded broker: nothing is changed"
+        f"{name} cannot be changed in an embedded broker; nothing was changed"
     )
     assert shown(driver) == before
     assert driver.broker.settings.max_message_size == 4_194_304
 
 
-def test_a_broker_before_5_has_no_resets_of_its_own_to_switch():
+def test_a_broker_before_5_has_no_setting_for_resets():
     assert update(Driver(like("4.9.7")), useServerSideResetOffset="true")[0] == 16
     driver = Driver()
     assert update(driver, useServerSideResetOffset="false") == (0, None)
@@ -90,11 +90,11 @@ def test_a_broker_before_5_has_no_resets_of_its_own_to_switch():
         ("defaultTopicQueueNums", "0"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused(version, code, name, text):
+def test_illegal_values_are_refused(version, code, name, text):
     driver = Driver(like(version))
     assert update(driver, slaveReadEnable="true", **{name: text}) == (
         code,
-        f"{name} cannot be {text!r}: nothing is changed",
+        f"{name} cannot be {text!r}; nothing was changed",
     )
     assert not driver.broker.settings.slave_read_enable
 
@@ -154,7 +154,7 @@ def test_the_bytes_of_an_answer_are_a_setting(on_disk, name, expression):
         assert len(offsets(pull(driver, **ask))) == count
 
 
-def test_how_far_a_filter_looks_is_a_setting():
+def test_how_much_a_filter_reads_is_a_setting():
     driver = set_up()
     put(driver, "b")
     assert offsets(pull(driver, subscription="b")) == [40]

@@ -1,4 +1,4 @@
-"""Statements of the seeds on pulling that no other file holds, S1 and S2."""
+"""Rules of pulling: checks, offsets, filters and holds, one behaviour in each test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAULTS: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize("first", range(len(FAULTS)), ids=[name for name, *_ in FAULTS])
-def test_s2_23_checks_come_in_order_then_the_store(first):
+def test_checks_come_in_order_before_the_store_is_read(first):
     settings = BrokerSettings(auto_create_subscription_group=False)
     driver = driver_with_topic(settings)
     driver.broker.topics.put(TopicConfig(topic_name="W", perm=2))
@@ -52,7 +52,7 @@ def test_s2_23_checks_come_in_order_then_the_store(first):
     assert pull(driver, **changes).code == FAULTS[first][2]
 
 
-def test_s2_24_each_queue_of_each_topic_has_its_own_offsets():
+def test_each_queue_of_each_topic_has_its_own_offsets():
     driver = driver_with_topic()
     driver.broker.topics.put(TopicConfig(topic_name="U"))
     put(driver, "A", "B", "C")
@@ -72,7 +72,7 @@ def test_s2_24_each_queue_of_each_topic_has_its_own_offsets():
         ("Z", 1, [], 4),
     ],
 )
-def test_s2_25_offsets_are_places_in_the_queue(tags, offset, found, next_begin):
+def test_an_offset_is_a_place_in_the_queue(tags, offset, found, next_begin):
     """S2-30 too: what matches is added, what does not is passed over."""
     driver = driver_with_topic()
     put(driver, "A", "B", "A", "B")
@@ -81,14 +81,14 @@ def test_s2_25_offsets_are_places_in_the_queue(tags, offset, found, next_begin):
     assert answer.ext_fields["nextBeginOffset"] == str(next_begin)
 
 
-def test_s2_30_the_batch_ends_behind_the_last_message_of_it():
+def test_the_next_offset_is_after_the_last_message_of_the_answer():
     driver = driver_with_topic()
     put(driver, "A", "B", "A", "B", "A")
     answer = pull(driver, subscription="A", max_msg_nums=2)
     assert (offsets(answer), outcome(answer)) == ([0, 2], (0, "FOUND", 3))
 
 
-def test_s2_28_records_are_those_of_the_log():
+def test_an_answer_has_the_records_of_the_log():
     driver = driver_with_topic()
     put(driver, "A", body_bytes=10)
     put(driver, "A", queue_id=1)
@@ -101,7 +101,7 @@ def test_s2_28_records_are_those_of_the_log():
     )
 
 
-def test_s2_32_a_held_pull_holds_up_nothing_of_its_client():
+def test_a_held_pull_does_not_block_its_client():
     driver = driver_with_topic()
     put(driver, "A", queue_id=1)
     hold(driver)
@@ -112,7 +112,7 @@ def test_s2_32_a_held_pull_holds_up_nothing_of_its_client():
     assert len(driver.broker.holds) == 1
 
 
-def test_s1_12_a_pull_without_messages_is_held_for_15_s():
+def test_a_pull_without_messages_is_held_for_15_s():
     driver = driver_with_topic()
     hold(driver, suspend_timeout_millis=15_000)
     driver.wait(14_999)
@@ -122,7 +122,7 @@ def test_s1_12_a_pull_without_messages_is_held_for_15_s():
     assert outcome(answer) == (19, "NO_MESSAGE_IN_QUEUE", 0)
 
 
-def test_s1_13_what_comes_during_the_hold_is_the_answer():
+def test_a_message_that_arrives_during_the_hold_is_the_answer():
     driver = driver_with_topic()
     hold(driver)
     hold(driver, peer=OTHER, queue_id=1)
@@ -135,7 +135,7 @@ def test_s1_13_what_comes_during_the_hold_is_the_answer():
     assert outcome(answer) == (19, "NO_MESSAGE_IN_QUEUE", 0)
 
 
-def test_s2_42_what_is_woken_in_vain_is_not_held_again():
+def test_a_pull_woken_without_a_match_is_not_held_again():
     driver = driver_with_topic()
     put(driver, "B")
     hold(driver, queue_offset=1, subscription="A", suspend_timeout_millis=0)
@@ -155,7 +155,7 @@ def test_s2_42_what_is_woken_in_vain_is_not_held_again():
         ("T", 3, (21, "OFFSET_OVERFLOW_BADLY", 2)),
     ],
 )
-def test_s4_11_what_makes_an_offset_illegal(topic, offset, expected):
+def test_illegal_offsets_are_corrected(topic, offset, expected):
     driver = driver_with_topic()
     driver.broker.topics.put(TopicConfig(topic_name="EMPTY"))
     put(driver, "A", "B")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.state.topics import SCHEDULE_TOPIC
+from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.ids import tags_code
 from rmqcli.wire.message.properties import TAGS, parse_properties

@@ -1,0 +1,64 @@
+"""The names of RocketMQ's own topics, and what may be a topic's name.
+
+Source: `TopicValidator` and `MixAll` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+DEFAULT_TOPIC: Final = "TBW102"  # AUTO_CREATE_TOPIC_KEY_TOPIC
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+TOPIC_LENGTH_MAX: Final = 127
+
+#: Topics that clients cannot write.
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        OFFSET_MOVED_EVENT,
+    }
+)
+
+_SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
+    DEFAULT_TOPIC,
+    "BenchmarkTest",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+}
+_SYSTEM_PREFIX: Final = "rmq_sys_"
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether RocketMQ itself owns the topic (not those named after the broker)."""
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Why a topic name is illegal, in RocketMQ's words; None for a legal one."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _LEGAL.fullmatch(topic):
+        return (
+            "The specified topic contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if len(topic) > TOPIC_LENGTH_MAX:
+        return "The specified topic is longer than topic max length."
+    return None
