@@ -1,4 +1,4 @@
-"""`checkpoint` and `abort`: what a store writes down for its next start.
+"""The files `checkpoint` and `abort`: what a store keeps for its next start.
 
 Source: `StoreCheckpoint` and `DefaultMessageStore.createTempFile` in apache/rocketmq.
 """
@@ -30,7 +30,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """What is written; zeros when there is none or it is damaged."""
+    """The stored checkpoint; zeros if it is missing or damaged."""
     try:
         data = read_regular(folder / "checkpoint", _TIMES.size)
     except OSError:
@@ -42,7 +42,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write it and make it durable. Raises StoreError."""
+    """Write the checkpoint durably. Raises StoreError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(folder / "checkpoint", flags, 0o644)
@@ -60,9 +60,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_abort(folder: Path) -> Literal["ours", "java"] | None:
-    """Who had the folder open and did not close it; None after a clean stop.
+    """The program that did not close the folder; None after a clean stop.
 
-    Raises OSError when that cannot be read.
+    Raises OSError if the file cannot be read.
     """
     try:
         data = read_regular(folder / "abort", _ABORT_BYTES_MAX)
@@ -72,7 +72,7 @@ def read_abort(folder: Path) -> Literal["ours", "java"] | None:
 
 
 def write_abort(folder: Path) -> None:
-    """Say that the folder is open. Raises OSError.
+    """Mark the folder as open. Raises OSError.
 
     A real 5.x broker writes its process id, 4.x nothing; neither reads it.
     """

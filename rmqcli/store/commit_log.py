@@ -1,7 +1,7 @@
-"""The log that all messages go to, one after the other.
+"""The commit log, which all messages are appended to.
 
-Decides where a record is put and which bytes can be read; nothing about what is in a
-record but its size and magic.
+Decides where a record is put and which bytes can be read; it knows only the size and
+magic of a record.
 
 Source: `CommitLog` in apache/rocketmq.
 """
@@ -34,7 +34,7 @@ _RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 class CommitLog:
     """Bytes `start` to `end` of the log, in files with a blank end each.
 
-    `end` is found by recovery and moved by `write`; who only reads sets it.
+    Recovery finds `end` and `write` moves it; a reader of a folder sets it.
     """
 
     def __init__(self, files: FixedFiles) -> None:
@@ -57,7 +57,7 @@ class CommitLog:
     def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
         """Write whole records at their offsets, from `self.end` to `end`.
 
-        Raises StoreFullError and leaves nothing behind.
+        Raises StoreFullError, and then the log is as before.
         """
         try:
             for offset, data in parts:

@@ -1,7 +1,7 @@
 """`config/*.json`: a broker's tables on disk, as Java writes them.
 
-Each has a `.bak` with what it was before, which is read when it is damaged. Knows
-nothing of what is in them.
+Each file has a `.bak` with its previous content, which is read when the file is
+damaged. This module does not know the tables.
 
 Source: `ConfigManager`, `MixAll.string2File` in apache/rocketmq.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: More than any broker's tables; a folder may be anybody's.
+#: More than any broker's tables; a bound, as a folder may contain anything.
 _BYTES_MAX: Final = 256 * 1024 * 1024
 
 
@@ -39,7 +39,7 @@ class ConfigFolder:
         self.directory = directory
 
     def read(self, name: str) -> object | None:
-        """What a file such as `topics.json` holds; None when there is none.
+        """The content of a file such as `topics.json`; None if it does not exist.
 
         Bare keys become text, as all keys of JSON. Raises StoreError when neither the
         file nor its `.bak` can be read.
@@ -68,7 +68,7 @@ class ConfigFolder:
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
         if len(data) > _BYTES_MAX:
-            raise StoreError(f"{path} is over {_BYTES_MAX} bytes")
+            raise StoreError(f"{path} has more than {_BYTES_MAX} bytes")
         if not data.strip():
             return None  # Java too goes on to the .bak
         try:
@@ -79,7 +79,8 @@ class ConfigFolder:
     def clean(self) -> None:
         """Remove the temporary files of a process that was killed while it wrote.
 
-        Only for who has the folder to himself. What cannot be removed stays.
+        Only for the process that holds the folder's lock. Files that cannot be removed
+        stay.
         """
         with suppress(OSError):
             remove_temporaries(self.directory)
@@ -95,7 +96,7 @@ class ConfigFolder:
             new = write_temporary(self.directory, text.encode(), mode=0o644)
             before = self.directory / f"{name}.bak"
             if path.exists():
-                # A link, so that there is a file of the name at every moment.
+                # A hard link, so that a file of that name exists at every moment.
                 with suppress(FileNotFoundError):
                     before.unlink()
                 os.link(path, before, follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""One queue of a topic: entries of 20 bytes that say where its messages lie.
+"""One queue of a topic: entries of 20 bytes with the places of its messages.
 
-New entries wait in memory until `write_out`: they can be made again from the log, so
-only the log has to be fast and safe. Knows nothing of messages.
+New entries wait in memory until `write_out`: they can be rebuilt from the log, so that
+only the log has to be fast and safe. This module does not know messages.
 
 Source: `ConsumeQueue` in apache/rocketmq.
 """
@@ -23,7 +23,7 @@ _FILLER_SIZE: Final = 0x7FFFFFFF
 #: What stands for entries in front of a queue's first (ConsumeQueue.fillPreBlank).
 _FILLER: Final = _UNIT.pack(0, _FILLER_SIZE, 0)
 
-#: Written entries that stay in memory: those that readers who keep up ask for.
+#: Written entries that stay in memory, for consumers that read the newest messages.
 _TAIL_BYTES_MAX: Final = 6_400 * UNIT_BYTES
 _TAIL_BYTES_KEPT: Final = 3_200 * UNIT_BYTES
 
@@ -166,7 +166,7 @@ class ConsumeQueue:
         self._files.sync()
 
     def refresh(self) -> None:
-        """Look again at the files, which another process writes.
+        """Read the list of files again, which another process writes.
 
         Entries in memory stay until they are in the files too.
         """
@@ -185,14 +185,14 @@ class ConsumeQueue:
         written = at // UNIT_BYTES
         if written >= self._tail_start:
             del self._tail[: (written - self._tail_start) * UNIT_BYTES]
-        else:  # a topic that was deleted and made again
+        else:  # the topic was deleted and created again
             self._tail.clear()
             self.max_offset = written
         self._tail_start = self._written = written
         self.max_offset = max(self.max_offset, written)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._files.close()
 
     def _read(self, start: int, end: int) -> bytes:
@@ -240,7 +240,7 @@ class ConsumeQueue:
 
 
 def _is_before(entry: QueueUnit, log_offset: int) -> bool:
-    # After a power cut there may be holes of zeros, all behind what was synced last.
+    # After a power cut there may be holes of zeros, all after the last sync.
     return entry.size_bytes > 0 and (
         entry.commit_log_offset < log_offset or entry.size_bytes == _FILLER_SIZE
     )

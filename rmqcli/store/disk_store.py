@@ -1,9 +1,9 @@
 """A store in RocketMQ's own files, which a real broker can open.
 
-An append writes the log and nothing else; queues and index wait in memory and are made
-again from the log when the process dies. `flush` makes the log durable and lets other
-processes see the queues; the checkpoint, which bounds what a start has to read again,
-is written every few seconds of messages.
+An append writes only the log; entries of queues and index wait in memory and are
+rebuilt from the log when the process dies. `flush` makes the log durable and shows the
+queues to other processes. The checkpoint, which limits what a start has to read again,
+is written once every few seconds of messages.
 
 Source: `DefaultMessageStore`, `CommitLog.asyncPutMessages` in apache/rocketmq.
 """
@@ -46,7 +46,7 @@ _TRANSACTION_BITS: Final = 0xC
 _PREPARED: Final = 0x4
 _ROLLBACK: Final = 0xC
 
-#: What may have to be read again after a kill: so many messages, or ms of messages.
+#: How much a start may have to read again after a kill: messages, or ms of messages.
 _CHECKPOINT_MESSAGES: Final = 100_000
 _CHECKPOINT_MS: Final = 5_000
 #: Queue entries in memory before they are written without a flush.
@@ -113,9 +113,9 @@ class DiskStore:
             try:
                 self._save()
             except StoreError as error:
-                self._report(error)  # what is only in memory can be made again
+                self._report(error)  # entries in memory can be rebuilt
             else:
-                # Only now is the checkpoint one of ours.
+                # Only now was the checkpoint written by this store.
                 write_abort(folder)
 
     def append(
@@ -145,7 +145,7 @@ class DiskStore:
         return places
 
     def _queue(self, fields: MessageFields) -> ConsumeQueue | None:
-        """Where the message's entry goes; None for one that is in the log only."""
+        """The queue of the message's entry; None for a message in the log only."""
         if fields.store_timestamp_ms < self._checkpoint.logics_ms:
             self._move_checkpoint_back(fields.store_timestamp_ms)
         if fields.sys_flag & _TRANSACTION_BITS in (_PREPARED, _ROLLBACK):
@@ -162,7 +162,7 @@ class DiskStore:
     def _placed(
         self, messages: Sequence[MessageFields], targets: Sequence[ConsumeQueue | None]
     ) -> tuple[list[Appended], list[tuple[int, bytes]], int]:
-        """Places, bytes to write by offset, and where the log ends then."""
+        """Places, bytes to write by offset, and the new end of the log."""
         log, places, parts = self._log, [], []
         at = start = log.end
         room = log.room(at)
@@ -252,9 +252,9 @@ class DiskStore:
             )
 
     def _save(self) -> None:
-        """Make queues and index durable and say so in the checkpoint.
+        """Make queues and index durable, and then write the checkpoint.
 
-        Raises StoreError when a part of them cannot be written, after the others were.
+        Raises StoreError if a part cannot be written, after writing the others.
         """
         error = self._queues.write_out()
         self._index.write_out()
@@ -267,7 +267,7 @@ class DiskStore:
         self._unsafe = 0
 
     def _move_checkpoint_back(self, time_ms: int) -> None:
-        """For a clock that went back: what comes now is not safe although it is older.
+        """Set the checkpoint back with the clock, as later messages have earlier times.
 
         Raises StoreFullError.
         """
@@ -328,7 +328,7 @@ class DiskStore:
             return
         files = self._log.files
         old = [base for base in files.bases[:-1] if base + files.file_bytes <= before]
-        # A file that ends where the log ends is the last one too, if none was made yet.
+        # A file that ends where the log ends is the last one if no other exists yet.
         for base in [base for base in old if base + files.file_bytes <= self._log.end]:
             files.delete(base)
         if old:
@@ -336,10 +336,10 @@ class DiskStore:
             self._index.trim(self._log.start)
 
     def expire(self, now_ms: int) -> int:
-        """Delete old log files by the settings; return where the log begins now.
+        """Delete old log files by the settings; returns the new start of the log.
 
-        A file is as old as the first message of the one after it. To be called every
-        ten seconds or so (DefaultMessageStore.CleanCommitLogService).
+        A file is as old as the first message of the next file. Call it about every ten
+        seconds (DefaultMessageStore.CleanCommitLogService).
         """
         files, settings = self._log.files, self.settings
         keep_from = files.start
@@ -364,7 +364,7 @@ class DiskStore:
     def close(self) -> None:
         """Write everything, so that the next start is quick, and unlock the folder.
 
-        Raises StoreError when that fails; the folder is let go all the same, and the
+        Raises StoreError when that fails; the folder is unlocked all the same, and the
         next start reads it as after a kill.
         """
         if self._is_closed:
@@ -379,7 +379,7 @@ class DiskStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the folder as a killed process does: nothing more is written."""
+        """Close the folder as a killed process does: nothing more is written."""
         self._is_closed = True
         self._opened.close()
         self._lock.release()

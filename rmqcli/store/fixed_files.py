@@ -1,8 +1,8 @@
 """Files of one length in a folder, each named by the offset at which it begins.
 
-What commit log and consume queues are made of. Files are sparse, written with pwrite
-and read with pread: a full disk is an error of the call, never a signal. Decides
-nothing about what lies in them.
+Commit log and consume queues consist of them. Files are sparse, written with pwrite and
+read with pread, so that a full disk is an error of the call and never a signal. This
+module does not know the content.
 
 Source: `MappedFileQueue` and `DefaultMappedFile` in apache/rocketmq.
 """
@@ -51,7 +51,7 @@ class OpenFiles:
         return fd
 
     def create(self, path: str, length: int) -> int:
-        """A new file of that length, all zeros. Raises OSError and leaves none."""
+        """A new file of that length, all zeros. After an OSError there is none."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(path, flags, 0o644)
         try:
@@ -83,7 +83,7 @@ class OpenFiles:
 class FixedFiles:
     """The files of one folder, addressed by offsets that run through all of them.
 
-    `file_bytes` is the length of the files there are, else the one asked for.
+    `file_bytes` is the length of the existing files, or else the requested one.
     Raises StoreError for files of different lengths.
     """
 
@@ -99,9 +99,9 @@ class FixedFiles:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again which files there are. Raises StoreError."""
+        """Read the list of files again. Raises StoreError."""
         lengths = self._lengths()
-        # A file that was being made when a process ended; a real broker deletes it too.
+        # Left by a process that ended in `create`; a real broker deletes it too.
         if lengths and not lengths[max(lengths)]:
             empty = max(lengths)
             del lengths[empty]
@@ -167,18 +167,18 @@ class FixedFiles:
         return self.bases[-1] + self.file_bytes if self.bases else 0
 
     def base_of(self, offset: int) -> int:
-        """Where the file that `offset` lies in begins, whether it is there or not."""
+        """Where the file of `offset` begins, whether it exists or not."""
         return offset - offset % self.file_bytes
 
     def has(self, base: int) -> bool:
-        """Whether there is a file that begins there."""
+        """Whether a file begins there."""
         at = bisect_right(self.bases, base) - 1
         return at >= 0 and self.bases[at] == base
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the one file that `offset` lies in; fewer at its end or without it.
 
-        Raises StoreError when the disk does not give them.
+        Raises StoreError when the disk cannot read them.
         """
         base = offset - offset % self.file_bytes
         if not self.has(base):
@@ -194,7 +194,7 @@ class FixedFiles:
             raise StoreError(f"{self._path(base)} cannot be read: {error}") from error
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write within one file, which is made when it is not there.
+        """Write within one file, which is created if it does not exist.
 
         Raises StoreFullError; a part may have been written then.
         """
@@ -226,7 +226,7 @@ class FixedFiles:
             try:
                 for at in range(start, end, len(_ZEROS)):
                     os.pwrite(fd, _ZEROS[: min(len(_ZEROS), end - at)], at - base)
-            except OSError:  # no block to write to: give back those that there are
+            except OSError:  # no free block for zeros: release the existing ones
                 os.ftruncate(fd, start - base)
                 os.ftruncate(fd, self.file_bytes)
         except OSError as error:
@@ -254,14 +254,14 @@ class FixedFiles:
         try:
             os.unlink(path)
         except FileNotFoundError:
-            pass  # somebody was faster; it is gone, as wanted
+            pass  # another process has deleted it
         except OSError as error:
             raise StoreError(f"{path} cannot be deleted: {error.strerror}") from error
         self.bases.remove(base)
         self._dirty.discard(base)
 
     def sync(self) -> None:
-        """Make what was written survive a power cut. Raises StoreError."""
+        """Make the written bytes survive a power cut. Raises StoreError."""
         if not self._dirty:
             return
         try:
@@ -277,7 +277,7 @@ class FixedFiles:
         self._is_folder_dirty = False
 
     def close(self) -> None:
-        """Let go of the files' descriptors."""
+        """Close the files' descriptors."""
         for base in self.bases:
             self._opened.forget(self._path(base))
 

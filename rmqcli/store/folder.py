@@ -1,4 +1,4 @@
-"""A store's folder as a whole: whether it can be opened, and that one process does.
+"""A store's folder as a whole: its layout, its owner, and the lock of one process.
 
 Source: `DefaultMessageStore.start` (lock) and `StorePathConfigHelper`.
 """
@@ -16,8 +16,8 @@ from rmqcli.store.message_store import StoreError
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Device and inode of the lock files that this process holds: the kernel's lock is the
-#: whole process's, and would let it in a second time.
+#: Device and inode of the lock files that this process holds: the kernel's lock is for
+#: the whole process, and would let it in a second time.
 _held: set[tuple[int, int]] = set()
 
 #: What RocksDB leaves in each of its folders.
@@ -54,8 +54,8 @@ def check_layout(folder: Path) -> None:
 def check_owner(folder: Path) -> None:
     """Raise StoreError for a folder that this process should not write into.
 
-    That is one of another owner, or one with links where a store has its own folders:
-    what is written could land in any file of ours. One that is not there is fine.
+    That is a folder of another owner, or one with links in place of a store's own
+    folders: a write could change any other file. A missing folder is fine.
     """
     try:
         fault = folder_fault(folder)
@@ -67,13 +67,13 @@ def check_owner(folder: Path) -> None:
         for inner in (folder / name for name in _OWN_FOLDERS):
             fault = "is a symbolic link" if inner.is_symlink() else folder_fault(inner)
             if fault is not None:
-                raise StoreError(f"{inner} {fault}: nothing is written into it")
+                raise StoreError(f"{inner} {fault}")
     except OSError as error:
         raise StoreError(f"{folder} cannot be read: {error.strerror}") from error
 
 
 class FolderLock:
-    """The lock that a real broker takes too. Raises StoreError when it is taken."""
+    """The lock that a real broker takes too. Raises StoreError if it is held."""
 
     def __init__(self, folder: Path) -> None:
         self._id: tuple[int, int] | None = None
@@ -81,7 +81,7 @@ class FolderLock:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             check_owner(folder)
-            # Before it is opened: closing it again would drop the lock we hold.
+            # Checked before opening: closing the file would drop the lock held.
             if path.exists() and _identity(os.stat(path)) in _held:
                 raise StoreError(f"{folder} is in use by this process")
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -109,7 +109,7 @@ class FolderLock:
             os.pwrite(self._fd, b"lock", 0)
 
     def release(self) -> None:
-        """Let others in. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._id is not None:
             _held.discard(self._id)
             self._id = None

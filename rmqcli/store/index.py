@@ -1,26 +1,18 @@
-"""Java's hash of `topic#key`, for many keys at once.
+"""The index of keys: which messages may have `topic#key`, over all index files.
 
-A key's hash costs 3 µs letter by letter, which is more than the rest of an append; here
-the keys of a batch are one big number and eight letters are hashed by three multiplies.
-
-Source: `IndexFile.indexKeyHashMethod` and `String.hashCode`.
-
-One index file: which messages may have a key, by the key's hash.
+The index finds candidates by hash and second; the caller compares topic and key. One
+file:
 
     header 40 | slots 4 x n: newest item of the slot | items 20 x 4 n
 
 An item is hash i32, commit log offset i64, seconds since the file's first message i32,
-the slot's item before i32. Item 0 is never used. New items wait in memory until
+the slot's previous item i32. Item 0 is never used. New items wait in memory until
 `write_out`, which writes them, then the slots, then the header that counts them.
+Appended keys wait for a query or a write: a key's hash costs 3 us letter by letter,
+more than the rest of an append, so the keys of many messages are hashed together as one
+big number, eight letters by three multiplies, at a fifth of the cost.
 
-Source: `IndexFile` and `IndexHeader` in apache/rocketmq.
-
-The index of keys: which messages may have `topic#key`, over all index files.
-
-What was appended waits here until somebody asks or it is written out: hashing many keys
-together costs a fifth. Never says for sure: the caller compares topic and key.
-
-Source: `IndexService` in apache/rocketmq.
+Source: `IndexService`, `IndexFile`, `IndexHeader` and `String.hashCode`.
 """
 
 from __future__ import annotations
@@ -104,7 +96,7 @@ def _key_hashes(keys: Sequence[str]) -> list[int | None]:
     for lanes, all_of_them in by_length.items():
         for first in range(0, len(all_of_them), _KEYS_AT_ONCE):
             chosen = all_of_them[first : first + _KEYS_AT_ONCE]
-            # A zero in front of a key does not change its hash.
+            # A leading zero does not change the hash of a key.
             text = "".join([keys[at].rjust(lanes * _LANE, "\0") for at in chosen])
             for at, value in zip(chosen, _lanes_hashed(text, lanes), strict=True):
                 hashes[at] = value
@@ -180,7 +172,7 @@ class IndexFile:
         self.read_header()
 
     def read_header(self) -> None:
-        """Look again at what another process may have written."""
+        """Read again what another process may have written."""
         self.header = IndexHeader(*_HEADER.unpack(self._read(0, _HEADER.size)))
         self.header.count = max(1, min(self.header.count, self.items_max))
 
@@ -367,7 +359,7 @@ _NAME_DIGITS: Final = 17
 #: Keys of one message; a peer chooses how many it names.
 _KEYS_MAX: Final = 1_000
 _PENDING_MAX: Final = 8_192
-#: More of them are only there while files cannot be written.
+#: There are more only while files cannot be written.
 _WAITING_MAX: Final = 8 * _PENDING_MAX
 _TIME_MS_MAX: Final = 253_000_000_000_000  # the year 9987
 
@@ -385,12 +377,12 @@ class KeyIndex:
         self._files: list[IndexFile] = []
         self._settle_at = _PENDING_MAX
         self._reported: set[str] = set()
-        #: Topic, key, commit log offset and time of what is not in a file's memory yet.
+        #: Topic, key, commit log offset and time of keys not in a file's memory yet.
         self._pending: list[tuple[str, str, int, int]] = []
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again which files there are and what their headers say."""
+        """Read the list of files and their headers again."""
         known = {file.path: file for file in self._files}
         files = []
         for path in self._paths():
@@ -408,7 +400,7 @@ class KeyIndex:
                 continue
             files.append(file)
         if files and self._opened.writable and not files[-1].header.count > 1:
-            # Nothing in it, and maybe not all of it there: made anew when needed.
+            # Empty, and maybe not complete: created again when needed.
             empty = files.pop()
             self._opened.forget(empty.path)
             os.unlink(empty.path)
@@ -434,11 +426,11 @@ class KeyIndex:
         ]
 
     def _report(self, path: str, text: str) -> None:
-        """Log it as a warning, the first time; one that is just made is empty."""
+        """Log a warning the first time, unless the file is empty as it is new."""
         with suppress(OSError):
             if path not in self._reported and os.lstat(path).st_size:
                 self._reported.add(path)
-                logger.warning("keys are looked for without it: %s", text)
+                logger.warning("index file left out: %s", text)
 
     @property
     def end_offset(self) -> int:
@@ -460,7 +452,7 @@ class KeyIndex:
                 if key:
                     pending.append((topic, key, offset, time_ms))
         if len(pending) >= self._settle_at:
-            # The message is in the log: that its keys cannot be filed is no error now.
+            # The message is in the log; a failure to index its keys is no error here.
             with suppress(StoreError):
                 self.settle()
             self._settle_at = len(pending) + _PENDING_MAX
@@ -471,7 +463,7 @@ class KeyIndex:
             self.settle()
 
     def settle(self) -> None:
-        """Put what is pending into the files' memory. Raises StoreFullError."""
+        """Move pending keys into the files' memory. Raises StoreFullError."""
         pending = self._pending
         if not pending:
             return
@@ -545,7 +537,7 @@ class KeyIndex:
         return found
 
     def forget_from(self, offset: int) -> None:
-        """After a kill: drop what points at `offset` of the log or behind it."""
+        """After a kill: drop items of messages at `offset` of the log or after."""
         while self._files and self._files[-1].header.begin_offset >= offset:
             self._delete(self._files.pop())
         if self._files:
@@ -561,7 +553,7 @@ class KeyIndex:
                 self._delete(self._files.pop())
 
     def trim(self, log_start: int) -> None:
-        """Delete files all of whose messages are gone."""
+        """Delete the files whose messages were all deleted."""
         while len(self._files) > 1 and self._files[0].header.end_offset < log_start:
             self._delete(self._files.pop(0))
 

@@ -1,7 +1,7 @@
 """A store that keeps everything in memory: for tests and simulations.
 
-The same bytes as on disk, without files: nothing survives the process, and nothing is
-ever full unless `capacity_bytes` says so.
+It stores the same bytes as on disk. Nothing survives the process, and the store is
+never full unless `capacity_bytes` is set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Queue:
 
 
 class MemoryStore:
-    """Satisfies `MessageStore`. Treat its bytes as a broker's that never restarts."""
+    """Satisfies `MessageStore`."""
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
@@ -98,7 +98,7 @@ class MemoryStore:
                 index.setdefault((topic, key), []).append(entry)
 
     def flush(self) -> None:
-        """Nothing to do: memory is all there is."""
+        """Nothing to do: no message is on a disk."""
 
     def queues(self) -> Iterable[tuple[str, int]]:
         return list(self._queues)
@@ -175,7 +175,7 @@ class MemoryStore:
             queue.min_offset += gone
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to do: there are no files."""
 
     def _max_offset(self, key: tuple[str, int]) -> int:
         queue = self._queues.get(key)

@@ -1,4 +1,4 @@
-"""What a broker needs of its store, whatever keeps it: files or memory.
+"""The interface of a store for a broker, whether it keeps messages in files or memory.
 
 A store numbers messages and gives them their place in the commit log; it decides
 nothing about topics, permissions or delays. All calls come from one thread.
@@ -22,7 +22,7 @@ UNIT_BYTES = 20
 
 
 class StoreError(RmqError):
-    """The store could not take or give something; says what and where."""
+    """The store could not write or read; the message names what and where."""
 
 
 class StoreFullError(StoreError):
@@ -49,10 +49,10 @@ class Appended(NamedTuple):
 
 
 class StoreReader(Protocol):
-    """What can be read of a store, by its broker or from its folder."""
+    """The methods that read a store, for its broker and for readers of its folder."""
 
     def queues(self) -> Iterable[tuple[str, int]]:
-        """Topic and id of every consume queue there is, in no order."""
+        """Topic and id of every consume queue, in no order."""
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Half-open range of queue offsets that can be read; None without a queue."""
@@ -71,17 +71,17 @@ class StoreReader(Protocol):
     def read_units(self, units: Sequence[QueueUnit]) -> bytes:
         """The records of `units`, one after the other: fast where they are neighbours.
 
-        Ends before the first that is gone.
+        Ends before the first that was deleted.
         """
 
     def message_at(self, commit_log_offset: int) -> bytes | None:
-        """The record that begins there, by the size it states; None for none."""
+        """The record that begins there, by its size field; None if none does."""
 
     def log_bounds(self) -> tuple[int, int]:
-        """Half-open range of commit log offsets that there are."""
+        """Half-open range of commit log offsets that can be read."""
 
     def store_time_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """When the message was stored; None when there is none."""
+        """When the message was stored; None without such a message."""
 
     def query_index(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, count_max: int
@@ -92,7 +92,7 @@ class StoreReader(Protocol):
         """
 
     def close(self) -> None:
-        """Write what is pending and let go of files. Idempotent."""
+        """Write everything pending and close the files. Idempotent."""
 
 
 class MessageStore(StoreReader, Protocol):
@@ -107,17 +107,17 @@ class MessageStore(StoreReader, Protocol):
         caller's. `tags_codes` (one for each message) go into the consume queue. A half
         or rolled-back message (sysFlag's transaction bits) is in the log only and takes
         no queue offset. Keys (KEYS, UNIQ_KEY) are put into the index.
-        Raises StoreFullError and leaves nothing behind.
+        Raises StoreFullError, and then the store is as before.
         """
 
     def flush(self) -> None:
-        """Make everything that was appended survive a power cut. Raises StoreError."""
+        """Make all appended messages survive a power cut. Raises StoreError."""
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's consume queues; the log keeps its bytes."""
 
     def trim(self, topic: str | None, before: int) -> None:
-        """With a topic: let the queue offsets below `before` be gone (a fault for
+        """With a topic: delete the queue offsets below `before` (a fault for
         tests). Without: delete whole log files that end at or below that commit log
         offset, and move the queues' lower bounds after them.
         """

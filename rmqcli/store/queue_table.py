@@ -28,14 +28,14 @@ logger = get_logger(__name__)
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 QUEUE_OFFSET_MAX: Final = ((1 << 63) - 1) // UNIT_BYTES
 _QUEUE_ID_DIGITS_MAX: Final = 10
-#: A damaged folder has no end of faults to report.
+#: A damaged folder could have any number of faults to report.
 _REPORTS_MAX: Final = 1_000
 
 
 class QueueTable:
     """The queues by (topic, queue id), each with its files.
 
-    `file_units` is for the files of new queues; the ones there are keep theirs. A queue
+    `file_units` is for the files of new queues; existing ones keep theirs. A queue
     that cannot be read is reported and left out, one that cannot be written keeps its
     entries in memory: neither holds up the others.
     """
@@ -52,7 +52,7 @@ class QueueTable:
         self.load()
 
     def load(self) -> None:
-        """Open the queues that lie in the folder and are not open yet."""
+        """Open the queues in the folder that are not open yet."""
         for topic in self._names(str(self._directory)):
             fault = file_name_fault(topic)
             if fault is not None:
@@ -71,7 +71,7 @@ class QueueTable:
             self._file_bytes = max(set(lengths), key=lengths.count)
 
     def refresh(self) -> None:
-        """Look again at the files of all queues, which another process writes.
+        """Read the files of all queues again, which another process writes.
 
         A queue that cannot be read any more is reported and stays as it was.
         """
@@ -106,7 +106,7 @@ class QueueTable:
         self._dirty.add(queue)
 
     def make(self, key: tuple[str, int]) -> ConsumeQueue:
-        """The queue, made when there is none.
+        """The queue, created if it does not exist.
 
         Raises ValueError for a topic or a number that cannot be a folder's name, and
         StoreError for a queue that cannot be read.
@@ -122,7 +122,7 @@ class QueueTable:
     def make_for(self, key: tuple[str, int], queue_offset: int) -> ConsumeQueue | None:
         """The queue of a record that was found in the log.
 
-        None, and a warning, where there can be none that has such an entry.
+        None, with a warning, if no queue can have such an entry.
         """
         if not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             self._report(f"entry {queue_offset} of queue {key} cannot be stored")
@@ -191,11 +191,11 @@ class QueueTable:
             with suppress(FileNotFoundError):  # never written out
                 directory.rmdir()
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY:  # what is not ours stays
+            if error.errno != errno.ENOTEMPTY:  # files that are not the queue's stay
                 raise StoreError(f"{directory} cannot be deleted: {error}") from error
 
     def move_mins(self, log_start: int) -> None:
-        """Move all lower bounds to what is still in the log, and delete files below."""
+        """Move all lower bounds to the start of the log, and delete files below."""
         for queue in self.queues.values():
             queue.min_offset = max(queue.min_offset, queue.lower_bound(log_start))
             try:
@@ -209,7 +209,7 @@ class QueueTable:
             queue.cut(queue.lower_bound(log_end))
 
     def log_end(self) -> int:
-        """Where the message ends that is farthest in the log; 0 without messages."""
+        """Where the last message in the log ends; 0 without messages."""
         ends = [
             entry.commit_log_offset + entry.size_bytes
             for queue in self.queues.values()
@@ -232,7 +232,7 @@ class QueueTable:
     def _names(self, directory: str) -> list[str]:
         """Names of the folders in a folder, links left out.
 
-        None when it is not there, and none, with a warning, when it cannot be read.
+        None if it does not exist; empty, with a warning, if it cannot be read.
         """
         try:
             with os.scandir(directory) as entries:

@@ -1,8 +1,8 @@
-"""Reads a store's folder, ours or a real broker's, even while its broker runs.
+"""Reads the folder of a store or of a real broker, even while its broker runs.
 
-Never writes, locks or cuts anything. Messages whose queue entries were not written, by
-a broker that was killed or will write them in a moment, are found in the log behind
-the last that has one, as recovery would.
+Never writes, locks or cuts anything. Messages without queue entries, as their broker
+was killed or will write them in a moment, are found in the log after the last message
+that has one, as in recovery.
 
 Source: `DefaultMessageStore` and `DefaultMessageStore.getMessage` for the meaning.
 """
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class ReadOnlyStore:
     """Satisfies `StoreReader`. Bounds are as of the last call that asked for them.
 
-    Raises StoreError when the folder is none of a broker, or of a kind that cannot be
+    Raises StoreError for a folder that is not a broker's, or of a kind that cannot be
     read.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         check_layout(folder)
-        # A broker makes its lock at once, and its log with the first message.
+        # A broker creates its lock at its start, and its log at the first message.
         is_new = (folder / "lock").exists() and not (folder / "consumequeue").exists()
         if not ((folder / "commitlog").is_dir() or is_new):
             raise StoreError(
@@ -69,10 +69,10 @@ class ReadOnlyStore:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look again at all that its broker may have written. Raises StoreError."""
+        """Read again all that the broker may have written. Raises StoreError."""
         files = self._log.files
         files.refresh()
-        # Records beyond the last whole one are told by what they state, not by place.
+        # Records after the last whole one are recognised by their fields, not by place.
         self._log.end = files.limit
         self._queues.refresh()
         for queue in self._queues.queues.values():
@@ -85,7 +85,7 @@ class ReadOnlyStore:
         return list(self._queues.queues)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """As of now: the queue's files are looked at again."""
+        """The bounds now: the list of the queue's files is read again."""
         files = self._log.files
         files.refresh()
         self._log.end = files.limit
@@ -117,7 +117,7 @@ class ReadOnlyStore:
         return self._log.message_at(commit_log_offset)
 
     def log_bounds(self) -> tuple[int, int]:
-        """As of now; the end is found by reading what is behind the queues' last."""
+        """The bounds now; the log is read from the queues' last message on."""
         files = self._log.files
         files.refresh()
         self._log.end = files.limit
@@ -125,7 +125,7 @@ class ReadOnlyStore:
         return files.start, self._end
 
     def _add_from_log(self) -> None:
-        """Give the queues what lies in the log behind their last entries."""
+        """Add entries for the messages in the log after the queues' last entries."""
         files = self._log.files
         start = max(self._end, self._queues.log_end(), files.start)
         for record in scan(files, min(start, files.limit)):
@@ -164,5 +164,5 @@ class ReadOnlyStore:
         return [offset for offset in found if offset >= start]
 
     def close(self) -> None:
-        """Let go of the files. Idempotent."""
+        """Close the files. Idempotent."""
         self._opened.close()

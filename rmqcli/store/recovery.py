@@ -1,8 +1,8 @@
 """Finds the end of a log and makes queues and index agree with it.
 
-After a clean stop the queues say where the log ends, and only what lies behind is read.
-After a kill reading begins at a file that the checkpoint says was on the disk with its
-queues; what the queues and the index say of it is dropped and made again.
+After a clean stop the queues show where the log ends, and only what is after that is
+read. After a kill, reading begins at a file which, by the checkpoint, was on the disk
+with its queues; later entries of queues and index are dropped and rebuilt.
 
 Source: `CommitLog.recoverNormally` and `recoverAbnormally` in apache/rocketmq.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: How much older than it says what a real broker's checkpoint vouches for may be.
+#: A real broker's checkpoint may be this much newer than what is on the disk.
 JAVA_SLACK_MS: Final = 3_000
-#: Ours is exact, but messages of the same millisecond may have come after it.
+#: This store's is exact, but messages of the same millisecond may be later.
 OWN_SLACK_MS: Final = 1
 
 
@@ -82,7 +82,7 @@ class Recovery:
         self._queues.move_mins(self._log.start)
 
     def _clean_start(self) -> int | None:
-        """Where the last message of the queues begins; None when it is not there."""
+        """Where the last message of the queues begins; None if the log lacks it."""
         files = self._log.files
         self._log.end = files.limit
         at = files.start
@@ -113,7 +113,7 @@ class Recovery:
         return files.start
 
     def _cut_log(self, end: int) -> None:
-        """Nothing may lie behind the last whole record, or it would be read later.
+        """Clear all bytes after the last whole record, as they could be read later.
 
         Raises StoreError, and cuts nothing, at a record that is too large to be read.
         """
@@ -159,7 +159,7 @@ class Recovery:
             known = queue.entry(queue_offset)
             if known is not None and known.commit_log_offset >= offset:
                 return
-            # The topic was deleted and made again: its queues began anew.
+            # The topic was deleted and created again, so its queues start again.
             queue.cut(queue_offset)
         if queue_offset != queue.max_offset:
             if queue.max_offset > queue.min_offset:

@@ -1,10 +1,10 @@
 """Sizes of a store's files, and how long they are kept.
 
-Small by default, so that a demo's folder is small too. Files are sparse: a length costs
-nothing until it is filled. A folder that exists keeps the lengths it was made with.
+The defaults are small, so that a demo's folder is small too. Files are sparse: a length
+costs nothing until it is filled. An existing folder keeps its lengths.
 
 Source: `MessageStoreConfig` in apache/rocketmq. A real broker opens a folder only with
-the same numbers in its broker.conf: the property is named at each.
+the same numbers in its broker.conf, so each line names the property.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DELAY_LEVELS_MS: Final = (
 class StoreSettings:
     """How a `DiskStore` lays out a new folder and what it deletes from an old one.
 
-    16 MiB of log hold four messages of the largest size and 60,000 small ones: as small
-    as can be without a file for every second of load. One index item for each key; the
+    16 MiB of log hold four messages of the largest size, or 60,000 small ones, so that
+    load does not create a file each second. One index item for each key; the
     four items to a slot are RocketMQ's ratio, which readers of a folder rely on.
     """
 

@@ -1,7 +1,7 @@
-"""For tests, ours and other people's: a cluster in the process, and a manual clock.
+"""For tests of programs that use RocketMQ: a cluster in the process, a manual clock.
 
 `EmbeddedCluster`, and the constructors of `rmqcli.broker.faults`, are loaded when they
-are first asked for. The fixtures of pytest are in `rmqcli.testing.plugin`.
+are first used. The fixtures of pytest are in `rmqcli.testing.plugin`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class ManualClock:
         self.now_ms = now_ms
 
     def advance(self, by_ms: int) -> None:
-        """Let `by_ms` milliseconds go by."""
+        """Move the time `by_ms` milliseconds forward."""
         self.now_ms += by_ms
 
     def monotonic_ms(self) -> int:
@@ -25,7 +25,7 @@ class ManualClock:
         return self.now_ms
 
     def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
-        """Let the whole time go by at once, unless `event` is set already."""
+        """Move the time to the end of the wait, unless `event` is set already."""
         if not event.is_set():
             self.advance(timeout_ms)
         return event.is_set()

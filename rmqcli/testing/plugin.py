@@ -1,6 +1,6 @@
 """Fixtures of pytest: a RocketMQ cluster in the test's own process.
 
-Installed with rmqcli, nothing to import:
+Installed with rmqcli; a test needs no import:
 
     def test_my_consumer(rmq_cluster, rmq_topic):
         rmq_cluster.send(rmq_topic, ["a", "b"])
@@ -9,7 +9,7 @@ Installed with rmqcli, nothing to import:
 - `rmq_cluster`: an `EmbeddedCluster` of one broker, fresh for each test.
 - `rmq_cluster_factory`: a function that starts more, with any of `ClusterOptions`:
   `rmq_cluster_factory(brokers=2, like="4.6.0")`. All are closed after the test.
-  Brokers allow SQL92 filters, which RocketMQ's do only when they are told to.
+  Brokers allow SQL92 filters, which RocketMQ's do only with enablePropertyFilter.
 - `rmq_topic`: the name of a new topic of `rmq_cluster`, with four queues.
 - `rmq_clock`: a `ManualClock`; after `rmq_cluster_factory(clock=rmq_clock)` hours go by
   with `cluster.advance(ms)`.

@@ -186,7 +186,7 @@ def test_a_sparse_table_of_lying_size_takes_no_memory(tmp_path):
     limit = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_memory_bytes() + (900 << 20), limit[1]))
     try:
-        with pytest.raises(StoreError, match="is over 268435456 bytes"):
+        with pytest.raises(StoreError, match="has more than 268435456 bytes"):
             ConfigFolder(tmp_path / "config").read("topics.json")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limit)

@@ -270,7 +270,7 @@ def test_an_invalid_index_file_is_logged_once_and_a_new_one_is_not(
         )
         reader.close()
     assert len(found) == 1
-    assert caplog.text.count("keys are looked for without it") == 1
+    assert caplog.text.count("index file left out") == 1
     assert "20300101000000000 has 5 bytes: not an index file" in caplog.text
 
 
