@@ -25,6 +25,7 @@ from rmqcli.api.calls.consumer import (
     get_consumer_connection_list,
     get_consumer_list_by_group,
 )
+from rmqcli.api.calls.namesrv import get_route_info_by_topic
 from rmqcli.api.calls.offset import (
     get_max_offset,
     query_consumer_offset,
@@ -33,10 +34,11 @@ from rmqcli.api.calls.offset import (
 )
 from rmqcli.api.calls.pull import pull_for_group
 from rmqcli.api.calls.send import send_message
-from rmqcli.consumer.routes import Routes, no_broker, reading_address
-from rmqcli.errors import RmqError, TransportError
+from rmqcli.api.routes import reading_address
+from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, MessageQueue
 from rmqcli.tasks import All, Pending, Request
+from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.message.properties import encode_properties
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from rmqcli.api.call import Call
     from rmqcli.api.client import Client
     from rmqcli.engine.interfaces import PullAsk, RetryMessage, SendBack
-    from rmqcli.model import BrokerData
+    from rmqcli.model import BrokerData, TopicRoute
     from rmqcli.tasks import Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
@@ -70,8 +72,8 @@ class RemotingNetwork:
     """Satisfies `engine.interfaces.Network`."""
 
     def __init__(self, client: Client, *, rng: random.Random | None = None) -> None:
-        self.routes = Routes(client)
         self._client = client
+        self._routes = client.known_routes
         self._rng = rng or random.Random()  # noqa: S311  # spreads load, no secret
         #: broker ids that answers suggested to pull from next
         self._suggested: dict[MessageQueue, int] = {}
@@ -84,33 +86,37 @@ class RemotingNetwork:
 
     def fetch_queues(self, topic: str) -> Task[list[MessageQueue]]:
         """See Network."""
-        route = yield from self.routes.fetch(topic)
+        route = yield from self._fetch_route(topic)
         return route.read_queues()
 
     def keep_topics(self, topics: Collection[str]) -> None:
         """See Network."""
-        self.routes.keep_topics(topics)
+        for topic in set(self._routes.topics()) - set(topics):
+            self._client.forget(topic)
         for queue in [q for q in self._suggested if q.topic not in topics]:
             del self._suggested[queue]
 
     def brokers(self, topic: str | None = None) -> list[str]:
         """See Network."""
         if topic is None:
-            return sorted(self.routes.addresses_by_broker())
-        names = [each.broker_name for each in self.routes.brokers(topic)]
+            return sorted(self._routes.addresses_by_broker())
+        names = [each.broker_name for each in self._routes.brokers(topic)]
         self._rng.shuffle(names)
         return names
 
     def is_broker(self, address: str) -> bool:
         """See Network."""
-        return address in self.routes.addresses()
+        return any(
+            address in addresses
+            for addresses in self._routes.addresses_by_broker().values()
+        )
 
     def consumer_ids(self, group: str, broker_name: str) -> Task[list[str]]:
         """See Network."""
-        broker = self.routes.broker(broker_name)
+        broker = self._routes.broker(broker_name)
         if broker is None:
             raise no_broker_of("(any)", broker_name)
-        address = reading_address(broker, MASTER_ID)[1]
+        address = _reading(broker)[1]
         ids: list[str] = yield Request(
             address, get_consumer_list_by_group(group), _API_TIMEOUT_MS
         )
@@ -120,10 +126,10 @@ class RemotingNetwork:
         self, group: str, topic: str
     ) -> Task[ConsumerConnection | None]:
         """See Network."""
-        brokers = [each for each in self.routes.brokers(topic) if each.addresses]
+        brokers = [each for each in self._routes.brokers(topic) if each.addresses]
         if not brokers:
             raise no_broker_of(topic)
-        address = reading_address(self._rng.choice(brokers), MASTER_ID)[1]
+        address = _reading(self._rng.choice(brokers))[1]
         connection: ConsumerConnection | None = yield Request(
             address, get_consumer_connection_list(group), _API_TIMEOUT_MS
         )
@@ -180,7 +186,7 @@ class RemotingNetwork:
     def heartbeat(self, heartbeat: HeartbeatData, broker_name: str) -> Task[None]:
         """See Network."""
         call = send_heartbeat(heartbeat)
-        addresses = self.routes.addresses_by_broker().get(broker_name)
+        addresses = self._routes.addresses_by_broker().get(broker_name)
         if addresses is None:
             raise no_broker_of("(any)", broker_name)
         # All of them are sent at once; the master's answer is waited for first.
@@ -195,7 +201,7 @@ class RemotingNetwork:
     def unregister(self, client_id: str, group: str, broker_name: str) -> Task[None]:
         """See Network."""
         call = unregister_client(client_id, group)
-        addresses = self.routes.addresses_by_broker().get(broker_name, [])
+        addresses = self._routes.addresses_by_broker().get(broker_name, [])
         outcomes = yield All(
             [Request(each, call, _API_TIMEOUT_MS) for each in addresses]
         )
@@ -232,7 +238,7 @@ class RemotingNetwork:
 
     def send_retry(self, message: RetryMessage) -> Task[None]:
         """See Network. The route is fetched anew, then brokers are tried in turn."""
-        route = yield from self.routes.fetch(message.topic)
+        route = yield from self._fetch_route(message.topic)
         queues = route.write_queues()
         self._rng.shuffle(queues)
         # One queue of each broker: another one of the same would fail likewise.
@@ -252,11 +258,11 @@ class RemotingNetwork:
     def pull(self, ask: PullAsk) -> Task[PullAnswer]:
         """See Network."""
         queue = ask.queue
-        broker = self.routes.broker(queue.broker_name)
+        broker = self._routes.broker(queue.broker_name)
         if broker is None:
             broker = yield from self._fetch_broker(queue)
         suggested = self._suggested.get(queue, MASTER_ID)
-        broker_id, address = reading_address(broker, suggested)
+        broker_id, address = _reading(broker, suggested)
         call = pull_for_group(
             ask.group,
             queue,
@@ -279,10 +285,10 @@ class RemotingNetwork:
 
     def _at_any(self, queue: MessageQueue, call: Call[T]) -> Task[T]:
         """Ask the queue's master or, while it has none, a slave."""
-        broker = self.routes.broker(queue.broker_name)
+        broker = self._routes.broker(queue.broker_name)
         if broker is None:
             broker = yield from self._fetch_broker(queue)
-        address = reading_address(broker, MASTER_ID)[1]
+        address = _reading(broker)[1]
         answer: T = yield Request(address, call, _OFFSET_TIMEOUT_MS)
         return answer
 
@@ -295,18 +301,41 @@ class RemotingNetwork:
 
     def _master(self, topic: str, broker_name: str) -> str:
         """The master's address. Raises NotFoundError when there is none."""
-        broker = self.routes.broker(broker_name)
+        broker = self._routes.broker(broker_name)
         if broker is None or broker.master_address is None:
             raise no_broker_of(topic, broker_name)
         return broker.master_address
 
+    def _fetch_route(self, topic: str) -> Task[TopicRoute]:
+        """Ask the name servers for a route, and remember it.
+
+        The last good route stands while no name server has the route, and while the new
+        one has no queues, so that a name server that restarts takes no queue away.
+        """
+        try:
+            route = yield from self._client.ask_namesrvs(
+                get_route_info_by_topic(topic),
+                timeout_ms=_API_TIMEOUT_MS * len(self._client.config.namesrv),
+                needs_all_for_not_found=True,
+            )
+        except RmqError:
+            known = self._routes.get(topic)
+            if known is None:
+                raise
+            return known
+        known = self._routes.get(topic)
+        if known is not None and not route.read_queues():
+            return known
+        self._client.remember(topic, route)
+        return route
+
     def _fetch_broker(self, queue: MessageQueue) -> Task[BrokerData]:
         """Fetch the topic's route for a broker that is in no route so far."""
         try:
-            yield from self.routes.fetch(queue.topic)
+            yield from self._fetch_route(queue.topic)
         except RmqError as error:
             raise no_broker(queue) from error
-        found = self.routes.broker(queue.broker_name)
+        found = self._routes.broker(queue.broker_name)
         if found is None:
             raise no_broker(queue)
         return found
@@ -321,13 +350,30 @@ class RemotingNetwork:
             return failed
 
     def _oneway(self, queue: MessageQueue, call: Call[Any]) -> None:
-        broker = self.routes.broker(queue.broker_name)
+        broker = self._routes.broker(queue.broker_name)
         if broker is None:
             return  # as any one-way request it may be lost
         try:
-            self._client.send_oneway(reading_address(broker, MASTER_ID)[1], call)
+            self._client.send_oneway(_reading(broker)[1], call)
         except RmqError:
             return  # likewise
+
+
+def _reading(broker: BrokerData, broker_id: int = MASTER_ID) -> tuple[int, str]:
+    """Broker id and address to read from; the broker has at least one address."""
+    found = reading_address(broker, broker_id)
+    assert found is not None  # known routes name no other brokers  # noqa: S101
+    return found
+
+
+def no_broker(queue: MessageQueue) -> NotFoundError:
+    """The error for a queue whose broker has no known address."""
+    return NotFoundError(
+        f"no broker {queue.broker_name} is in the route of topic {queue.topic}",
+        code=int(ResponseCode.BROKER_NOT_EXIST),
+        name=ResponseCode.BROKER_NOT_EXIST.name,
+        hint="see which brokers are there with: rmq brokers",
+    )
 
 
 def no_broker_of(topic: str, broker_name: str | None = None) -> RmqError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqcli.consumer.routes import reading_address
+from rmqcli.api.routes import reading_address
 from rmqcli.engine.interfaces import RetryMessage, SendBack
 from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
 from rmqcli.model import BrokerData, MessageQueue
@@ -122,7 +122,7 @@ def test_the_newest_route_says_where_a_broker_is(rmq_cluster, asking):
     rmq_cluster.faults.add(answer, code=ROUTE, topic="new")
     asking.fetch_queues("new")
     asking.fetch_queues("old")
-    broker = asking.network.routes.broker("broker-a")
+    broker = asking.client.known_routes.broker("broker-a")
     assert broker.addresses == {0: "127.0.0.1:9"}
 
 
