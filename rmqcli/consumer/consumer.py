@@ -474,7 +474,8 @@ class Consumer:
             self._driver.forget_after_fork()
         if self._engine is not None:
             for process_queue in self._engine.member.process_queues.values():
-                process_queue.dropped = True  # so that its listener gets no more
+                # so that its listener gets no more
+                process_queue.drop("the process forked")
         self._closed = Latch()
         self._closed.set()
 

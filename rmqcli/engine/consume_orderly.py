@@ -30,7 +30,7 @@ from rmqcli.log import get_logger
 from rmqcli.tasks import start
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rmqcli.engine.consume_request import OrderlyOutcome
     from rmqcli.engine.member import Member
@@ -54,8 +54,15 @@ _LOCK_REFUSED_DELAY_MS: Final = 3_000
 class ConsumeMessageOrderlyService:
     """Hands out a queue's messages in their order, and settles what became of them."""
 
-    def __init__(self, member: Member, locks: QueueLocks) -> None:
+    def __init__(
+        self,
+        member: Member,
+        locks: QueueLocks,
+        *,
+        rebalance_soon: Callable[[], None],
+    ) -> None:
         self._member = member
+        self._rebalance_soon = rebalance_soon
         self._locks = locks
         #: queues whose messages a thread has
         self._out: dict[MessageQueue, OrderlyRequest] = {}
@@ -95,8 +102,7 @@ class ConsumeMessageOrderlyService:
     def _drain(self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]) -> None:
         """Hand out the next handful, if there is one and the lock holds."""
         member = self._member
-        is_lost = process_queue.dropped or process_queue.released
-        if is_lost or not member.is_running:
+        if not process_queue.is_pulled or not member.is_running:
             return
         if queue in self._out:
             return  # its end looks for what came meanwhile
@@ -299,7 +305,7 @@ class ConsumeMessageOrderlyService:
         successor = self._member.process_queues.get(queue)
         if successor is not None and not successor.dropped:
             self._drain(queue, successor)
-        self._member.rebalance_soon()
+        self._rebalance_soon()
 
     def cancel(self) -> None:
         """Begin no further batch; those that were begun end."""

@@ -69,8 +69,6 @@ class Member:
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
         #: the queues of each topic, as the name servers told last
         self.topic_queues: dict[str, list[MessageQueue]] = {}
-        #: corrected by a broker, and left alone for a while as 4.6 does
-        self.resting: set[ProcessQueue[Pulled]] = set()
         self.is_running = False
         self.is_paused = False
         #: what a topic's limit made of the settings; changed by rebalances
@@ -78,10 +76,6 @@ class Member:
         self.pull_threshold_size_for_queue_mib = (
             config.pull_threshold_size_for_queue_mib
         )
-        #: set by the engine: ask for a rebalance soon
-        self.rebalance_soon: Callable[[], None] = lambda: None
-        #: set by the engine: let go of a queue that was dropped
-        self.give_up: Callable[[MessageQueue], None] = lambda _: None
         stamp_ms = config.consume_timestamp_ms
         #: for CONSUME_FROM_TIMESTAMP: as set, else half an hour before now
         self.consume_timestamp_ms = (

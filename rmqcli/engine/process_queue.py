@@ -1,30 +1,36 @@
-"""A queue's messages between their pull and their end.
+"""A queue's messages between their pull and the end of their consumption.
 
-Java keeps each message in a TreeMap. Here a pull's messages stay together as a run, and
-a SortedDict knows the runs by their first offsets: what is paid for once a message
-there is paid for once a pull. What can be observed is the same, operation by operation.
+Java keeps each message in a TreeMap. Here the messages of one pull stay together as a
+`Run`, and a SortedDict finds the runs by their first offsets, so that work which Java
+does for each message is done once a pull. What can be observed is the same, operation
+by operation. Sizes are those of bodies as they were sent; Java inflates them first.
 
-Only the engine's thread calls it; consume threads read `dropped`, `locked` and
+A ProcessQueue lives from the assignment of its queue until it is dropped. Its state:
+
+| from | to | when |
+|---|---|---|
+| ACTIVE | RELEASED | the queue is assigned to another member |
+| ACTIVE, RELEASED, DROPPED | RESTING | a reset or correction gives a new offset |
+| ACTIVE, RELEASED, RESTING | DROPPED | it is given up, or replaced after a reset |
+
+ACTIVE is pulled and consumed. RELEASED is not pulled any more, and what its listeners
+have begun is still committed. Of RESTING and DROPPED nothing is committed; a RESTING
+queue begins again, with a new ProcessQueue, once its new offset is stored. Whether the
+broker's lock is held is independent of the state; a ProcessQueue is made after the lock
+was granted.
+
+Only the engine's thread calls it. Consume threads read `dropped`, `locked` and
 `is_lock_expired`.
 
-Decisions:
-- `locked` from birth (4.9.5): it is made after the lock was granted (T7).
-- `commit` of nothing is None, not an exception (T24).
-- Sizes are of bodies as they are held in memory, which is as they were sent: Java
-  inflates them first.
-
 Source: ProcessQueue.
-
-Messages that were pulled together, and stay so in a ProcessQueue.
-
-What was taken out is known by its place: from the ends for nothing, from the middle by
-a mark. It never counts what the ProcessQueue holds.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 from bisect import bisect_left
+from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from sortedcontainers import SortedDict
@@ -149,22 +155,53 @@ LOCK_MAX_LIVE_MS: Final = 30_000  # REBALANCE_LOCK_MAX_LIVE_TIME
 _MIB: Final = 1024 * 1024
 
 
+class QueueState(enum.Enum):
+    """Where a ProcessQueue is in its life; see the module."""
+
+    ACTIVE = "ACTIVE"
+    RELEASED = "RELEASED"
+    RESTING = "RESTING"
+    DROPPED = "DROPPED"
+
+
+_TRANSITIONS: Final = {
+    QueueState.ACTIVE: {QueueState.RELEASED, QueueState.RESTING, QueueState.DROPPED},
+    QueueState.RELEASED: {QueueState.RESTING, QueueState.DROPPED},
+    QueueState.RESTING: {QueueState.DROPPED},
+    QueueState.DROPPED: {QueueState.RESTING},
+}
+#: Transitions of one queue that are kept for a look at what happened.
+_STORY_MAX: Final = 100
+
+
 class ProcessQueue(Generic[M]):
     """The snapshot of one queue, from its assignment until it is dropped.
 
     Counts and sizes include messages that are being consumed. Times are monotonic ms.
+    `last_lock_ms` None: as of now. `story` is that of the ProcessQueue it replaces.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        *,
+        locked: bool = True,
+        last_lock_ms: int | None = None,
+        story: deque[str] | None = None,
+    ) -> None:
         self._runs: SortedDict[int, Run[M]] = SortedDict()
         #: no cached offset is above it
         self._highest = -1
         #: orderly: taken and not committed, by offset
         self._taken: dict[int, M] = {}
+        self.state = QueueState.ACTIVE
+        #: whether the state is RESTING or DROPPED; kept beside it because consume
+        #: threads read it for each message
         self.dropped = False
-        #: lost, but for the work that is under way: pulled no more
-        self.released = False
-        self.locked = True
+        #: the last transitions of the queue, oldest first
+        self.story: deque[str] = deque(maxlen=_STORY_MAX) if story is None else story
+        self.locked = locked
+        self.last_lock_ms = now_ms if last_lock_ms is None else last_lock_ms
         self.consuming = False
         self.msg_count = 0
         self.msg_size_bytes = 0
@@ -176,7 +213,66 @@ class ProcessQueue(Generic[M]):
         self.is_pulling = False
         self.carried: int | None = None
         self.last_consume_ms = now_ms
-        self.last_lock_ms = now_ms
+
+    def change(self, state: QueueState, cause: str) -> None:
+        """Move to another state; moving to the present one changes nothing.
+
+        Raises RuntimeError for a transition that the module's table does not have.
+        """
+        if state is self.state:
+            return
+        if state not in _TRANSITIONS[self.state]:
+            raise RuntimeError(
+                f"a queue does not become {state.name} after {self.state.name}:"
+                f" {cause}; so far: {', '.join(self.story)}"
+            )
+        self.story.append(f"{self.state.name} -> {state.name}: {cause}")
+        self.state = state
+        self.dropped = state in (QueueState.RESTING, QueueState.DROPPED)
+
+    def drop(self, cause: str) -> None:
+        """End its life. Nothing of it is committed any more."""
+        self.change(QueueState.DROPPED, cause)
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether pulls go on."""
+        return self.state is QueueState.ACTIVE
+
+    def lock_granted(self, asked_ms: int) -> None:
+        """The broker granted the lock; it counts from when it was asked for."""
+        self.locked = True
+        self.last_lock_ms = asked_ms
+
+    def lock_lost(self) -> None:
+        """The broker's lock is gone or was given back."""
+        self.locked = False
+
+    def pull_begun(self, commit_offset: int | None) -> None:
+        """A pull went out, which commits `commit_offset`."""
+        self.is_pulling = True
+        self.carried = commit_offset
+
+    def pull_ended(self) -> None:
+        """The pull was answered."""
+        self.is_pulling = False
+
+    def validate(self) -> None:
+        """Raise AssertionError when its parts contradict each other. For tests."""
+        assert self.dropped == (  # noqa: S101
+            self.state in (QueueState.RESTING, QueueState.DROPPED)
+        )
+        assert len(self.story) <= _STORY_MAX  # noqa: S101
+        behind = -1
+        for key, run in self._runs.items():
+            present = run.all()
+            offsets = [each.queue_offset for each in present]
+            assert run.key == key <= run.first  # noqa: S101
+            assert len(present) == run.left > 0  # noqa: S101
+            assert offsets == sorted(set(offsets))  # noqa: S101
+            assert behind < offsets[0] == run.first  # noqa: S101
+            assert offsets[-1] == run.last <= self._highest  # noqa: S101
+            behind = offsets[-1]
 
     def put_message(
         self,
@@ -396,7 +492,7 @@ class ProcessQueue(Generic[M]):
         return message
 
     def is_pull_expired(self, now_ms: int) -> bool:
-        """Whether its pull was forgotten: not even tried for two minutes."""
+        """Whether no pull was tried for two minutes, so its pull loop has ended."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
     def is_lock_expired(self, now_ms: int) -> bool:
@@ -404,7 +500,7 @@ class ProcessQueue(Generic[M]):
         return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
 
     def fill_info(self, *, commit_offset: int, now: Now) -> ProcessQueueInfo:
-        """What is told of it to brokers; times in epoch ms."""
+        """What brokers get when they ask for the running info; times in epoch ms."""
         behind_ms = now.epoch_ms - now.monotonic_ms
         runs, taken = self._runs, self._taken
         return ProcessQueueInfo(

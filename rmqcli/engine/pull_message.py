@@ -53,6 +53,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
+from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.reports import Start, tell_start
 from rmqcli.errors import BrokerError, DecodeError, RmqError
 from rmqcli.log import get_logger
@@ -338,11 +339,24 @@ class PullRequest:
 
 
 class PullMessageService:
-    """Pulls for all queues of one member. `submit` takes what is to be consumed."""
+    """Pulls for all queues of one member.
 
-    def __init__(self, member: Member, submit: Submit) -> None:
+    `submit` takes what is to be consumed. `give_up` drops a queue, and `rebalance_soon`
+    asks for a rebalance, which begins it anew.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        submit: Submit,
+        *,
+        give_up: Callable[[MessageQueue], None],
+        rebalance_soon: Callable[[], None],
+    ) -> None:
         self._member = member
         self._submit = submit
+        self._give_up = give_up
+        self._rebalance_soon = rebalance_soon
         self._room = PullRoom(member, self.pull, retry_ms=FLOW_CONTROL_DELAY_MS)
 
     def pull_later(self, request: PullRequest, delay_ms: int) -> None:
@@ -352,7 +366,7 @@ class PullMessageService:
     def pull(self, request: PullRequest) -> None:
         """Check everything in Java's order, then ask the broker."""
         member, process_queue = self._member, request.process_queue
-        if process_queue.dropped or process_queue.released:
+        if not process_queue.is_pulled:
             return
         process_queue.last_pull_ms = member.now_ms()
         delay_ms = self._delay_ms(request)
@@ -434,8 +448,7 @@ class PullMessageService:
         posted = config.post_subscription_when_pull
         request.asked_ms = member.now_ms()
         commit_offset = committed or None  # T32: 0 is committed by the timer only
-        request.process_queue.is_pulling = True
-        request.process_queue.carried = commit_offset
+        request.process_queue.pull_begun(commit_offset)
         ask = PullAsk(
             group=member.group,
             queue=queue,
@@ -460,14 +473,14 @@ class PullMessageService:
             self._answered(request, pull.outcome())
         except Exception as error:  # noqa: BLE001  # the queue must not stand still
             unexpected(error)
-            request.process_queue.dropped = True
-            self._member.rebalance_soon()
+            request.process_queue.drop("its pull failed unexpectedly")
+            self._rebalance_soon()
 
     def _answered(self, request: PullRequest, answer: PullAnswer | RmqError) -> None:
-        request.process_queue.is_pulling = False
+        request.process_queue.pull_ended()
         self._room.reserved_bytes -= request.reserved_bytes
         request.reserved_bytes = 0
-        if request.process_queue.dropped or request.process_queue.released:
+        if not request.process_queue.is_pulled:
             return
         if not self._member.is_running:
             # What a closing member consumed now, nobody would commit.
@@ -571,17 +584,17 @@ class PullMessageService:
         )
         self._member.stats.offset_corrections += 1
         request.next_offset = offset
-        process_queue.dropped = True
         if self._member.config.like_4_6_offset_illegal:
-            self._member.resting.add(process_queue)
+            process_queue.change(QueueState.RESTING, "the broker corrected its offset")
             self._member.call_later(
                 OFFSET_ILLEGAL_DELAY_MS,
                 lambda: self._correct(queue, process_queue, offset),
             )
             return
+        process_queue.drop("the broker corrected its offset")
         self._member.offsets.table.freeze(queue, offset)
         self._correct(queue, process_queue, offset)
-        self._member.rebalance_soon()
+        self._rebalance_soon()
 
     def _correct(
         self,
@@ -590,12 +603,12 @@ class PullMessageService:
         offset: int,
     ) -> None:
         member = self._member
-        member.resting.discard(process_queue)
+        process_queue.drop("its corrected offset is stored")
         if member.process_queues.get(queue) is not process_queue:
             return
         member.offsets.table.put(queue, offset)
         member.offsets.persist([queue])
-        member.give_up(queue)
+        self._give_up(queue)
 
     def _refuse(self, request: PullRequest, answer: PullAnswer) -> None:
         delay_ms = self._member.config.pull_time_delay_when_exception_ms

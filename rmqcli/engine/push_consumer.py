@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.checks import LEAD_MS, SubscriptionCheck
 from rmqcli.engine.consume_concurrently import ConsumeMessageConcurrentlyService
 from rmqcli.engine.consume_orderly import ConsumeMessageOrderlyService
+from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.pull_message import (
     PullMessageService,
     has_carried_less,
@@ -91,25 +92,31 @@ class PushConsumer:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.locks = QueueLocks(member)
-        orderly = ConsumeMessageOrderlyService(member, self.locks)
+        orderly = ConsumeMessageOrderlyService(
+            member, self.locks, rebalance_soon=self.rebalance_soon
+        )
         concurrently = ConsumeMessageConcurrentlyService(member)
         self.service: ConsumeMessageOrderlyService | ConsumeMessageConcurrentlyService
         self.service = orderly if member.is_orderly else concurrently
         #: where what the listeners did comes back
         self.consumed_orderly: Callable[[OrderlyOutcome], None] = orderly.consumed
         self.consumed: Callable[[ConcurrentOutcome], None] = concurrently.consumed
-        self.pulls = PullMessageService(member, self.service.submit)
+        self.pulls = PullMessageService(
+            member,
+            self.service.submit,
+            give_up=self.give_up,
+            rebalance_soon=self.rebalance_soon,
+        )
         self.rebalance = Rebalance(
             member,
             self.locks,
             service=self.service,
             pull=self.pulls.pull,
             heartbeat=self._heartbeat,
+            rebalance_soon=self.rebalance_soon,
         )
         self.rebalances = RebalanceService(member, self.rebalance)
         self.subscription_check = SubscriptionCheck(member)
-        member.rebalance_soon = self.rebalances.soon
-        member.give_up = self.rebalance.give_up
         self.is_closing = False
         self._sweep = concurrently.sweep
         #: resets whose offsets are not stored yet
@@ -128,6 +135,14 @@ class PushConsumer:
     def run_due(self, now: Now) -> None:
         """Do what is due."""
         self.member.timers.run_due(now)
+
+    def rebalance_soon(self) -> None:
+        """Ask for a rebalance of every topic."""
+        self.rebalances.soon()
+
+    def give_up(self, queue: MessageQueue) -> None:
+        """Drop a queue at once."""
+        self.rebalance.give_up(queue)
 
     def start(self, *, wait_for_cluster: bool = True) -> Pending[None]:
         """Begin to consume; done once a broker has accepted the heartbeat.
@@ -403,8 +418,7 @@ class PushConsumer:
             process_queue = member.process_queues.get(queue)
             if process_queue is None:
                 continue
-            process_queue.dropped = True
-            member.resting.add(process_queue)
+            process_queue.change(QueueState.RESTING, f"moved to {offset}")
             member.offsets.table.freeze(queue, offset)
             moved[queue] = process_queue
         for queues in queues_by_broker(moved).values():
@@ -459,7 +473,7 @@ class PushConsumer:
                 len(brokers),
             )
         for process_queue in member.process_queues.values():
-            process_queue.dropped = True
+            process_queue.drop("the consumer closed")
         tell_revoked(member, sorted(member.process_queues))
         member.process_queues.clear()
 

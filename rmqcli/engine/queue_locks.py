@@ -73,7 +73,7 @@ class QueueLocks:
             process_queue = self._member.process_queues.get(queue)
             if process_queue is not None:
                 logger.warning("lock lost queue=%s", queue)
-                process_queue.locked = False
+                process_queue.lock_lost()
 
     def unlock(self, queue: MessageQueue) -> None:
         """Give one back, without waiting for an answer."""
@@ -94,7 +94,7 @@ class QueueLocks:
             )
         for queue in queues:
             if queue in member.process_queues:
-                member.process_queues[queue].locked = False
+                member.process_queues[queue].lock_lost()
 
     def _lock(self, queues: list[MessageQueue]) -> Task[set[MessageQueue]]:
         member = self._member
@@ -109,8 +109,7 @@ class QueueLocks:
         for queue in granted:
             process_queue = self._member.process_queues.get(queue)
             if process_queue is not None and not process_queue.dropped:
-                process_queue.locked = True
-                process_queue.last_lock_ms = asked_ms
+                process_queue.lock_granted(asked_ms)
 
 
 def queues_by_broker(

@@ -42,7 +42,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rmqcli.engine.allocate import sort_client_ids, sort_queues
-from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
 from rmqcli.engine.queue_locks import queues_by_broker
 from rmqcli.engine.reports import tell_assigned, tell_revoked
@@ -143,8 +143,10 @@ class Rebalance:
         service: ConsumeService,
         pull: Callable[[PullRequest], None],
         heartbeat: Heartbeat,
+        rebalance_soon: Callable[[], None],
     ) -> None:
         self._member = member
+        self._rebalance_soon = rebalance_soon
         self._locks = locks
         self._service = service
         self._pull = pull
@@ -196,7 +198,7 @@ class Rebalance:
         """Drop a queue now, whatever its work is doing (removeProcessQueue)."""
         process_queue = self._member.process_queues.pop(queue, None)
         if process_queue is not None:
-            process_queue.dropped = True
+            process_queue.drop("given up")
             self._release(queue, process_queue)
             tell_revoked(self._member, [queue])
 
@@ -204,14 +206,17 @@ class Rebalance:
         """Consume a queue of ours, at rest until now, from where it was frozen at."""
         member = self._member
         table = member.offsets.table
-        member.resting.discard(before)
+        before.drop("its new offset is stored")
         offset = table.get(queue)
         is_ours = member.process_queues.get(queue) is before
         if not is_ours or offset is None or not member.is_running:
             return
-        process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
-        process_queue.locked = before.locked
-        process_queue.last_lock_ms = before.last_lock_ms
+        process_queue: ProcessQueue[Pulled] = ProcessQueue(
+            member.now_ms(),
+            locked=before.locked,
+            last_lock_ms=before.last_lock_ms,
+            story=before.story,
+        )
         member.process_queues[queue] = process_queue
         table.remove(queue)
         table.put(queue, offset)
@@ -309,7 +314,7 @@ class Rebalance:
             locked_ms = member.now_ms()
             granted = yield from self._locks.lock(queues)
             if len(granted) < len(queues):
-                member.call_later(LOCK_FAILED_DELAY_MS, member.rebalance_soon)
+                member.call_later(LOCK_FAILED_DELAY_MS, self._rebalance_soon)
             for queue in gains.keys() - granted:
                 del self._gains[queue]  # its turn comes with the next rebalance
             queues = [queue for queue in queues if queue in granted]
@@ -340,7 +345,7 @@ class Rebalance:
         for queue in left:
             del self._gains[queue]
         if left or isinstance(pending.outcome(), RmqError):
-            self._member.rebalance_soon()
+            self._rebalance_soon()
 
     def _begin(
         self,
@@ -367,16 +372,16 @@ class Rebalance:
             # What was granted after the last unlock is given back, too.
             member.offsets.table.remove(queue)
             self._unlock(queue)
-            member.rebalance_soon()
+            self._rebalance_soon()
             return
         if offset is None:
-            member.rebalance_soon()
+            self._rebalance_soon()
             if failure is not None:
                 raise failure
             return
-        process_queue: ProcessQueue[Pulled] = ProcessQueue(member.now_ms())
-        if locked_ms is not None:
-            process_queue.last_lock_ms = locked_ms
+        process_queue: ProcessQueue[Pulled] = ProcessQueue(
+            member.now_ms(), last_lock_ms=locked_ms
+        )
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
         share_limits(member)
@@ -395,7 +400,7 @@ class Rebalance:
             if queue.topic == topic and queue not in assigned and not each.dropped
         }
         for process_queue in lost.values():
-            process_queue.released = True
+            process_queue.change(QueueState.RELEASED, "assigned to another member")
             self._service.release(process_queue)
         until_ms = member.now_ms()
         until_ms += HANDOVER_LOCKED_MS if member.needs_lock else HANDOVER_MS
@@ -413,13 +418,13 @@ class Rebalance:
             if queue.topic != topic:
                 continue
             is_lost = queue not in assigned
-            if not is_lost and process_queue in member.resting:
+            if not is_lost and process_queue.state is QueueState.RESTING:
                 continue
             if not is_lost and not process_queue.dropped:
                 if not process_queue.is_pull_expired(member.now_ms()):
                     continue
                 logger.error("the pull of %s was lost: it begins anew", queue)
-            process_queue.dropped = True
+            process_queue.drop("lost" if is_lost else "to begin anew")
             if self._release(queue, process_queue):
                 del member.process_queues[queue]
                 tell_revoked(member, [queue])
@@ -437,7 +442,7 @@ class Rebalance:
             if self._service.is_busy(queue) and held_ms <= UNLOCK_FORCE_MS:
                 process_queue.try_unlock_times += 1
                 return False
-            process_queue.locked = False
+            process_queue.lock_lost()
             self._locks.unlock(queue)
         member.offsets.table.remove(queue)
         return True

@@ -61,7 +61,7 @@ def test_a_request_of_a_dropped_queue_is_not_shown():
     world = started()
     world.holds_work = True
     world.found([0, 1])
-    world.process_queue().dropped = True
+    world.process_queue().drop("by the test")
     world.work()
     assert not world.seen
     assert world.offset() is None
@@ -72,7 +72,7 @@ def test_a_queue_dropped_while_a_listener_works_ends_it():
     world = started()
 
     def act(messages, _):
-        world.process_queue().dropped = True
+        world.process_queue().drop("by the test")
 
     world.act = act
     world.found(range(5))

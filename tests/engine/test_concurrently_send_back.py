@@ -265,7 +265,7 @@ def test_the_owner_hears_that_a_message_no_broker_took_goes_to_the_next_owner(en
     if ending == "closing":
         world.close()
     else:
-        world.process_queue().dropped = True
+        world.process_queue().drop("by the test")
     error = no_answer()
     world.network.of("send_retry")[0].answer(error)
     assert deliveries(failed) == [(0, "QUEUE_LOST", None, None, error)]
@@ -277,7 +277,7 @@ def test_the_owner_hears_that_failures_of_a_dropped_queue_go_to_its_next_owner()
     world.holds_work = True
     world.found([0, 1, 2])
     world.consume()
-    world.process_queue().dropped = True
+    world.process_queue().drop("by the test")
     world.settle()
     assert deliveries(failed) == [
         (1, "QUEUE_LOST", None, None, None),
@@ -320,7 +320,7 @@ def test_an_unreadable_message_is_no_failed_delivery(ending):
     world.answer(PullStatus.FOUND, 1, body=bytes(bad), max_offset=1)
     world.consume()
     if ending == "dropped":
-        world.process_queue().dropped = True
+        world.process_queue().drop("by the test")
     world.settle()
     assert failed == []
     assert sent_back(world) == []

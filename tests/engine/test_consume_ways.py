@@ -96,9 +96,9 @@ class Script:
         if step.event == "cancel":
             self.request.is_cancelled = True
         elif step.event == "drop":
-            process_queue.dropped = True
+            process_queue.drop("by the test")
         elif step.event == "unlock":
-            process_queue.locked = False
+            process_queue.lock_lost()
         if isinstance(step.result, partial):
             raise step.result()
         return step.result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqcli.engine.listener import ConsumeOrderlyStatus, LeaveRest
+from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
@@ -294,7 +295,7 @@ def test_a_lock_lost_to_another_member_ends_consumption_between_two_calls():
     world = orderly()
 
     def act(*_):
-        world.process_queue().locked = False
+        world.process_queue().lock_lost()
         world.network.locked_by_others.add(queue_of())
         return SUCCESS
 
@@ -386,7 +387,7 @@ def test_a_queue_dropped_between_two_calls_gets_no_further_one():
     world = orderly()
 
     def act(*_):
-        world.process_queue().dropped = True
+        world.process_queue().drop("by the test")
         return SUCCESS
 
     world.act = act
@@ -491,7 +492,7 @@ def test_a_lock_that_is_lost_or_stale_ends_the_work_behind_the_message_in_hand(
 def test_the_lock_of_a_dropped_queue_is_not_renewed():
     """Its next owner waits for no longer than it must."""
     world = started(orderly=True, queues=2)
-    world.process_queue(1).dropped = True
+    world.process_queue(1).drop("by the test")
     world.network.calls.clear()
     world.run(1_000)
     assert [call.args["queues"] for call in world.network.of("lock")] == [[queue_of(0)]]
@@ -499,14 +500,16 @@ def test_the_lock_of_a_dropped_queue_is_not_renewed():
 
 def test_a_broker_grants_only_what_it_was_asked_for():
     world = started(orderly=True, queues=2)
-    stranger, asked = world.process_queue(0), world.process_queue(1)
+    asked = world.process_queue(1)
     world.network.hold.add("lock")
-    stranger.dropped = True
+    world.process_queue(0).drop("by the test")
     world.run(1_000)
     (renewal,) = [call for call in world.network.of("lock") if call.is_open]
-    stranger.dropped = stranger.locked = asked.locked = False
+    other: ProcessQueue[Any] = ProcessQueue(world.clock.now_ms, locked=False)
+    world.member.process_queues[queue_of(0)] = other
+    asked.lock_lost()
     renewal.answer({queue_of(0), queue_of(1)})
-    assert (stranger.locked, asked.locked) == (False, True)
+    assert (other.locked, asked.locked) == (False, True)
 
 
 def test_nothing_is_handed_out_under_a_stale_lock():
@@ -627,7 +630,7 @@ def test_the_owner_hears_that_a_failed_message_is_left_to_the_queue_s_next_owner
     if ending == "closing":
         world.close()
     else:
-        world.process_queue().dropped = True
+        world.process_queue().drop("by the test")
     world.settle()
     assert deliveries(failed) == [(0, "QUEUE_LOST", None, None, None)]
 
@@ -719,7 +722,7 @@ def test_a_missing_lock_is_asked_for_after_100_ms_and_then_each_3_s(refused):
         world.network.fail["lock"] = no_answer()
     else:
         world.network.locked_by_others.add(queue_of())
-    world.process_queue().locked = False
+    world.process_queue().lock_lost()
     world.network.calls.clear()
     world.found([0])
     world.run(9_000)
@@ -736,7 +739,7 @@ def test_a_missing_lock_is_asked_for_after_100_ms_and_then_each_3_s(refused):
 def test_a_lock_that_is_lost_while_its_queue_is_consumed_is_asked_for_after_10_ms():
     def act(messages, _):
         if messages[0].queue_offset == 0:
-            world.process_queue().locked = False
+            world.process_queue().lock_lost()
             world.network.calls.clear()
 
     world = orderly(act)
@@ -753,7 +756,7 @@ def test_a_lock_that_is_lost_while_its_queue_is_consumed_is_asked_for_after_10_m
 def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
     world = orderly(queues=2)
     world.run(2_000)
-    world.process_queue(0).locked = False
+    world.process_queue(0).lock_lost()
     world.found([0], call=world.pull(0))
     world.network.calls.clear()
     if ending == "closing":
@@ -761,7 +764,7 @@ def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
         world.found([0], call=world.pull(1))
         world.close()
     else:
-        world.process_queue(0).dropped = True
+        world.process_queue(0).drop("by the test")
     world.run(500)
     assert lock_times(world) == []
 

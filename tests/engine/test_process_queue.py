@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmqcli.clock import Now
-from rmqcli.engine.process_queue import ProcessQueue
+from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.wire.bodies.consumer import ProcessQueueInfo
 from tests import golden_vectors
 
@@ -330,7 +330,8 @@ def test_what_brokers_are_told_of_a_queue_is_its_state_in_their_time():
     queue.take_messages(2, 1_500)
     queue.try_unlock_times = 4
     queue.last_lock_ms, queue.last_pull_ms = 1_200, 1_300
-    queue.locked, queue.dropped = False, True
+    queue.lock_lost()
+    queue.drop("by the test")
     info = queue.fill_info(commit_offset=5, now=Now(2_000, 1_700_000_002_000))
     assert info == ProcessQueueInfo(
         commit_offset=5,
@@ -348,3 +349,59 @@ def test_what_brokers_are_told_of_a_queue_is_its_state_in_their_time():
         last_pull_timestamp=1_700_000_001_300,
         last_consume_timestamp=1_700_000_001_500,
     )
+
+
+ALLOWED = {
+    (QueueState.ACTIVE, QueueState.RELEASED),
+    (QueueState.ACTIVE, QueueState.RESTING),
+    (QueueState.ACTIVE, QueueState.DROPPED),
+    (QueueState.RELEASED, QueueState.RESTING),
+    (QueueState.RELEASED, QueueState.DROPPED),
+    (QueueState.RESTING, QueueState.DROPPED),
+    (QueueState.DROPPED, QueueState.RESTING),
+}
+TO = {
+    QueueState.ACTIVE: [],
+    QueueState.RELEASED: [QueueState.RELEASED],
+    QueueState.RESTING: [QueueState.RESTING],
+    QueueState.DROPPED: [QueueState.DROPPED],
+}
+
+
+@pytest.mark.parametrize("before", list(QueueState))
+@pytest.mark.parametrize("after", list(QueueState))
+def test_only_the_transitions_of_the_table_are_possible(before, after):
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    for state in TO[before]:
+        queue.change(state, "by the test")
+    if before is after or (before, after) in ALLOWED:
+        queue.change(after, "by the test")
+        assert queue.state is after
+    else:
+        with pytest.raises(RuntimeError, match=f"become {after.name}"):
+            queue.change(after, "by the test")
+        assert queue.state is before
+    assert queue.dropped == (queue.state in (QueueState.RESTING, QueueState.DROPPED))
+    queue.validate()
+
+
+def test_the_story_of_a_queue_goes_on_with_its_next_process_queue():
+    first: ProcessQueue[Cached] = ProcessQueue(0)
+    first.change(QueueState.RESTING, "moved to 7")
+    first.drop("its new offset is stored")
+    second: ProcessQueue[Cached] = ProcessQueue(0, story=first.story)
+    second.drop("given up")
+    assert list(second.story) == [
+        "ACTIVE -> RESTING: moved to 7",
+        "RESTING -> DROPPED: its new offset is stored",
+        "ACTIVE -> DROPPED: given up",
+    ]
+
+
+def test_the_story_of_a_queue_is_bounded():
+    queue: ProcessQueue[Cached] = ProcessQueue(0)
+    for number in range(200):
+        queue.change(QueueState.RESTING, str(number))
+        queue.drop(str(number))
+    assert len(queue.story) == 100
+    assert queue.story[-1] == "RESTING -> DROPPED: 199"

@@ -343,7 +343,7 @@ def test_a_dropped_queue_is_not_pulled_any_more():
     world = started()
     world.holds_work = True
     world.found(range(1_001))
-    world.process_queue().dropped = True
+    world.process_queue().drop("by the test")
     world.run(1_000)
     assert not world.pulls()
 
@@ -351,7 +351,7 @@ def test_a_dropped_queue_is_not_pulled_any_more():
 def test_an_answer_for_a_dropped_queue_is_nothing():
     world = started()
     process_queue, call = world.process_queue(), world.pull()
-    process_queue.dropped = True
+    process_queue.drop("by the test")
     world.found([0], call=call)
     assert process_queue.msg_count == 0
     assert not world.seen
@@ -372,12 +372,12 @@ def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
     world = started()
     process_queue: ProcessQueue[Any] = ProcessQueue(5)
     request = PullRequest(queue_of(1), process_queue, 0)
-    process_queue.dropped = True
+    process_queue.drop("by the test")
     world.engine.pulls.pull(request)
     assert process_queue.last_pull_ms == 5
-    process_queue.dropped = False
-    world.engine.pulls.pull(request)
-    assert process_queue.last_pull_ms == START_MS
+    live: ProcessQueue[Any] = ProcessQueue(5)
+    world.engine.pulls.pull(PullRequest(queue_of(1), live, 0))
+    assert live.last_pull_ms == START_MS
 
 
 def test_a_member_that_does_not_run_retries_its_pull_after_a_second():
@@ -408,14 +408,14 @@ def test_a_paused_member_retries_its_pull_after_a_second():
 def test_an_orderly_queue_without_its_lock_retries_its_pull_after_a_second():
     """Source: testPullMessageWithNotLocked."""
     world = started(orderly=True)
-    world.process_queue().locked = False
+    world.process_queue().lock_lost()
     world.network.locked_by_others.add(queue_of())
     world.found([0])
     assert not world.pulls()
     world.network.locked_by_others.clear()
     world.run(999)
     assert not world.pulls()
-    world.process_queue().locked = True
+    world.process_queue().lock_granted(world.clock.now_ms)
     assert world.next_pull_after_ms() == 1
 
 

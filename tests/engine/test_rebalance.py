@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.engine.process_queue import QueueState
 from rmqcli.engine.rebalance import HANDOVER_LOCKED_MS, HANDOVER_MS, TAKE_OVER_MS
 from rmqcli.engine.running_info import running_info
 from tests.engine.world import (
@@ -535,7 +536,7 @@ def test_a_hand_over_stops_the_work_and_the_pulls_of_its_queue(orderly):
     world.engine.rebalances.members_changed()
     world.run(100)
     lost = world.process_queue(1)
-    assert (lost.released, lost.dropped) == (True, False)
+    assert lost.state is QueueState.RELEASED
     assert request.is_cancelled
     world.found(range(5, 9), call=waiting)
     assert world.workers.requests == [request]
@@ -575,7 +576,7 @@ def test_a_reset_of_a_locked_queue_keeps_its_lock_as_old_as_it_is():
     world.run(10_000)
     before = world.process_queue()
     locked_ms = before.last_lock_ms
-    before.locked = False
+    before.lock_lost()
     world.engine.move({queue_of(): 0})
     world.run(300)
     again = world.process_queue()

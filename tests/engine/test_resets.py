@@ -130,7 +130,6 @@ def test_a_reset_of_a_queue_that_is_lost_meanwhile_is_stored_for_its_next_owner(
     assert world.committed() == 900
     assert queue_of() not in world.member.process_queues
     assert world.pulls(queue_of()) == [waiting]
-    assert not world.member.resting
 
 
 def test_a_close_waits_until_a_reset_is_stored():

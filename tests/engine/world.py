@@ -430,6 +430,12 @@ class World:
         self.engine.run_due(self.member.now())
         if not self.holds_work:
             self.work()
+        self.validate()
+
+    def validate(self):
+        """Fail when a queue's state contradicts itself; called after every event."""
+        for process_queue in self.member.process_queues.values():
+            process_queue.validate()
 
     def consume(self):
         """Run listeners; keep what became of it in `outcomes`."""

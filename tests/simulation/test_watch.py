@@ -17,9 +17,7 @@ QUEUE = MessageQueue("sim", "broker-a", 0)
 
 
 def queue_locked_at(now_ms: int) -> ProcessQueue[Pulled]:
-    process_queue: ProcessQueue[Pulled] = ProcessQueue(0)
-    process_queue.locked, process_queue.last_lock_ms = True, now_ms
-    return process_queue
+    return ProcessQueue(0, last_lock_ms=now_ms)
 
 
 @pytest.mark.parametrize(
