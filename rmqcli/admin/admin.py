@@ -147,12 +147,12 @@ class Admin:
         self, groups: Collection[str] = (), *, topics: Collection[str] = ()
     ) -> list[GroupLag]:
         """The lag of several groups, or of all when none is named; sorted by name."""
-        from rmqcli.admin.lag.assemble import LagWish
+        from rmqcli.admin.lag.assemble import LagQuery
         from rmqcli.admin.lag.gather import LagGatherer
         from rmqcli.admin.lag.model import compute_lag
 
-        wish = LagWish(groups=tuple(groups), topics=tuple(topics))
-        reading = LagGatherer(self._client, wish).read()
+        query = LagQuery(groups=tuple(groups), topics=tuple(topics))
+        reading = LagGatherer(self._client, query).read()
         if reading.missing:
             raise _no_group(reading.missing[0])
         return sorted(map(compute_lag, reading.groups), key=lambda each: each.group)
@@ -298,11 +298,11 @@ class Admin:
         undo_of: str = "",
     ) -> PlannedReset:
         from rmqcli.admin.reset.gather import gather_plan
-        from rmqcli.admin.reset.target import ResetWish
+        from rmqcli.admin.reset.target import ResetRequest
         from rmqcli.queue_selector import QueueSelector
 
         check_group(group)
-        wish = ResetWish(
+        request = ResetRequest(
             group=group,
             topic=topic,
             target=target,
@@ -311,7 +311,7 @@ class Admin:
             ),
             include_retry=include_retry,
         )
-        plan = gather_plan(self._client, wish)
+        plan = gather_plan(self._client, request)
         return PlannedReset(plan=plan, target=target, undo_of=undo_of)
 
     def _backup_folder(self) -> Path:
@@ -487,7 +487,7 @@ class Admin:
         far, and UsageError when several messages have the id, as after a second
         attempt of a producer.
         """
-        from rmqcli.admin.reset.gather import find_message
+        from rmqcli.admin.reset.messages import find_message
 
         found = find_message(self._client, topic, message_id)
         return self.message_at(found.queue, found.queue_offset)

@@ -41,7 +41,7 @@ from rmqcli.errors import (
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.target import queues_of_new_topic
-from rmqcli.wire.bodies.heartbeat import HeartbeatData
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
 from rmqcli.wire.version import V5_0_0, version_name
@@ -418,7 +418,8 @@ class Publisher:
 
     def _heartbeat(self, address: str) -> tasks.Task[None]:
         assert self._group is not None  # noqa: S101  # checked by the callers
-        data = HeartbeatData(client_id=self._client_id, producer_groups=(self._group,))
+        producer = ProducerData(group_name=self._group)
+        data = HeartbeatData(client_id=self._client_id, producers=(producer,))
         try:
             yield tasks.Request(address, send_heartbeat(data), _API_TIMEOUT_MS)
         except RmqError as error:

@@ -25,7 +25,6 @@ from rmqcli.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.api import pending as api_pending
     from rmqcli.api.client import Client
 
 T = TypeVar("T")
@@ -97,22 +96,9 @@ class TaskThread:
 
     def submit(self, request: tasks.Request[T]) -> tasks.Pending[T]:
         """See tasks.Runner."""
-        pending: tasks.Pending[T] = tasks.Pending()
-
-        def answered(reply: api_pending.Pending[T]) -> None:
-            outcome = reply.outcome()
-            if isinstance(outcome, RmqError):
-                pending.fail(outcome)
-            else:
-                pending.succeed(outcome)
-
-        self._client.submit(
-            request.address,
-            request.call,
-            timeout_ms=request.timeout_ms,
-            on_done=answered,
+        return self._client.submit(
+            request.address, request.call, timeout_ms=request.timeout_ms
         )
-        return pending
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         """See tasks.Runner."""
