@@ -1,4 +1,8 @@
-"""`rmq broker`: the embedded cluster as a process."""
+"""`rmq broker`: name server and brokers of the embedded cluster as one process.
+
+Checks what the flags mean together, chooses ports, says where it listens, and runs
+until Ctrl-C or SIGTERM. What the cluster does is `rmqcli.broker.cluster.embedded`'s.
+"""
 
 from __future__ import annotations
 

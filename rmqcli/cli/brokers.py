@@ -1,4 +1,7 @@
-"""`rmq brokers`."""
+"""`rmq brokers`: what each broker of the cluster says of itself, a row each.
+
+A broker that does not answer has a row with the error, and the exit code is 6.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`rmq demo`."""
+"""`rmq demo`: starts a cluster with traffic in this process, and shows the tour on it.
+
+The tour's steps are in `rmqcli.demo.tour`, the traffic in `rmqcli.demo.traffic`. Files
+are in a temporary folder, which goes away at the end, also after an interrupt.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`rmq export`: flags in, the manifest's summary out.
+"""`rmq export`: flags in, an export through Spark, the summary of its manifest out.
 
-What is done is `rmqcli.spark.export.export`'s; here are the words for people, the
-resume command, and the exit code: 6 when offsets are missing that nobody said may be.
+Checks what the flags mean together, shows the progress, and says how to resume a run
+that did not end. Exits 6 when offsets are missing without --allow-gaps. The export
+itself is `rmqcli.spark.export.export`.
 """
 
 from __future__ import annotations

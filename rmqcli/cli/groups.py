@@ -1,14 +1,37 @@
-"""`rmq groups`."""
+"""`rmq groups`, and `rmq group show`, `create`, `update` and `delete`.
+
+Flags in, one call of `rmqcli.admin.groups`, tables and JSON out. Decides what has to be
+confirmed, and the exit code where only some brokers answered.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rmqcli.cli.options import Common, command_options
-from rmqcli.cli.ui.output import Column, row_of, write_rows
-from rmqcli.errors import PartialError
+from rmqcli.cli.ui.confirm import confirm_by_name
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.errors import PartialError, UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
+    from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+
+
+def _setting(name: str, help: str, title: str | None = None, **more: Any) -> Column:
+    """A field of a broker's settings of a group; null where the broker has none."""
+    return Column(
+        name,
+        help,
+        title,
+        value=lambda found: found.config and getattr(found.config, name),
+        **more,
+    )
+
 
 COLUMNS = (
     Column("group", "name of the group; null in a row about a broker"),
@@ -34,6 +57,189 @@ COLUMNS = (
         priority=1,
     ),
 )
+_SUBSCRIPTION_COLUMNS = (
+    Column("topic"),
+    Column("expression_type", title="TYPE", priority=10),
+    Column("sub_string", title="EXPRESSION"),
+    Column("sub_version", title=None),
+)
+MEMBER_COLUMNS = (
+    Column(
+        "client_id",
+        "name that the client gave itself",
+        value=lambda member: member.connection.client_id,
+        shorten=True,
+    ),
+    Column(
+        "client_addr",
+        "where it connects from",
+        title="ADDRESS",
+        value=lambda member: member.connection.client_addr,
+        priority=10,
+    ),
+    Column(
+        "language",
+        "what its library is written in",
+        value=lambda member: _language_name(member.connection.language),
+        priority=30,
+    ),
+    Column(
+        "version",
+        "its version of RocketMQ",
+        value=lambda member: _version_name(member.connection.version),
+        priority=20,
+    ),
+    Column(
+        "brokers",
+        "brokers that it is connected to",
+        value=lambda member: list(member.brokers),
+        priority=40,
+    ),
+    Column(
+        "subscriptions",
+        "what it says that it reads; null: not told",
+        title=None,
+        value=lambda member: (
+            None
+            if member.subscriptions is None
+            else [
+                row_of(_SUBSCRIPTION_COLUMNS[:3], each)
+                for each in sorted(member.subscriptions, key=lambda s: s.topic)
+            ]
+        ),
+    ),
+)
+#: Settings of a group, by the names that `group show` has for them too.
+_SETTINGS = (
+    _setting("consume_enable", "whether its members get messages", "CONSUME"),
+    _setting(
+        "consume_broadcast_enable",
+        "whether they may consume in broadcast mode",
+        "BROADCAST",
+        priority=30,
+    ),
+    _setting(
+        "retry_queue_nums",
+        "queues of its retry topic",
+        "RETRY QUEUES",
+        align="right",
+        priority=20,
+    ),
+    _setting(
+        "retry_max_times",
+        "tries again before a message is dead",
+        "RETRY MAX",
+        align="right",
+        priority=10,
+    ),
+    _setting("consume_from_min_enable", "whether a new group may begin at the start"),
+    _setting("consume_message_orderly", "for clients of 5.x that ask for it"),
+    _setting("broker_id", "broker id that members pull from"),
+    _setting(
+        "which_broker_when_consume_slowly",
+        "broker id that members far behind pull from",
+    ),
+    _setting(
+        "notify_consumer_ids_changed_enable",
+        "whether members are told when others come and go",
+    ),
+)
+#: A broker's settings as JSON has them; `broker_name` comes first.
+_CONFIG_COLUMNS = (
+    *(_SETTINGS[i] for i in (0, 4, 1, 5, 2, 3, 6, 7, 8)),
+    _setting("consume_timeout_minute", ""),
+    _setting("attributes", ""),
+)
+RESULT_COLUMNS = (
+    Column("name", "the group, or one of its topics"),
+    Column("server", "broker, or name server"),
+    Column("address", "its address", priority=40),
+    Column(
+        "result",
+        "created, changed, unchanged, deleted or failed",
+        states={"failed": "bad"},
+    ),
+    *_SETTINGS,
+    Column(
+        "error",
+        "why it failed",
+        value=lambda result: result.error and result.error.message,
+        priority=1,
+    ),
+)
+
+_ClusterOption = Annotated[
+    str | None,
+    typer.Option(metavar="CLUSTER", help="Only on the master brokers of this cluster."),
+]
+_BrokersOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="BROKER", help="Only on this broker; repeatable."),
+]
+_ConsumeEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-enable/--no-consume-enable",
+        help="Allow the group to consume.",
+        show_default=False,
+    ),
+]
+_ConsumeFromMinEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-from-min-enable/--no-consume-from-min-enable",
+        help="Allow the group to start from the min offset.",
+        show_default=False,
+    ),
+]
+_ConsumeBroadcastEnable = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-broadcast-enable/--no-consume-broadcast-enable",
+        help="Allow broadcast consumption.",
+        show_default=False,
+    ),
+]
+_ConsumeMessageOrderly = Annotated[
+    bool | None,
+    typer.Option(
+        "--consume-message-orderly/--no-consume-message-orderly",
+        help="Deliver in order to gRPC clients (RocketMQ 5).",
+        show_default=False,
+    ),
+]
+# A broker with none drops what a member sends back, and says that it is stored.
+_RetryQueueNums = Annotated[
+    int | None,
+    typer.Option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
+]
+_RetryMaxTimes = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", help="Retries before a message becomes a dead letter."
+    ),
+]
+_BrokerId = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="ID", help="ID of the broker that members pull from."),
+]
+_WhichBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--which-broker-when-consume-slowly",
+        min=0,
+        metavar="ID",
+        help="ID of the broker that slow members pull from.",
+    ),
+]
+_NotifyIdsChanged = Annotated[
+    bool | None,
+    typer.Option(
+        "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
+        help="Notify members when other members join or leave.",
+        show_default=False,
+    ),
+]
 
 
 @command_options(fields=COLUMNS)
@@ -67,3 +273,280 @@ def groups(
             f"{', '.join(found.errors)} did not answer: {error.message}",
             hint=error.hint,
         )
+
+
+@command_options(fields=MEMBER_COLUMNS)
+def show(
+    common: Common,
+    group: Annotated[str, typer.Argument(help="Group to show.")],
+) -> None:
+    """Show a group's members, subscriptions and settings.
+
+    Example: rmq group show billing -o json | jq '.members[].client_id'
+
+    -o jsonl and -o csv list the members only.
+    """
+    from rmqcli.admin.groups import show_group
+
+    with common.open_client() as client:
+        detail = show_group(client, group)
+    data = _data(detail)
+    if common.output == "json":
+        emit_json(data)
+    elif common.output == "table":
+        _write_tables(common, detail, data)
+    else:
+        write_rows(data["members"], columns=MEMBER_COLUMNS, fmt=common.output)
+    for mismatch in detail.mismatches:
+        common.messages.warn(f"subscriptions differ, so messages get lost: {mismatch}")
+    for error in detail.errors.values():
+        raise PartialError(
+            f"{', '.join(detail.errors)} did not answer: {error.message}",
+            hint=error.hint,
+        )
+
+
+@command_options(fields=RESULT_COLUMNS)
+def create(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    consume_enable: _ConsumeEnable = None,
+    consume_from_min_enable: _ConsumeFromMinEnable = None,
+    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
+    consume_message_orderly: _ConsumeMessageOrderly = None,
+    retry_queue_nums: _RetryQueueNums = None,
+    retry_max_times: _RetryMaxTimes = None,
+    broker_id: _BrokerId = None,
+    which_broker_when_consume_slowly: _WhichBroker = None,
+    notify_consumer_ids_changed: _NotifyIdsChanged = None,
+) -> None:
+    """Create a consumer group.
+
+    Example: rmq group create billing --retry-max-times 3
+
+    Settings that are not given have RocketMQ's defaults. An existing group is not
+    changed.
+    """
+    from rmqcli.admin import groups as groups_change
+    from rmqcli.engine.checks import check_group
+
+    check_group(group)
+    change = groups_change.GroupChange(
+        consume_enable=consume_enable,
+        consume_from_min_enable=consume_from_min_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        consume_message_orderly=consume_message_orderly,
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
+    )
+    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=True)
+
+
+@command_options(fields=RESULT_COLUMNS)
+def update(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to change.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    consume_enable: _ConsumeEnable = None,
+    consume_from_min_enable: _ConsumeFromMinEnable = None,
+    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
+    consume_message_orderly: _ConsumeMessageOrderly = None,
+    retry_queue_nums: _RetryQueueNums = None,
+    retry_max_times: _RetryMaxTimes = None,
+    broker_id: _BrokerId = None,
+    which_broker_when_consume_slowly: _WhichBroker = None,
+    notify_consumer_ids_changed: _NotifyIdsChanged = None,
+) -> None:
+    """Change settings of a consumer group.
+
+    Example: rmq group update billing --no-consume-enable
+
+    Only the given settings are changed.
+    """
+    from rmqcli.admin import groups as groups_change
+
+    change = groups_change.GroupChange(
+        consume_enable=consume_enable,
+        consume_from_min_enable=consume_from_min_enable,
+        consume_broadcast_enable=consume_broadcast_enable,
+        consume_message_orderly=consume_message_orderly,
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
+    )
+    if not change.given():
+        raise UsageError("nothing to change", hint="see: rmq group update --help")
+    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=False)
+
+
+@command_options(fields=RESULT_COLUMNS)
+def delete(
+    common: Common,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to delete.")],
+    cluster: _ClusterOption = None,
+    broker: _BrokersOption = None,
+    remove_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--remove-offsets",
+            "-r",
+            help="Delete its offsets too; required by RocketMQ 5.",
+        ),
+    ] = False,
+    remove_topics: Annotated[
+        bool,
+        typer.Option(
+            "--remove-topics",
+            help="Delete its retry and dead letter topics with their messages.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Delete the group although it has active members."
+        ),
+    ] = False,
+) -> None:
+    """Delete a consumer group.
+
+    Example: rmq group delete billing-old --remove-offsets --yes
+
+    Asks for the group's name. A group with active members is refused (exit code 7).
+    """
+    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.topics import choose_masters
+
+    if cluster and broker:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    if broker and remove_topics:
+        raise UsageError("--remove-topics does not go with --broker")
+    with common.open_client() as client:
+        masters = choose_masters(client, cluster=cluster, brokers=broker or ())
+        for warning in groups_change.check_may_delete(
+            client,
+            group,
+            masters,
+            remove_offsets=remove_offsets,
+            is_forced=force,
+        ):
+            common.messages.warn(warning)
+        what = [f"group {safe(group)}"]
+        what += ["its offsets"] if remove_offsets else []
+        what += ["its retry and dead letter topics"] if remove_topics else []
+        confirm_by_name(
+            common,
+            f"This deletes {' and '.join(what)} on {safe(', '.join(masters))}.",
+            name=group,
+        )
+        results = groups_change.delete_group(
+            client, group, masters, remove_offsets=remove_offsets
+        )
+        if remove_topics:
+            results += groups_change.delete_topics_of(client, group)
+    _write_results(common, results)
+    _raise_failures(results)
+
+
+def _write_change(
+    common: Common,
+    group: str,
+    change: GroupChange,
+    *,
+    cluster: str | None,
+    brokers: Sequence[str] | None,
+    is_new: bool,
+) -> None:
+    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.topics import choose_masters
+
+    if cluster and brokers:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    write = groups_change.create_group if is_new else groups_change.update_group
+    with common.open_client() as client:
+        masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
+        results = write(client, group, masters, change)
+    _write_results(common, results)
+    _raise_failures(results)
+
+
+def _write_results(common: Common, results: Sequence[GroupResult]) -> None:
+    rows = [row_of(RESULT_COLUMNS, each) for each in results]
+    write_rows(rows, columns=RESULT_COLUMNS, fmt=common.output, color=common.use_color)
+
+
+def _raise_failures(results: Sequence[GroupResult]) -> None:
+    errors = [each.error for each in results if each.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(results):
+        raise errors[0]
+    raise PartialError(
+        f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
+        hint=errors[0].hint or "the same command does the rest",
+    )
+
+
+def _data(detail: GroupDetail) -> dict[str, Any]:
+    return {
+        "group": detail.group,
+        "kind": detail.kind,
+        "consume_type": detail.consume_type,
+        "message_model": detail.message_model,
+        "consume_from_where": detail.consume_from_where,
+        "members": [row_of(MEMBER_COLUMNS, each) for each in detail.members],
+        "subscriptions": [
+            row_of(_SUBSCRIPTION_COLUMNS, each) for each in detail.subscriptions
+        ],
+        "topics": detail.topics,
+        "mismatches": detail.mismatches,
+        "configs": [
+            {"broker_name": name, **row_of(_CONFIG_COLUMNS, _Configured(config))}
+            for name, config in detail.configs.items()
+        ],
+        "errors": [
+            {"broker_name": name, "error": error.message}
+            for name, error in detail.errors.items()
+        ],
+    }
+
+
+class _Configured(NamedTuple):
+    """Settings by themselves, read as those of a result are."""
+
+    config: SubscriptionGroupConfig
+
+
+def _language_name(code: int | None) -> str:
+    from rmqcli.wire.codes import language_name
+
+    return language_name(code)
+
+
+def _version_name(number: int) -> str:
+    from rmqcli.wire.version import version_name
+
+    return version_name(number)
+
+
+def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
+    parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
+    words = " ".join(part for part in parts if part) or "nobody is online"
+    typer.echo(f"group {safe(detail.group)}: {safe(words)}")
+    if detail.topics:
+        typer.echo(f"topics: {', '.join(map(safe, detail.topics))}")
+    for columns, rows in (
+        (MEMBER_COLUMNS, data["members"]),
+        (_SUBSCRIPTION_COLUMNS, data["subscriptions"]),
+        ((Column("broker_name", title="BROKER"), *_CONFIG_COLUMNS), data["configs"]),
+    ):
+        if rows:
+            typer.echo("")
+            write_table(rows, columns=columns, color=common.use_color)

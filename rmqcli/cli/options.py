@@ -5,9 +5,7 @@
 
 adds the common options to `lag` and hands their values over as one `Common`. A command
 that has a parameter of its own with the name of a common one (tail's `timeout`) keeps
-its own.
-
-Times that were typed, shown as the moments that they were taken for.
+its own. Positions that were typed are echoed as the moments that they stand for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`rmq send`: options to messages, outcomes to rows. Sending is `admin.send`.
-
-What `rmq send` sends: an argument, files, lines or JSON lines.
+"""`rmq send`: what to send comes from an argument, files, lines or JSON lines.
 
 Sources give messages, and None before they may have to wait for the next one. Lines
-are bytes: nothing is decoded, only the newline is taken off.
+are bytes: nothing is decoded, only the newline is taken off. Results are rows on
+stdout; on a terminal many of them become a summary. Exits 6 when some messages are not
+stored. Sending itself is `rmqcli.producer.send`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,49 @@
-"""`rmq topics`."""
+"""`rmq topics`, and `rmq topic show`, `create` and `delete`.
+
+Flags in, one call of `rmqcli.admin.topics`, tables and JSON out. Decides what has to be
+confirmed, and the exit code where only some brokers answered.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqcli.cli.offline import read_from
-from rmqcli.cli.options import Common, Store, command_options
-from rmqcli.cli.ui.output import Column, row_of, write_rows
-from rmqcli.errors import PartialError, RmqError
+from rmqcli.cli.options import Common, Store, command_options, option_parser
+from rmqcli.cli.ui.confirm import confirm_by_name
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.units import format_rfc3339
+
+if TYPE_CHECKING:
+    from rmqcli.admin.topics import StepResult, TopicDetail
+    from rmqcli.wire.bodies.stats import TopicOffset
+
+
+def _number(name: str, help: str, **more: Any) -> Column:
+    return Column(name, help, align="right", **more)
+
+
+def _of_config(
+    name: str,
+    help: str = "",
+    *,
+    value: Callable[[Any], object] | None = None,
+    **more: Any,
+) -> Column:
+    """A field of a broker's settings of a topic; null where the broker has none."""
+    read = value or attrgetter(name)
+    more.setdefault("priority", 30)
+    return Column(
+        name, help, value=lambda found: found.config and read(found.config), **more
+    )
+
 
 COLUMNS = (
     Column("topic", "name of the topic; null in a row about a broker"),
@@ -52,6 +84,99 @@ COLUMNS = (
         priority=1,
     ),
 )
+QUEUE_COLUMNS = (
+    Column(
+        "broker_name",
+        "broker that has the queue",
+        title="BROKER",
+        value=lambda found: found.queue.broker_name,
+    ),
+    _number(
+        "queue_id",
+        "its number there",
+        title="QUEUE",
+        value=lambda found: found.queue.queue_id,
+    ),
+    _number(
+        "min_offset",
+        "offset of the first message that is still there",
+        title="MIN",
+        value=lambda found: found.offset and found.offset.min_offset,
+        priority=20,
+    ),
+    _number(
+        "max_offset",
+        "offset that the next message gets",
+        title="MAX",
+        value=lambda found: found.offset and found.offset.max_offset,
+        priority=10,
+    ),
+    _number(
+        "messages",
+        "how many are there",
+        value=lambda found: (
+            found.offset and max(0, found.offset.max_offset - found.offset.min_offset)
+        ),
+    ),
+    Column(
+        "last_update",
+        "when the last message was stored; null when empty",
+        value=lambda found: _stored_at(found.offset),
+        priority=30,
+    ),
+)
+#: What a topic is on one broker; read from its settings, where the broker has any.
+_BROKER_COLUMNS = (
+    Column("broker_name", title="BROKER"),
+    Column("cluster", title=None),
+    Column("address", priority=10),
+    _of_config("read_queue_nums", title="READ", align="right"),
+    _of_config("write_queue_nums", title="WRITE", align="right"),
+    _of_config("perm", value=lambda config: _perm_text(config.perm)),
+    _of_config("order", priority=40),
+    _of_config("topic_filter_type", title=None),
+    _of_config("topic_sys_flag", title=None),
+    _of_config("attributes", priority=50),
+    Column("error", value=lambda broker: _message_of(broker.error), priority=1),
+)
+STEP_COLUMNS = (
+    Column("server", "broker, or name server"),
+    Column("address", "its address", priority=20),
+    Column(
+        "result",
+        "created, changed, unchanged, deleted or failed",
+        states={"failed": "bad"},
+    ),
+    _of_config(
+        "write_queue_nums", "queues that it has now", title="QUEUES", align="right"
+    ),
+    _of_config(
+        "perm", "rw, r or w", value=lambda config: _perm_text(config.perm), priority=30
+    ),
+    Column(
+        "error",
+        "why it failed",
+        value=lambda step: _message_of(step.error),
+        priority=1,
+    ),
+)
+
+_PERMS = {"rw": 6, "wr": 6, "r": 4, "w": 2}
+
+
+def _parse_perm(text: str) -> int:
+    if text not in _PERMS:
+        raise UsageError(f"{text!r} is not one of rw, r, w")
+    return _PERMS[text]
+
+
+def _parse_attribute(text: str) -> tuple[str, str]:
+    name, equals, value = text.removeprefix("+").partition("=")
+    if not equals or not name or not value or "," in text:
+        raise UsageError(
+            f"{text!r} is not +NAME=VALUE", hint="for example +message.type=FIFO"
+        )
+    return name, value
 
 
 @command_options(fields=COLUMNS)
@@ -96,3 +221,195 @@ def raise_if_partial(errors: Mapping[str, RmqError]) -> None:
         raise PartialError(
             f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint
         )
+
+
+@command_options(fields=QUEUE_COLUMNS)
+def show(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Topic to show.")],
+) -> None:
+    """Show a topic's queues, offsets and settings.
+
+    Example: rmq topic show orders -o json | jq '.queues[].max_offset'
+
+    -o jsonl and csv give the queues only.
+    """
+    from rmqcli.admin.topics import show_topic
+
+    with common.open_client() as client:
+        detail = show_topic(client, topic)
+    data = _data(detail)
+    if common.output == "json":
+        emit_json(data)
+    elif common.output == "table":
+        _write_tables(common, detail, data)
+    else:
+        write_rows(data["queues"], columns=QUEUE_COLUMNS, fmt=common.output)
+    for error in detail.errors.values():
+        raise PartialError(
+            f"{', '.join(detail.errors)} did not answer: {error.message}",
+            hint=error.hint,
+        )
+
+
+@command_options(fields=STEP_COLUMNS)
+def create(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    queues: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
+    ] = None,
+    perm: Annotated[
+        int | None,
+        typer.Option(
+            parser=option_parser(_parse_perm),
+            metavar="rw|r|w",
+            help="Permissions (new topic: rw).",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Only on the master brokers of this cluster.")
+    ] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option(help="Only on this broker; repeatable.")
+    ] = None,
+    attribute: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=option_parser(_parse_attribute),
+            metavar="+NAME=VALUE",
+            help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
+        ),
+    ] = None,
+    order: Annotated[
+        bool,
+        typer.Option(
+            "--order", help="Keep the list of queues fixed, for ordered sending."
+        ),
+    ] = False,
+) -> None:
+    """Create a topic, or change its number of queues.
+
+    Example: rmq topic create orders --queues 8
+
+    If the topic exists, only the given settings are changed.
+    """
+    from rmqcli.admin import topics as topics_change
+    from rmqcli.producer.message import check_topic
+
+    check_topic(topic)
+    if cluster and broker:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+    change = topics_change.TopicChange(
+        queue_nums=queues,
+        perm=perm,
+        order=order or None,
+        attributes=dict(attribute or ()),
+    )
+    with common.open_client() as client:
+        masters = topics_change.choose_masters(
+            client, cluster=cluster, brokers=broker or ()
+        )
+        steps = topics_change.create_topic(client, topic, masters, change)
+        done = [step.server for step in steps if step.error is None]
+        if order and done:
+            steps += topics_change.set_order_conf(client, topic, steps)
+        is_known = not done or topics_change.await_route(
+            client, topic, done, timeout_ms=common.timeout_ms
+        )
+    _write_steps(common, steps)
+    if not is_known:
+        common.messages.warn("no name server shows it on all these brokers yet")
+    _raise_failures(steps)
+
+
+@command_options(fields=STEP_COLUMNS)
+def delete(
+    common: Common,
+    topic: Annotated[str, typer.Argument(help="Topic to delete.")],
+) -> None:
+    """Delete a topic and its messages.
+
+    Example: rmq topic delete orders-old --yes
+
+    Asks for the topic's name. Groups keep their offsets in it.
+    """
+    from rmqcli.admin import topics as topics_change
+
+    with common.open_client() as client:
+        route = topics_change.check_may_delete(client, topic)
+        names = ", ".join(sorted(broker.broker_name for broker in route.brokers))
+        confirm_by_name(
+            common,
+            f"This deletes topic {safe(topic)} and its messages on {safe(names)}.",
+            name=topic,
+        )
+        steps = topics_change.delete_topic(client, route)
+    _write_steps(common, steps)
+    _raise_failures(steps)
+
+
+def _data(detail: TopicDetail) -> dict[str, Any]:
+    return {
+        "topic": detail.topic,
+        "kind": detail.kind,
+        "message_type": detail.message_type,
+        "brokers": [row_of(_BROKER_COLUMNS, each) for each in detail.brokers],
+        "queues": [row_of(QUEUE_COLUMNS, each) for each in detail.queues],
+        "groups": detail.groups,
+        "errors": [
+            {"broker_name": name, "error": error.message}
+            for name, error in detail.errors.items()
+        ],
+    }
+
+
+def _perm_text(perm: int) -> str | None:
+    from rmqcli.admin.topics import perm_text
+
+    return perm_text([perm])
+
+
+def _message_of(error: RmqError | None) -> str | None:
+    return None if error is None else error.message
+
+
+def _stored_at(offset: TopicOffset | None) -> str | None:
+    if offset is None or offset.last_update_timestamp <= 0:
+        return None
+    return format_rfc3339(offset.last_update_timestamp)
+
+
+def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> None:
+    kind = detail.message_type or detail.kind
+    messages = [row["messages"] for row in data["queues"]]
+    known = [count for count in messages if count is not None]
+    unknown = len(messages) - len(known)
+    note = f", {unknown} queues unknown" if unknown else ""
+    typer.echo(
+        f"topic {safe(detail.topic)}: {safe(kind)}, {len(messages)} queues,"
+        f" {sum(known)} messages{note}"
+    )
+    typer.echo(f"groups: {', '.join(map(safe, detail.groups)) or 'none'}")
+    typer.echo("")
+    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
+    typer.echo("")
+    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+
+
+def _write_steps(common: Common, steps: Sequence[StepResult]) -> None:
+    rows = [row_of(STEP_COLUMNS, step) for step in steps]
+    write_rows(rows, columns=STEP_COLUMNS, fmt=common.output, color=common.use_color)
+
+
+def _raise_failures(steps: Sequence[StepResult]) -> None:
+    errors = [step.error for step in steps if step.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(steps):
+        raise errors[0]
+    raise PartialError(
+        f"{len(errors)} of {len(steps)} servers failed: {errors[0].message}",
+        hint=errors[0].hint or "the same command does the rest",
+    )

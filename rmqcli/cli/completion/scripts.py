@@ -1,10 +1,10 @@
 """Completion files for bash, zsh and fish, written from the command tree.
 
-`python -m rmqcli.cli.completion.scripts DIR` writes `rmq.bash`, `_rmq` and
-`rmq.fish`; a test
-keeps the files in the project equal to that. Commands and options are static; for the
-names of topics and groups they run the `rmq` that is being completed, with `__complete`
-(see `complete_names`), which may be that of a virtual environment.
+`python -m rmqcli.cli.completion.scripts DIR` writes `rmq.bash`, `_rmq` and `rmq.fish`;
+a test keeps the files in the project equal to that. Commands and options are static.
+For the names of topics and groups they run the `rmq` that is being completed, with
+`__complete` (see `rmqcli.cli.completion.names`), which may be that of a virtual
+environment.
 """
 
 from __future__ import annotations

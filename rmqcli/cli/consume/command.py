@@ -1,9 +1,8 @@
-"""A command as `--exec` reads it without a shell, and what only a shell would obey.
+"""`rmq consume`: flags in, one member of a consumer group.
 
-`rmq consume`: flags in, a member of a group, and what they mean together.
-
-What becomes of the messages is `consume_print`'s or `consume_exec`'s, the run itself
-`consume_run`'s. The engine is not imported here: help does without it.
+Decides what the flags mean together, and how `--exec` reads a command without a shell.
+`run` carries it out; `listeners` prints messages or runs the command. The engine is not
+imported here: help does without it.
 """
 
 from __future__ import annotations

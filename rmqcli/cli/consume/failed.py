@@ -21,8 +21,8 @@ from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.record import StoredMessage
 
 if TYPE_CHECKING:
+    from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.status import Status
-    from rmqcli.cli.consume.tally import Tally
     from rmqcli.config import ClientConfig
     from rmqcli.engine.message import Message, MessageItem
     from rmqcli.engine.reports import FailedDelivery
@@ -41,9 +41,9 @@ _LOOKUP_TIMEOUT_MS: Final = 1_000
 class FailedDeliveries:
     """Collects what failed and says what became of it."""
 
-    def __init__(self, group: str, tally: Tally, client_config: ClientConfig) -> None:
+    def __init__(self, group: str, counts: Counts, client_config: ClientConfig) -> None:
         self._group = group
-        self._tally = tally
+        self._counts = counts
         self._client_config = client_config
         self._client: Client | None = None
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class FailedDeliveries:
     def on_failed(self, failed: FailedDelivery) -> None:
         """Take a fate from the engine; never waits for more than a lock."""
         message = failed.message
-        self._tally.count_fate(failed.fate)
+        self._counts.count_fate(failed.fate)
         with self._lock:
             key = (message.message_queue, message.queue_offset)
             reason = self._reasons.pop(key, "failed")
@@ -71,7 +71,7 @@ class FailedDeliveries:
                 self._waiting.append((failed, reason))
             else:
                 self._left_out += 1
-        self._tally.has_news.set()
+        self._counts.has_news.set()
 
     def say(self, status: Status) -> None:
         """Write a line for each; in the main thread."""

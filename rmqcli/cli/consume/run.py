@@ -1,6 +1,7 @@
-"""Carrying `rmq consume` out: look whether it can be, join, wait, leave.
+"""Carrying `rmq consume` out: check that it can be done, join, wait, leave.
 
-The main thread only waits and tells; messages are consumed in the consumer's threads.
+The main thread waits and writes to stderr; messages are consumed in the consumer's
+threads.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from rmqcli.api.client import Client
-from rmqcli.cli.consume.exec import CommandRunner
+from rmqcli.cli.consume.counts import Counts
 from rmqcli.cli.consume.failed import FailedDeliveries
-from rmqcli.cli.consume.print import Printer
+from rmqcli.cli.consume.listeners import CommandRunner, Printer
 from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume.status import Status
-from rmqcli.cli.consume.tally import Tally
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.clock import SYSTEM_CLOCK
@@ -171,19 +171,19 @@ class _Run:
     def __init__(self, common: Common, request: ConsumeRequest) -> None:
         self._common = common
         self._request = request
-        self._tally = tally = Tally(request.count, failures_max=request.failures_max)
+        self._counts = counts = Counts(request.count, failures_max=request.failures_max)
         self._client_config = common.client_config()
-        self._failed = FailedDeliveries(request.group, tally, self._client_config)
+        self._failed = FailedDeliveries(request.group, counts, self._client_config)
         config = request.config()
         # A command's own output would be torn by a line that is drawn again and again.
         in_place = request.command is None or not is_terminal(sys.stdout)
         self.status = Status(
             common.messages,
-            tally,
+            counts,
             pull_threshold_for_queue=config.pull_threshold_for_queue,
             in_place=in_place,
         )
-        self._starts = _starts(request, config, tally)
+        self._starts = _starts(request, config, counts)
         self._listener = self._make_listener()
         self._consumer = Consumer(
             request.group,
@@ -205,7 +205,7 @@ class _Run:
                 template=request.template,
                 color=self._common.use_color,
             )
-            return Printer(writer, self._tally, self.status.clear)
+            return Printer(writer, self._counts, self.status.clear)
         if not request.shell:
             program = shlex.split(request.command)[0]
             if shutil.which(program) is None:
@@ -218,7 +218,7 @@ class _Run:
             shell=request.shell,
             raw=request.exec_input == "raw",
             timeout_ms=request.exec_timeout_ms,
-            tally=self._tally,
+            counts=self._counts,
             failed=self._failed,
             say=self.status.say,
         )
@@ -237,7 +237,7 @@ class _Run:
 
     def consume(self) -> None:
         """Join and stay until there is a reason to end."""
-        request, tally, status = self._request, self._tally, self.status
+        request, counts, status = self._request, self._counts, self.status
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         try:
             self._consumer.start()
@@ -248,7 +248,7 @@ class _Run:
                 raise explain_sql(error) from None
             raise
         status.say(f"joined group {request.group} as {self._consumer.client_id}")
-        while not tally.ended.is_set():
+        while not counts.ended.is_set():
             wait_ms = _LOOK_MS
             if request.timeout_ms is not None:
                 spent_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
@@ -257,8 +257,8 @@ class _Run:
                 wait_ms = min(wait_ms, request.timeout_ms - spent_ms)
             self._say_news()
             status.look(self._consumer)
-            tally.has_news.wait(wait_ms / 1000)
-            tally.has_news.clear()
+            counts.has_news.wait(wait_ms / 1000)
+            counts.has_news.clear()
 
     def _say_news(self) -> None:
         self._starts.say(self.status)
@@ -269,17 +269,17 @@ class _Run:
 
         `error` is why we leave, if it is no good reason.
         """
-        tally, status = self._tally, self.status
+        counts, status = self._counts, self.status
         is_interrupted = isinstance(error, KeyboardInterrupt)
         try:
             if is_interrupted:
                 status.say("ending what was begun; interrupt again to leave it")
-            tally.drain()
+            counts.drain()
             self._consumer.close(timeout_ms=DRAIN_MS)
         except KeyboardInterrupt:
             status.warn("left at once: what was begun will be consumed again")
             self._leave_at_once(ExitCode.INTERRUPTED)
-        is_stuck = tally.at_work > 0 or not self._listener.close()
+        is_stuck = counts.at_work > 0 or not self._listener.close()
         status.clear()
         self._starts.say(status, is_last=True)
         self._failed.close(status)
@@ -292,11 +292,11 @@ class _Run:
             )
             code = ExitCode.INTERRUPTED if is_interrupted else ExitCode.FAILED
             self._leave_at_once(code)
-        if tally.error is not None:
-            raise tally.error
-        failure = tally.failure()
+        if counts.error is not None:
+            raise counts.error
+        failure = counts.failure()
         if error is None and failure is not None:
-            if failure.hint == "" and tally.has_dead_letters():
+            if failure.hint == "" and counts.has_dead_letters():
                 letters = dlq_topic(self._request.group)
                 failure.hint = (
                     f"read the dead letters with: rmq tail '{letters}' --from earliest"
@@ -306,17 +306,17 @@ class _Run:
 
     def _leave_at_once(self, code: ExitCode) -> NoReturn:
         """Threads that do not end would hold Python's own end up, too."""
-        self._tally.end()
+        self._counts.end()
         self._listener.kill()
         os._exit(code)
 
 
-def _starts(request: ConsumeRequest, config: ConsumerConfig, tally: Tally) -> Starts:
+def _starts(request: ConsumeRequest, config: ConsumerConfig, counts: Counts) -> Starts:
     start = request.start or StartAt("last")
     words = ["rmq", "reset-offset", request.group, request.topics[0]]
     words += ["--to", start.text]
     return Starts(
-        tally,
+        counts,
         where=start.where,
         is_typed=request.start is not None,
         time_ms=config.consume_timestamp_ms,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rmqcli.api.client import Client
+    from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.status import Status
-    from rmqcli.cli.consume.tally import Tally
     from rmqcli.model import MessageQueue
 
 #: Longest wait for what the group had committed: without it words are less exact.
@@ -105,7 +105,7 @@ class Starts:
 
     def __init__(
         self,
-        tally: Tally,
+        counts: Counts,
         *,
         where: str,
         is_typed: bool,
@@ -116,7 +116,7 @@ class Starts:
         self.committed: Committed = {}
         #: for `--from first`: a member asks for 0, and the broker corrects it
         self.min_offsets: dict[MessageQueue, int] = {}
-        self._tally = tally
+        self._counts = counts
         self._where = where
         self._is_typed = is_typed
         self._time_ms = time_ms
@@ -132,7 +132,7 @@ class Starts:
         with self._lock:
             self._waiting.append(start)
             self._last_start_ms = SYSTEM_CLOCK.monotonic_ms()
-        self._tally.has_news.set()
+        self._counts.has_news.set()
 
     def say(self, status: Status, *, is_last: bool = False) -> None:
         """Write a line for each broker, topic and reason; in the main thread.

@@ -1,7 +1,7 @@
 """What people see on stderr while `rmq consume` runs.
 
 On a terminal a line in place: rates, queues, what is cached, flow control, retries.
-Everywhere a line when the queues that are ours change.
+Everywhere a line when the member gets or loses queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqcli.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.ui.messages import Messages
     from rmqcli.clock import Clock
     from rmqcli.consumer.consumer import Consumer
@@ -52,14 +52,14 @@ class Status:
     def __init__(
         self,
         messages: Messages,
-        tally: Tally,
+        counts: Counts,
         *,
         pull_threshold_for_queue: int,
         in_place: bool,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._messages = messages
-        self._tally = tally
+        self._counts = counts
         self._threshold = pull_threshold_for_queue
         self._in_place = in_place and is_terminal(sys.stderr)
         self._clock = clock
@@ -99,16 +99,16 @@ class Status:
 
     def summary(self) -> str:
         """The closing words."""
-        tally = self._tally
+        counts = self._counts
         spent_ms = max(1, self._clock.monotonic_ms() - self._started_ms)
-        words = [f"{tally.consumed:,} consumed"]
-        if tally.failed:
-            words.append(f"{tally.failed:,} failed: {tally.failures()}")
-        if tally.undecodable:
-            words.append(f"{tally.undecodable:,} undecodable")
-        if tally.at_work:
-            words.append(f"{tally.at_work:,} begun and not ended, not committed")
-        words.append(f"{tally.consumed * 1000 / spent_ms:,.1f}/s")
+        words = [f"{counts.consumed:,} consumed"]
+        if counts.failed:
+            words.append(f"{counts.failed:,} failed: {counts.failures()}")
+        if counts.undecodable:
+            words.append(f"{counts.undecodable:,} undecodable")
+        if counts.at_work:
+            words.append(f"{counts.at_work:,} begun and not ended, not committed")
+        words.append(f"{counts.consumed * 1000 / spent_ms:,.1f}/s")
         return "; ".join(words)
 
     def _line(self, info: ConsumerRunningInfo) -> str:
@@ -117,19 +117,19 @@ class Status:
         cached_mib = sum(each.cached_msg_size_in_mib for each in held)
         full = sum(each.cached_msg_count >= self._threshold for each in held)
         words = [
-            f"{self._tally.consumed:,} consumed",
+            f"{self._counts.consumed:,} consumed",
             f"{self._rate():,.0f}/s",
             f"{len(self._owned)} queues",
             f"cached {cached:,} ({cached_mib} MiB)",
         ]
         if full:
             words.append(f"flow control on {full}")
-        if self._tally.failed:
-            words.append(f"{self._tally.failed:,} failed: {self._tally.failures()}")
+        if self._counts.failed:
+            words.append(f"{self._counts.failed:,} failed: {self._counts.failures()}")
         return " · ".join(words)
 
     def _rate(self) -> float:
-        now = (self._clock.monotonic_ms(), self._tally.consumed)
+        now = (self._clock.monotonic_ms(), self._counts.consumed)
         self._looks = [*self._looks[-_RATE_LOOKS:], now]
         before = self._looks[0]
         return (now[1] - before[1]) * 1000 / max(1, now[0] - before[0])

@@ -1,8 +1,8 @@
 """The fields of `rmq lag`: one definition each for JSON, CSV, tables and `-o help`.
 
 A field says how it is read from what `rmqcli.admin.lag` found, and how a table shows
-it. The pictures of a queue, a group, a member and a held queue are tuples of names:
-JSON, CSV and tables have had their own orders from the start, and they stay.
+it. JSON, CSV and tables list the fields of a queue and of a group in orders of their
+own, which users rely on: they are tuples of names.
 """
 
 from __future__ import annotations

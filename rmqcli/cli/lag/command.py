@@ -1,7 +1,7 @@
 """`rmq lag`: how far groups are behind, per queue, and why.
 
-Decides what is asked for and the exit code. How it looks is in `lag_rows` and
-`lag_watch`, what it means in `rmqcli.admin.lag.model`.
+Decides what is asked for and the exit code. `rows` has its JSON and tables, `watch` its
+live view; what the numbers mean is in `rmqcli.admin.lag.model`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`rmq lag --watch`: in place with sparklines on a terminal, JSON lines elsewhere.
+"""`rmq lag --watch`: a live table with sparklines on a terminal, JSON lines elsewhere.
 
-On a terminal the picture fills the screen that editors use, which leaves what was there
-before untouched; the last picture is written below it at the end.
+Keeps the lag of earlier samples for rates and sparklines. On a terminal the table uses
+the alternate screen, and its last state stays on the normal one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`rmq reset-offset`: plan, apply, verify or undo a change of a group's offsets.
 
 Decides what is asked for, asks for agreement, saves the backup and sets the exit code.
-What a reset does is in `rmqcli.admin.reset_*`, how it looks in `reset_offset_view`.
+What a reset does is in `rmqcli.admin.reset`, how it looks in `view`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`rmq tail`: flags in, messages out, and what happened on stderr.
 
-What is read is `rmqcli.admin.tail.tail`'s, how it looks `tail_output`'s. Here: what the
-flags mean together, the echo of each queue's range, the closing words, exit codes.
+Decides what the flags mean together. `run` carries it out; what is read is
+`rmqcli.admin.tail`'s, and `rmqcli.cli.ui.records` writes the messages.
 """
 
 from __future__ import annotations

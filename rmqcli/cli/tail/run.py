@@ -1,4 +1,8 @@
-"""Carrying `rmq tail` out: ranges first, then messages, then the closing words."""
+"""Carrying `rmq tail` out: ranges first, then messages, then the closing words.
+
+Says on stderr which range of each queue is read, writes the messages, and ends with
+what was read, what is missing, and after an interrupt with the command that goes on.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Data on stdout: rows as a table, JSON, JSON lines or CSV.
 
-The same rows everywhere: JSON keys are the columns' names and every key of a row is
-written, a table shows the columns. Names are never cut off. Unknown is `null`, in a
-table `-`. Nothing a peer sent reaches a terminal unescaped.
+A `Column` is the one definition of a field: JSON keys are the columns' names and every
+key of a row is written; a table shows the columns that have a title. Names are never
+cut off. Unknown is `null`, in a table `-`. Nothing a peer sent reaches a terminal
+unescaped. On a terminal `rmqcli.cli.ui.rich.table` draws tables.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.cli.consume.counts import Counts
 from rmqcli.cli.consume.status import Status, queue_ranges
-from rmqcli.cli.consume.tally import Tally
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.engine.reports import Fate
 from rmqcli.model import MessageQueue
@@ -47,10 +47,10 @@ def test_queues_in_few_words(queues, text):
 
 @pytest.fixture
 def make_status():
-    def make(tally, *, in_place=False, clock=None):
+    def make(counts, *, in_place=False, clock=None):
         return Status(
             Messages(),
-            tally,
+            counts,
             pull_threshold_for_queue=1000,
             in_place=in_place,
             clock=clock or ManualClock(),
@@ -60,7 +60,7 @@ def make_status():
 
 
 def test_a_line_when_the_queues_change_and_only_then(make_status, capsys):
-    status = make_status(Tally(None))
+    status = make_status(Counts(None))
     for owned in ([], [Q0, Q1], [Q0, Q1], [Q0], []):
         status.look(Queues(*owned))
     assert capsys.readouterr().err.splitlines() == [
@@ -72,15 +72,15 @@ def test_a_line_when_the_queues_change_and_only_then(make_status, capsys):
 
 def test_the_summary_says_what_was_not_well(make_status):
     clock = ManualClock()
-    tally = Tally(None)
-    status = make_status(tally, clock=clock)
-    tally.settle(tally.take(1_500), consumed=True)
-    tally.settle(tally.take(1), consumed=True, undecodable=1)
-    tally.settle(tally.take(2), consumed=False)
-    tally.fail(3)
-    tally.count_fate(Fate.DEAD_LETTER)
-    tally.count_fate(Fate.RETRY_TOPIC)
-    tally.take(3)
+    counts = Counts(None)
+    status = make_status(counts, clock=clock)
+    counts.settle(counts.take(1_500), consumed=True)
+    counts.settle(counts.take(1), consumed=True, undecodable=1)
+    counts.settle(counts.take(2), consumed=False)
+    counts.fail(3)
+    counts.count_fate(Fate.DEAD_LETTER)
+    counts.count_fate(Fate.RETRY_TOPIC)
+    counts.take(3)
     clock.advance(2_000)
     assert status.summary() == (
         "1,501 consumed; 3 failed: 1 retry, 1 dead letter, 1 whose fate is unknown;"
@@ -96,8 +96,8 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
     monkeypatch.setattr(Messages, "progress", lambda _, text: drawn.append(text))
     monkeypatch.setenv("COLUMNS", "200")
     clock = ManualClock()
-    tally = Tally(None)
-    status = make_status(tally, in_place=True, clock=clock)
+    counts = Counts(None)
+    status = make_status(counts, in_place=True, clock=clock)
     info = ConsumerRunningInfo(
         properties={},
         process_queues={
@@ -105,10 +105,10 @@ def test_the_line_has_rates_queues_cached_flow_control_and_retries(
             Q1: ProcessQueueInfo(cached_msg_count=24),
         },
     )
-    tally.settle(tally.take(500), consumed=True)
-    tally.fail(2)
-    tally.count_fate(Fate.RETRY_HERE)
-    tally.count_fate(Fate.RETRY_TOPIC)
+    counts.settle(counts.take(500), consumed=True)
+    counts.fail(2)
+    counts.count_fate(Fate.RETRY_HERE)
+    counts.count_fate(Fate.RETRY_TOPIC)
     clock.advance(500)
     status.look(Queues(Q0, Q1, info=info))
     assert "".join(drawn) == (

@@ -1,9 +1,15 @@
-"""`--exec`: a command for each message, or batch; exit status 0 means consumed.
+"""The two listeners of `rmq consume`: one prints, one runs a command (`--exec`).
 
-The command gets the message on its stdin and facts about it in its environment, without
-the keys of the cluster. Its stdout and stderr are ours. Each runs in a process group of
-its own: Ctrl-C on a terminal reaches us alone, and we let begun commands end. One that
-takes too long gets SIGTERM, and its whole group SIGKILL.
+`Printer` uses the writers of `rmq tail`. A message counts as consumed once its line is
+written and flushed; when that fails, because the reader has left or the disk is full,
+nothing is acknowledged that was not written.
+
+`CommandRunner` starts a command for each message, or batch; exit status 0 means
+consumed. The command gets the message on its stdin and facts about it in its
+environment, without the keys of the cluster. Its stdout and stderr are ours. Each runs
+in a process group of its own: Ctrl-C on a terminal reaches only this process, which
+lets begun commands end. A command that takes too long gets SIGTERM, and its whole group
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -14,30 +20,118 @@ import signal
 import subprocess
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rmqcli.admin.read.record_json import JsonLines
+from rmqcli.admin.tail.batch import TailCounts
+from rmqcli.admin.tail.filter import make_filter
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.credentials import without_secrets
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import DecodeError
-from rmqcli.model import MessageQueue
+from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX, MessageQueue
 from rmqcli.units import format_duration
 from rmqcli.wire.message.json import JsonWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmqcli.cli.consume.counts import Counts
     from rmqcli.cli.consume.failed import FailedDeliveries
-    from rmqcli.cli.consume.tally import Tally
+    from rmqcli.cli.ui.records.output import Writer
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
+    from rmqcli.wire.message.record import DecodeFailure, StoredMessage
 
     Readable = Message | MessageItem
 
+#: How long `close` waits for a thread that is in the middle of writing.
+_CLOSE_WAIT_S = 1.0
 #: An argument or a variable may not be longer on Linux (MAX_ARG_STRLEN).
 _VARIABLE_BYTES_MAX = 128 * 1024 - 64
 #: How long a command may take to end after SIGTERM.
 TERM_GRACE_MS = 5_000
 _LOOK_MS = 20
+
+
+class Printer:
+    """A listener that prints. `before_write` is called before something is written."""
+
+    def __init__(
+        self, writer: Writer, counts: Counts, before_write: Callable[[], None]
+    ) -> None:
+        self._writer = writer
+        self._batcher = writer.batcher(make_filter(), TailCounts())
+        self._counts = counts
+        self._before_write = before_write
+        self._lock = threading.Lock()
+
+    def on_batch(
+        self, messages: Sequence[Message | MessageItem], _context: object
+    ) -> bool:
+        """Write messages of one queue; raises LeaveRest for those that are not."""
+        granted = self._counts.take(len(messages))
+        shown = messages[:granted]
+        if shown:
+            self._write(shown[0].message_queue, shown)
+        if granted < len(messages):
+            raise LeaveRest(granted)
+        return True
+
+    def on_undecodable(self, message: UndecodableMessage) -> None:
+        """Write its error record in its place."""
+        if not self._counts.take(1):
+            raise LeaveRest
+        self._write(message.message_queue, [message.failure], undecodable=1)
+
+    def close(self) -> bool:
+        """Write what belongs at the end; False when a thread is stuck in writing."""
+        if not self._lock.acquire(timeout=_CLOSE_WAIT_S):
+            return False
+        try:
+            if self._counts.error is None:
+                self._writer.close()
+        finally:
+            self._lock.release()
+        return True
+
+    def kill(self) -> None:
+        """Nothing of ours outlives this process."""
+
+    def _write(
+        self,
+        queue: MessageQueue,
+        messages: Sequence[StoredMessage | DecodeFailure],
+        *,
+        undecodable: int = 0,
+    ) -> None:
+        is_written = False
+        try:
+            with self._lock:
+                if self._counts.error is None:
+                    self._before_write()
+                    self._writer.write(self._items(queue, messages))
+                    is_written = True
+        except Exception as error:  # noqa: BLE001  # raised again where the command ends
+            self._counts.end(error)
+        finally:
+            self._counts.settle(
+                len(messages), consumed=is_written, undecodable=undecodable
+            )
+        if not is_written:
+            raise LeaveRest
+
+    def _items(
+        self, queue: MessageQueue, messages: Sequence[StoredMessage | DecodeFailure]
+    ) -> list[Any]:
+        """What the writer writes; a retry goes by the topic that it was sent to."""
+        if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            return self._batcher.items(queue, messages)
+        items: list[Any] = []
+        for message in messages:
+            topic = getattr(message, "topic", queue.topic)
+            origin = MessageQueue(topic, queue.broker_name, queue.queue_id)
+            items += self._batcher.items(origin, [message])
+        return items
 
 
 class CommandRunner:
@@ -53,7 +147,7 @@ class CommandRunner:
         shell: bool,
         raw: bool,
         timeout_ms: int | None,
-        tally: Tally,
+        counts: Counts,
         failed: FailedDeliveries,
         say: Callable[[str], None],
     ) -> None:
@@ -61,7 +155,7 @@ class CommandRunner:
         self._raw = raw
         self._timeout_ms = timeout_ms
         self._failed = failed
-        self._tally = tally
+        self._counts = counts
         self._say = say
         self._lines = JsonWriter()
         self._lock = threading.Lock()
@@ -70,7 +164,7 @@ class CommandRunner:
 
     def on_batch(self, messages: Sequence[Readable], _context: object) -> bool:
         """Run the command; raises LeaveRest for messages that it does not get."""
-        granted = self._tally.take(len(messages))
+        granted = self._counts.take(len(messages))
         if not granted:
             raise LeaveRest
         shown = messages[:granted]
@@ -78,10 +172,10 @@ class CommandRunner:
         try:
             is_consumed = self._run(shown)
         finally:
-            self._tally.settle(granted, consumed=is_consumed)
+            self._counts.settle(granted, consumed=is_consumed)
         if not is_consumed:
             # Of a batch cut short by --count all go back: there is one result for it.
-            self._tally.fail(granted)
+            self._counts.fail(granted)
             return False
         if granted < len(messages):
             raise LeaveRest(granted)
@@ -90,9 +184,9 @@ class CommandRunner:
     def on_undecodable(self, message: UndecodableMessage) -> None:
         """Tell of it: a command that cannot read it would fail for ever."""
         queue, offset = message.message_queue, message.queue_offset
-        if not self._tally.take(1):
+        if not self._counts.take(1):
             raise LeaveRest
-        self._tally.settle(1, consumed=True, undecodable=1)
+        self._counts.settle(1, consumed=True, undecodable=1)
         self._say(
             f"warning: {queue} offset {offset} cannot be read and is passed over:"
             f" {message.failure.error}; see it with: rmq tail {queue.topic}"
@@ -126,7 +220,7 @@ class CommandRunner:
                 self._running.add(process)
         except OSError as error:
             # Not the message's fault, and the next would fare no better.
-            self._tally.end(error)
+            self._counts.end(error)
             raise LeaveRest from None
         limit_s = None if self._timeout_ms is None else self._timeout_ms / 1000
         is_late = False

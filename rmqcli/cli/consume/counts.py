@@ -1,7 +1,8 @@
-"""What was consumed, and how much may still be: shared by all consume threads.
+"""What was consumed and what failed, and how much may still be consumed.
 
-With `--count` a thread takes tickets before it shows messages to anybody and gives back
-those that were not used, so that exactly so many are consumed.
+All consumer threads share one `Counts`. With `--count` a thread takes tickets before it
+shows messages to anything outside and gives back those that were not used, so that
+exactly that many are consumed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FATES: Final = {
 _UNKNOWN: Final = "whose fate is unknown"
 
 
-class Tally:
+class Counts:
     """Counts, and the reason to end. Safe between threads.
 
     After `failures_max` failed calls without one that succeeded in between (None: no
@@ -132,14 +133,14 @@ class Tally:
     def failures(self) -> str:
         """What became of the failed deliveries: `4 retries, 1 dead letter`."""
         with self._changed:
-            counts: Counter[tuple[str, str]] = Counter()
+            by_form: Counter[tuple[str, str]] = Counter()
             for fate, count in self.fates.items():
-                counts[_FATES[fate.value]] += count
+                by_form[_FATES[fate.value]] += count
             known = self.fates.total()
         words = [
-            f"{counts[forms]:,} {forms[counts[forms] != 1]}"
+            f"{by_form[forms]:,} {forms[by_form[forms] != 1]}"
             for forms in dict.fromkeys(_FATES.values())
-            if counts[forms]
+            if by_form[forms]
         ]
         if self.failed > known:
             words.append(f"{self.failed - known:,} {_UNKNOWN}")
