@@ -111,7 +111,9 @@ MEMBER_COLUMNS = (
 )
 #: Settings of a group, by the names that `group show` has for them too.
 _SETTINGS = (
-    _setting("consume_enable", "whether its members get messages", "CONSUME"),
+    _setting(
+        "consume_enable", "whether its members get messages", "CONSUME", priority=5
+    ),
     _setting(
         "consume_broadcast_enable",
         "whether they may consume in broadcast mode",

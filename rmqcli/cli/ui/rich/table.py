@@ -28,7 +28,8 @@ _GAP: Final = 2
 #: Cells a shortened text has at least: it must still be recognised.
 _SHORT_MIN: Final = 16
 _STYLES: Final = {"good": "green", "warn": "yellow", "bad": "red"}
-_EMPTY: Final = "-"
+#: What a table shows of a field that is unknown, or holds nothing.
+_EMPTY: Final = ("-", "{}")
 
 
 class _Cells(NamedTuple):
@@ -40,7 +41,7 @@ class _Cells(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return bool(self.texts) and all(text == _EMPTY for text in self.texts)
+        return bool(self.texts) and all(text in _EMPTY for text in self.texts)
 
     @property
     def can_lose(self) -> int:
@@ -117,7 +118,7 @@ def fitted_table(
 def _cell(cells: _Cells, index: int) -> Text:
     text = cells.texts[index]
     meaning = meaning_of(cells.column, text)
-    style = _STYLES[meaning] if meaning else "dim" if text == _EMPTY else ""
+    style = _STYLES[meaning] if meaning else "dim" if text in _EMPTY else ""
     if cells.column.shorten:
         text = shortened(text, cells.width)
     return Text(text, style=style)
