@@ -22,7 +22,6 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rmqcli.admin.read.record_json import JsonLines
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
