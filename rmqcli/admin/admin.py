@@ -117,7 +117,7 @@ class Admin:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client exclude each other")
+            raise UsageError("namesrv and client cannot be used together")
         config = client or ClientConfig.from_env(os.environ, namesrv=namesrv)
         self._client = Client(config, clock=clock)
         self._backups = backups
@@ -351,7 +351,7 @@ class Admin:
         """
         check_topic(topic)
         if cluster is not None and brokers:
-            raise UsageError("cluster and brokers exclude each other")
+            raise UsageError("cluster and brokers cannot be used together")
         client = self._client
         masters = topics_admin.choose_masters(client, cluster=cluster, brokers=brokers)
         change = topics_admin.TopicChange(

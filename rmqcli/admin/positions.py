@@ -337,7 +337,7 @@ def bounded(wanted: int, min_offset: int, max_offset: int) -> ResolvedPosition:
     if wanted < min_offset:
         note = f"{wanted} is expired, the oldest is {min_offset}"
     elif wanted > max_offset:
-        note = f"{wanted} is not written yet, the end is {max_offset}"
+        note = f"{wanted} is beyond the end ({max_offset})"
     return ResolvedPosition(
         offset=min(max(wanted, min_offset), max_offset),
         min_offset=min_offset,

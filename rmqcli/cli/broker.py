@@ -117,8 +117,8 @@ def broker(
 
     Example: rmq broker --store ~/rmq-store --listen 127.0.0.1:9876
 
-    Ends with exit code 0 on Ctrl-C or SIGTERM. It has no access control, one copy of
-    each message, and one thread: it is not for production.
+    Exits with code 0 on Ctrl-C or SIGTERM. Not for production: there is no access
+    control, one copy of each message, and one thread.
     """
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
 

@@ -38,9 +38,9 @@ def demo(
 ) -> None:
     """Run a guided tour on an embedded cluster.
 
-    A name server and a broker start in this process, orders are sent and a
-    group falls behind; each step shows its command and what that prints.
-    Nothing is left when it ends.
+    A name server and a broker start inside this process. Orders are sent, and a
+    group falls behind; each step shows a command and its output. Nothing remains
+    when the tour ends.
 
     Example: rmq demo --keep
     """

@@ -178,7 +178,7 @@ def export(
     """
     if since_last and (resume or from_ is not None):
         other = "--resume" if resume else "--from"
-        raise UsageError(f"--since-last and {other} contradict each other")
+        raise UsageError(f"--since-last and {other} cannot be used together")
     if store is not None and master is not None and not master.startswith("local"):
         raise UsageError(
             f"--store cannot be exported by --master {master}: the folder is read here",

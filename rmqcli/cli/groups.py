@@ -540,7 +540,7 @@ def _version_name(number: int) -> str:
 
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
     parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
-    words = " ".join(part for part in parts if part) or "nobody is online"
+    words = " ".join(part for part in parts if part) or "no active members"
     typer.echo(f"group {safe(detail.group)}: {safe(words)}")
     if detail.topics:
         typer.echo(f"topics: {', '.join(map(safe, detail.topics))}")

@@ -46,7 +46,7 @@ def read_from(common: Common, store: StoreChoice | None) -> Iterator[Common]:
     for name in store.given(_OF_CLUSTERS):
         flag = "--" + name.replace("_", "-")
         raise UsageError(
-            f"--store and {flag} contradict each other",
+            f"--store and {flag} cannot be used together",
             hint="--store reads a folder, without its cluster",
         )
     from pathlib import Path

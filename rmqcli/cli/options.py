@@ -192,7 +192,7 @@ def _parse_address(text: str, address: str, at: int) -> str:
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
         end = at + len(address)
         raise TextError(
-            text, "the port is no number", start=port_at, end=end, hint=hint
+            text, "the port is not a number", start=port_at, end=end, hint=hint
         )
     if not 0 < int(port) < 65_536:
         what = f"port {int(port)} is not in 1..65535"
@@ -401,7 +401,7 @@ def _build_common(
     if tls_key and not tls_cert:
         raise UsageError("--tls-key is given without --tls-cert")
     if tls_insecure and tls_ca:
-        raise UsageError("--tls-insecure and --tls-ca contradict each other")
+        raise UsageError("--tls-insecure and --tls-ca cannot be used together")
     if tls or tls_insecure or tls_ca or tls_server_name or tls_cert:
         from rmqcli.transport.tls import TlsOptions
 

@@ -334,10 +334,10 @@ def send(
 
     Example: rmq send orders '{"id": 7}' --tag paid --key 7
 
-    Without a BODY or a file, lines of stdin are sent. Of JSON lines, the properties
-    that clients and brokers write (UNIQ_KEY, DELAY, REAL_TOPIC, ...) are not sent
-    again. On a terminal a table of over 20 results is a summary, with a row for each
-    result that is not SEND_OK.
+    Without a BODY or a file, each line of stdin is sent as a message. Properties in
+    JSON lines that clients and brokers set themselves (UNIQ_KEY, DELAY, REAL_TOPIC,
+    ...) are not sent again. On a terminal, more than 20 results are shown as a summary, with a
+    row for each result that is not SEND_OK.
     """
     check_topic(topic)
     _warn_of_keys(common, key or ())
@@ -543,19 +543,20 @@ class _Job:
         messages = self._common.messages
         if self._left_out:
             messages.info(
-                f"{self._left_out} more are stored and not listed; -o jsonl lists all"
+                f"{self._left_out} more were sent and are not listed;"
+                " -o jsonl lists all"
             )
         if is_cut_short or self.stored + self.failed != 1:
             unknown = f", {self._unknown} unknown" if self._unknown else ""
             messages.info(
-                f"{self.stored} stored, {self.failed - self._unknown} not{unknown}"
+                f"{self.stored} sent, {self.failed - self._unknown} failed{unknown}"
             )
         if self._is_cut:
             self._say_where()
         if self._unknown:
             messages.warn(
-                f"{_messages_of(self._unknown)} may be stored or not: to send again may"
-                " store twice; look for msg_id with: rmq tail"
+                f"{_messages_of(self._unknown)} may or may not be stored, and sending again"
+                " may store them twice; look for msg_id with: rmq tail"
             )
         if self._weak:
             messages.warn(

@@ -184,9 +184,9 @@ class Consumer:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if on_message is not None and on_batch is not None:
-            raise UsageError("on_message and on_batch exclude each other")
+            raise UsageError("on_message and on_batch cannot be used together")
         if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client exclude each other")
+            raise UsageError("namesrv and client cannot be used together")
         self.group = group
         self.config = config or ConsumerConfig()
         self._clock = clock

@@ -103,7 +103,7 @@ def check_group(group: str) -> None:
         )
     if group == DEFAULT_CONSUMER_GROUP:
         raise ConfigError(
-            f"{DEFAULT_CONSUMER_GROUP} is the name of no group",
+            f"{DEFAULT_CONSUMER_GROUP} is reserved and cannot be a group name",
             hint="choose a name of your own",
         )
 

@@ -123,7 +123,7 @@ class ProducerMessage:
             if (value := getattr(self, name)) is not None
         }
         if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)} exclude each other")
+            raise UsageError(f"{' and '.join(given)} cannot be used together")
         maxima = {"delay_level": DELAY_LEVEL_MAX, "delay_ms": DELAY_MS_MAX}
         for name, value in given.items():
             highest = maxima.get(name, 2**63 - 1)

@@ -175,7 +175,7 @@ class Producer:
         elif on_check is not None:
             raise UsageError("on_check is given without a group")
         if namesrv is not None and client is not None:
-            raise UsageError("namesrv and client exclude each other")
+            raise UsageError("namesrv and client cannot be used together")
         self.group = group
         self.config = config or ProducerConfig()
         self.client_id: str | None = None
@@ -533,7 +533,7 @@ class Producer:
                 _check_queue(queue, message.topic)
             return queue
         if queue is not None:
-            raise UsageError("queue and selector exclude each other")
+            raise UsageError("queue and selector cannot be used together")
         chosen = selector(self.queues(message.topic), message, arg)
         if not isinstance(chosen, MessageQueue):
             raise UsageError(f"the selector returned {chosen!r}, which is not a queue")

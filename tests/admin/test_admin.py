@@ -245,5 +245,5 @@ def test_no_name_server_and_no_addresses_are_errors():
         admin.topics()
     with pytest.raises(ConfigError, match="namesrv is '', which names no name server"):
         Admin(namesrv="")
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be used together"):
         Admin(namesrv="a:1", client=ClientConfig())

@@ -219,11 +219,11 @@ def test_now_is_not_latest():
         (AtOffset(15), 15, 15, ""),
         (AtOffset(20), 20, 20, ""),
         (AtOffset(9), 10, 9, "9 is expired, the oldest is 10"),
-        (AtOffset(21), 20, 21, "21 is not written yet, the end is 20"),
+        (AtOffset(21), 20, 21, "21 is beyond the end (20)"),
         (LastN(3), 17, 17, ""),
         (LastN(100), 10, 10, ""),
         (PlusN(4), 14, 14, ""),
-        (PlusN(40), 20, 50, "50 is not written yet, the end is 20"),
+        (PlusN(40), 20, 50, "50 is beyond the end (20)"),
     ],
 )
 def test_positions_by_number(position, offset, wanted, note):

@@ -143,7 +143,7 @@ def test_positions_that_need_no_search(client):
         found = resolve(client, [full, empty, batch], position)
         assert tuple(found[q].offset for q in (full, empty, batch)) == offsets, position
     notes = {q: r.note for q, r in resolve(client, [full, empty], AtOffset(55)).items()}
-    assert notes == {full: "", empty: "55 is not written yet, the end is 0"}
+    assert notes == {full: "", empty: "55 is beyond the end (0)"}
 
 
 @pytest.mark.java
@@ -152,7 +152,7 @@ def test_ranges_are_pinned_and_counted_from_their_start(client):
     ranges = resolve_ranges(client, [full, empty, batch], LastN(20), PlusN(5))
     assert format_ranges(ranges) == [
         "P@broker-a:0: 40 to 45, 5 messages",
-        "P@broker-a:1: 0 to 0, 0 messages; 5 is not written yet, the end is 0",
+        "P@broker-a:1: 0 to 0, 0 messages; 5 is beyond the end (0)",
         "P@broker-a:2: 33 to 38, 5 messages",
     ]
     backwards = resolve_ranges(client, [full], Latest(), Earliest())[full]

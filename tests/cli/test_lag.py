@@ -56,7 +56,7 @@ def reading(*groups):
         (["--watch", "2"], "a unit is missing"),
         (["--watch", "0s"], "--watch must be longer than nothing"),
         (["--sample", "0s"], "--sample must be longer than nothing"),
-        (["--watch", "1s", "--sample", "1s"], "exclude each other"),
+        (["--watch", "1s", "--sample", "1s"], "cannot be used together"),
         (["--watch", "1s", "-o", "csv"], "--watch cannot write csv"),
         (["--watch", "1s", "-o", "json"], "--watch cannot write json"),
     ],

@@ -116,7 +116,7 @@ def test_records_arrive_byte_for_byte_in_the_order_of_their_queue(
     file = tmp_path / "in.jsonl"
     file.write_text("\n".join(map(json.dumps, wanted)), encoding="utf-8")
     code, out, err = rmq("send", topic, "--jsonl", str(file), "-o", "jsonl")
-    assert (code, err) == (0, "2000 stored, 0 not\n")
+    assert (code, err) == (0, "2000 sent, 0 failed\n")
     rows = sent_rows(out)
     found = {m.msg_id: m for m in stored(real_cluster, topic, 2000)}
     assert len(found) == len(rows) == 2000
@@ -141,7 +141,7 @@ def test_lines_of_stdin_are_bytes_and_said_to_be_sent(rmq, real_cluster, new_top
     topic = new_topic(queues=1)
     code, _, err = rmq("send", topic, stdin=b"one\r\n\xff\xfe\nlast")
     assert code == 0
-    assert err == "sending the lines of stdin\n3 stored, 0 not\n"
+    assert err == "sending the lines of stdin\n3 sent, 0 failed\n"
     bodies = [m.body for m in stored(real_cluster, topic, 3)]
     assert bodies == [b"one\r", b"\xff\xfe", b"last"]
 
@@ -164,7 +164,7 @@ def test_a_bad_line_is_named_after_what_was_sent(rmq, real_cluster, new_topic):
     )
     assert code == 2
     assert [row["source"] for row in sent_rows(out)] == ["stdin line 1"]
-    assert "1 stored, 0 not" in err
+    assert "1 sent, 0 failed" in err
     assert "stdin line 3: not JSON" in err
     assert [m.body for m in stored(real_cluster, topic, 1)] == [b"a"]
 

@@ -80,7 +80,8 @@ def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic)
     assert code == 5
     assert json.loads(out)["status"] == "UNKNOWN"
     assert (
-        "warning: 1 message may be stored or not: to send again may store twice" in err
+        "warning: 1 message may or may not be stored, and sending again may store"
+        in err
     )
     assert "not stored" not in err
     whole = ["--from", "earliest", "--to", "latest", "-o", "raw"]
@@ -93,7 +94,7 @@ def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster
     flags = ["--timeout", "300ms", "--lines", "-", "-o", "jsonl"]
     code, _, err = rmq("send", topic, *flags, stdin=b"a\nb\nc\nd\n")
     assert code == 6
-    assert "2 stored, 0 not, 2 unknown" in err
+    assert "2 sent, 0 failed, 2 unknown" in err
     assert "it is unknown whether 2 of 4 messages are stored: no answer from " in err
 
 
@@ -154,7 +155,7 @@ def test_a_terminal_gets_a_summary_of_many_and_rows_if_asked(rmq_cluster):
     words = ["send", topic, "--lines", "-"]
     out, err = on_terminal(rmq_cluster.namesrv, *words, stdin=lines)
     assert out == ""
-    assert "30 stored, 0 not\n" in err
+    assert "30 sent, 0 failed\n" in err
     assert "by queue: broker-a:0 15, broker-a:1 15\n" in err
     out, err = on_terminal(rmq_cluster.namesrv, *words, "--rows", stdin=lines)
     assert out.count("SEND_OK") == 30

@@ -236,5 +236,7 @@ def test_a_hook_that_fails_is_logged_and_one_that_waits_is_refused(
 
 
 def test_one_listener_at_most():
-    with pytest.raises(UsageError, match="on_message and on_batch exclude each other"):
+    with pytest.raises(
+        UsageError, match="on_message and on_batch cannot be used together"
+    ):
         Consumer("g", "t", print, on_batch=lambda messages, context: None)

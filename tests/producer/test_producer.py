@@ -401,7 +401,11 @@ def test_no_name_server_is_a_connect_error_with_the_argument_s_name():
         (lambda: message(topic="a b"), UsageError, "topic 'a b': only letters"),
         (lambda: message(keys="a b"), UsageError, "key 'a b' is empty or contains"),
         (lambda: message(delay_level=19), UsageError, "delay_level is 19"),
-        (lambda: message(delay_level=1, delay_ms=5), UsageError, "exclude each other"),
+        (
+            lambda: message(delay_level=1, delay_ms=5),
+            UsageError,
+            "cannot be used together",
+        ),
         (
             lambda: message(properties={"KEYS": "k"}),
             UsageError,

@@ -84,7 +84,7 @@ def test_what_clients_and_brokers_wrote_is_not_sent_again(name):
         ("[1]", "not a JSON object but a list"),
         ('"x"', "not a JSON object but text"),
         ("null", "not a JSON object but null"),
-        ('{"body_json":NaN}', "NaN is no JSON value"),
+        ('{"body_json":NaN}', "NaN is not a JSON value"),
         # Python reads it as infinity, which no JSON text says.
         ('{"body_json":[1e999]}', "too large to keep"),
         ("[" * 100_000, "nested too deep"),

@@ -271,13 +271,13 @@ def _read(path: Path) -> bytes:
 
 def _text(value: Any) -> str | None:  # noqa: ANN401  # JSON
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def _count(value: Any) -> int:  # noqa: ANN401  # JSON
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

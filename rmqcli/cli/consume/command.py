@@ -293,14 +293,15 @@ def consume(
 
     Example: rmq consume orders --group billing --exec ./charge.sh --threads 8
 
-    A message is consumed once its line is written, or its command ended with 0. The
-    command finds RMQ_TOPIC, RMQ_BROKER_NAME, RMQ_QUEUE_ID, RMQ_OFFSET, RMQ_KEYS,
-    RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT in its environment. Of each message that
-    failed stderr says what became of it: a retry, or a dead letter. Ctrl-C and SIGTERM
-    end what was begun, commit and leave the group; a second one kills the commands.
+    A message is consumed once its line is written, or once its command exits with 0.
+    The environment of the command has RMQ_TOPIC, RMQ_BROKER_NAME, RMQ_QUEUE_ID,
+    RMQ_OFFSET, RMQ_KEYS, RMQ_TAGS, RMQ_RECONSUME_TIMES and RMQ_COUNT. For each message
+    that failed, stderr shows whether it will be retried or became a dead letter. On
+    Ctrl-C or SIGTERM, messages in progress are finished, offsets are committed, and the
+    consumer leaves the group; a second signal kills the commands.
 
-    Exit code 1: every delivery failed. 6: some failed, others were consumed. 130: the
-    command was interrupted.
+    The exit code is 1 if every delivery failed, 6 if some failed and others were
+    consumed, and 130 if rmq was interrupted.
     """
     _check(
         {
@@ -319,7 +320,7 @@ def consume(
     )
     if exec_input == "raw" and batch is not None and batch > 1:
         raise UsageError(
-            "--exec-input raw and --batch contradict each other",
+            "--exec-input raw and --batch cannot be used together",
             hint="bodies have no end of their own: take one at a time, or jsonl",
         )
     if exec_ is not None and not shell:
@@ -364,7 +365,7 @@ def _check(given: dict[str, bool]) -> None:
         ("--broadcast", "--max-reconsume"),
     ):
         if given[one] and given[other]:
-            raise UsageError(f"{one} and {other} contradict each other")
+            raise UsageError(f"{one} and {other} cannot be used together")
     for flag in ("--shell", "--exec-input", "--exec-timeout", "--max-failures"):
         if given[flag] and not given["--exec"]:
             raise UsageError(f"{flag} needs --exec")

@@ -273,7 +273,9 @@ class _Run:
         is_interrupted = isinstance(error, KeyboardInterrupt)
         try:
             if is_interrupted:
-                status.say("ending what was begun; interrupt again to leave it")
+                status.say(
+                    "finishing messages in progress; press Ctrl-C again to abandon them"
+                )
             counts.drain()
             self._consumer.close(timeout_ms=DRAIN_MS)
         except KeyboardInterrupt:

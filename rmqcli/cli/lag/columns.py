@@ -292,7 +292,7 @@ def _queues_of(client: ClientQueues | None) -> list[str] | None:
 def _client_reason(lag: GroupLag) -> str | None:
     """Why `client_id` is null where it is."""
     if lag.reading.members is None:
-        return lag.reading.members_unknown or "nobody is online"
+        return lag.reading.members_unknown or "no active members"
     if lag.reading.clients is None:
         return _NO_OWNERS
     failed = [c for c in lag.reading.clients.values() if c.failure is not None]

@@ -82,24 +82,25 @@ def lag(
 ) -> int:
     """Show how far groups are behind, per queue, and why.
 
-    Lag is max less committed; where a number is not known, a state and a reason say
-    so. A group is OK, BEHIND (messages wait, members are online), STOPPED (they wait
-    and nobody is online), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN; a second
-    look (--sample, --watch) tells GROWING, STALLED and REWOUND too. Exits 6 when a
-    broker did not answer, 3 for a group that does not exist.
+    Lag is the max offset minus the committed offset. Where a number is not known, a
+    state and a reason are shown instead. A group is OK, BEHIND (messages wait and the
+    group has active members), STOPPED (messages wait and the group has no active
+    member), NO_COMMIT, BROADCAST, AHEAD, EXPIRED or UNKNOWN. A second sample (--sample,
+    --watch) can also show GROWING, STALLED and REWOUND. The exit code is 6 if a broker
+    did not answer, and 3 if a group does not exist.
 
-    Which queues groups have is noted in $XDG_STATE_HOME/rmqcli/lag (else
-    ~/.local/state/rmqcli/lag), so that a broker that has left the route is missed: its
-    queues are UNKNOWN for a week, or until --forget.
+    The queues of each group are recorded in $XDG_STATE_HOME/rmqcli/lag (or in
+    ~/.local/state/rmqcli/lag). The queues of a broker that has left the route are
+    therefore shown as UNKNOWN for a week, or until --forget.
 
     Example: rmq lag my-group --process-queues --explain
     """
     _check(common, sample=sample, watch=watch)
     if forget and no_memory:
-        raise UsageError("--forget and --no-memory contradict each other")
+        raise UsageError("--forget and --no-memory cannot be used together")
     if store is not None and process_queues:
         raise UsageError(
-            "--store and --process-queues contradict each other",
+            "--store and --process-queues cannot be used together",
             hint="only members know what they hold; a folder knows no members",
         )
     from rmqcli.admin.lag.assemble import LagQuery
@@ -182,7 +183,7 @@ def _check(common: Common, *, sample: int | None, watch: int | None) -> None:
         return
     if sample is not None:
         raise UsageError(
-            "--watch and --sample exclude each other",
+            "--watch and --sample cannot be used together",
             hint="--watch shows rates by itself, from its second look on",
         )
     if common.output not in ("table", "jsonl"):

@@ -131,10 +131,10 @@ def reset_offset(
 ) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 
-    Without --execute nothing is changed. With it a backup is saved first and every
-    queue is read back. Exits 7 when offsets moved since a plan was made, when a
-    backup is of another group or cluster, when a plan is of another cluster, or
-    when nobody agreed; 6 when some queues could not be read or set.
+    Without --execute nothing is changed. With it, a backup is saved first, and the
+    offset of every queue is verified afterwards. The exit code is 7 if offsets moved
+    since the plan was made, if a backup or plan belongs to another group or cluster, or
+    if the reset was not confirmed. It is 6 if some queues could not be read or set.
 
     A cluster is recognised by the addresses that its brokers advertise. To use a
     backup of another cluster, give its ID and --other-cluster.
@@ -212,7 +212,7 @@ def _mode(values: dict[str, object]) -> str:
     if not given:
         raise UsageError(f"nothing to do: give one of {', '.join(values)}", hint=_USAGE)
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other")
+        raise UsageError(f"{' and '.join(given)} cannot be used together")
     return given[0]
 
 

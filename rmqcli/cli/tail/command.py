@@ -219,9 +219,9 @@ def tail(
     if around_group is None and (before is not None or after is not None):
         raise UsageError("-B and -A need --around-group")
     if format_ is not None and common.output != "auto":
-        raise UsageError("--format and --output contradict each other")
+        raise UsageError("--format and --output cannot be used together")
     if tag is not None and sql is not None:
-        raise UsageError("--tag and --sql contradict each other: a broker takes one")
+        raise UsageError("--tag and --sql cannot be used together: a broker takes one")
     if not_ and key is None and not property_ and grep is None:
         raise UsageError("--not needs --key, --property or --grep")
     tail_filter = _filter(
@@ -270,7 +270,7 @@ def _check(given: dict[str, bool]) -> None:
         ("--around-group", "--follow"),
     ):
         if given[one] and given[other]:
-            raise UsageError(f"{one} and {other} contradict each other")
+            raise UsageError(f"{one} and {other} cannot be used together")
 
 
 def _filter(*, properties: list[Any] | None, **conditions: Any) -> TailFilter:

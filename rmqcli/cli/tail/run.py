@@ -125,7 +125,7 @@ def run_tail(common: Common, request: TailRequest) -> None:
         except KeyboardInterrupt:
             _summarise(common, tail)
             command = _resume_command(tail, request, started_epoch_ms)
-            common.messages.info(f"to go on from here: {command}")
+            common.messages.info(f"resume with: {command}")
             raise
     abandoned = tail.abandoned
     if abandoned and not tail.counts.scanned and len(abandoned) >= len(ranges):
@@ -229,7 +229,12 @@ def _tell_ends(
         if isinstance(each, RmqError):
             common.messages.info(f"{queue}: unknown: {each.message}")
         else:
-            common.messages.info(f"{queue}: up to {each.end}, from {each.start} on")
+            what = (
+                f"offsets {each.start}-{each.end - 1}"
+                if each.end > each.start
+                else "empty"
+            )
+            common.messages.info(f"{queue}: {what}")
 
 
 def _around_group(

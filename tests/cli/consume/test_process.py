@@ -102,7 +102,7 @@ def test_a_signal_commits_and_leaves_and_nothing_comes_twice(
     seen = member.lines()
     assert len(seen) < 400
     err = member.err()
-    assert "ending what was begun; interrupt again to leave it" in err
+    assert "finishing messages in progress; press Ctrl-C again to abandon them" in err
     assert f"{len(seen)} consumed; " in err
     assert err.endswith("interrupted\n")
     assert all(queue["client_id"] is None for queue in lag())

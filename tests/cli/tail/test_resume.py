@@ -51,7 +51,7 @@ def interrupt(process):
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    (hint,) = re.findall(r"^to go on from here: rmq (.*)$", err, re.MULTILINE)
+    (hint,) = re.findall(r"^resume with: rmq (.*)$", err, re.MULTILINE)
     return out, shlex.split(hint)
 
 
