@@ -336,8 +336,8 @@ def send(
 
     Without a BODY or a file, each line of stdin is sent as a message. Properties in
     JSON lines that clients and brokers set themselves (UNIQ_KEY, DELAY, REAL_TOPIC,
-    ...) are not sent again. On a terminal, more than 20 results are shown as a summary, with a
-    row for each result that is not SEND_OK.
+    ...) are not sent again. On a terminal, more than 20 results are shown as a summary,
+    with a row for each result that is not SEND_OK.
     """
     check_topic(topic)
     _warn_of_keys(common, key or ())
@@ -555,8 +555,8 @@ class _Job:
             self._say_where()
         if self._unknown:
             messages.warn(
-                f"{_messages_of(self._unknown)} may or may not be stored, and sending again"
-                " may store them twice; look for msg_id with: rmq tail"
+                f"{_messages_of(self._unknown)} may or may not be stored, and sending"
+                " again may store them twice; look for msg_id with: rmq tail"
             )
         if self._weak:
             messages.warn(
