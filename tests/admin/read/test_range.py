@@ -1,4 +1,4 @@
-"""Reading ranges from brokers that are short, gone, or lie."""
+"""Reading ranges from brokers that answer with little, not at all, or falsely."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cluster(broker: ScriptedBroker) -> Iterator[Client]:
 
 
 def offsets_of(body: bytes) -> list[int]:
-    """Where its records stand; what is no record has no place."""
+    """The offsets of its records; failures without an offset are left out."""
     records = decode_messages(body)
     return [r.queue_offset for r in records if r.queue_offset is not None]
 
@@ -65,7 +65,7 @@ def read(
     return offsets, missing
 
 
-def test_a_broker_that_answers_eight_at_a_time() -> None:
+def test_a_broker_that_returns_eight_messages_is_pulled_for_eight() -> None:
     broker = ScriptedBroker({0: 1_000}, batch=8)
     with cluster(broker) as client:
         offsets, missing = read(client, 1_000)
@@ -75,10 +75,10 @@ def test_a_broker_that_answers_eight_at_a_time() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_big_message_shrinks_the_window_and_the_hole_behind_it_is_still_asked() -> (
+def test_the_hole_behind_a_large_message_is_pulled_although_the_window_is_full() -> (
     None
 ):
-    """The answer to the first ask is one big message; the second one waits behind."""
+    """The answer to the first pull is one large message; the second pull waits."""
 
     def only_the_big_one(
         _queue: int, offset: int, _turn: int
@@ -105,7 +105,7 @@ def test_several_queues_are_each_in_order() -> None:
     assert seen == {0: list(range(300)), 1: list(range(100))}
 
 
-def test_what_was_trimmed_is_missing() -> None:
+def test_removed_messages_are_missing() -> None:
     with cluster(ScriptedBroker({0: 120}, low=100)) as client:
         offsets, missing = read(client, 120)
     assert offsets == list(range(100, 120))
@@ -124,7 +124,7 @@ def test_what_was_trimmed_is_missing() -> None:
     ],
     ids=["empty", "nothing", "max", "min-over-max", "back", "garbage"],
 )
-def test_a_broker_that_gets_nowhere_is_given_up_and_not_asked_in_a_spin(
+def test_a_broker_without_progress_is_abandoned_after_few_pulls(
     lie: dict[str, object],
 ) -> None:
     broker = ScriptedBroker({0: 100}, override=lambda *_: lie)
@@ -136,7 +136,7 @@ def test_a_broker_that_gets_nowhere_is_given_up_and_not_asked_in_a_spin(
     assert time.process_time() - cpu_s < 0.5
 
 
-def test_one_that_recovers_is_read_to_the_end() -> None:
+def test_a_broker_that_recovers_is_read_to_the_end() -> None:
     def busy_at_first(_queue: int, _offset: int, turn: int) -> dict[str, object] | None:
         return {"code": 2, "remark": "[TOO_MANY_REQUESTS]"} if turn < 6 else None
 
@@ -145,7 +145,7 @@ def test_one_that_recovers_is_read_to_the_end() -> None:
     assert offsets == list(range(200))
 
 
-def test_a_refusal_ends_it_at_once() -> None:
+def test_a_refusal_ends_the_reading_at_once() -> None:
     denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
     broker = ScriptedBroker({0: 100}, override=lambda *_: denied)
     with cluster(broker) as client, pytest.raises(DeniedError):
@@ -153,7 +153,7 @@ def test_a_refusal_ends_it_at_once() -> None:
     assert broker.pulls <= 2
 
 
-def test_a_slave_is_read_where_the_master_is_gone() -> None:
+def test_a_slave_is_read_when_the_master_is_down() -> None:
     broker = ScriptedBroker({0: 100})
     with Peer(broker) as slave:
         broker.addresses = {0: f"127.0.0.1:{free_port()}", 1: slave.address}
@@ -163,7 +163,7 @@ def test_a_slave_is_read_where_the_master_is_gone() -> None:
     assert offsets == list(range(100))
 
 
-def test_a_queue_that_cannot_be_reached_leaves_the_others() -> None:
+def test_a_queue_that_cannot_be_read_does_not_stop_the_others() -> None:
     def closed(queue_id: int, *_: int) -> dict[str, object] | None:
         denied = {"code": 16, "remark": "no", "ext_fields": {}, "body": b""}
         return denied if queue_id == 1 else None
@@ -186,7 +186,7 @@ def test_unreachable_brokers_end_in_an_error_after_the_time_for_retries() -> Non
         read(client, 10, options)
 
 
-def test_a_paused_queue_is_not_asked() -> None:
+def test_a_paused_queue_is_not_pulled() -> None:
     broker = ScriptedBroker({0: 5_000, 1: 64})
     ranges = [OffsetRange(queue(i), 0, broker.queues[i]) for i in range(2)]
     with cluster(broker) as client:

@@ -59,7 +59,7 @@ def without(*offsets):
         ),
     ],
 )
-def test_holes_are_bad_or_missing(offsets, bad, reported, closed):
+def test_a_hole_is_undecodable_or_missing(offsets, bad, reported, closed):
     assert counts_of(offsets, bad=bad, reported=reported) == closed
 
 
@@ -69,7 +69,7 @@ def test_offsets_out_of_order_or_place_are_refused(offsets):
         counts_of(offsets)
 
 
-def test_second_batch_must_go_on_from_the_first():
+def test_the_second_batch_must_follow_the_first():
     counts = OffsetCounts(PART)
     counts.add(np.array([100, 101], np.int64))
     with pytest.raises(BodyError, match="after 101"):
@@ -86,7 +86,7 @@ def test_second_batch_must_go_on_from_the_first():
         max_size=4,
     ),
 )
-def test_parts_always_add_up(seen, bad, reported):
+def test_the_counts_of_a_part_always_add_up(seen, bad, reported):
     undecodable, missing = counts_of(sorted(seen), bad=bad, reported=reported)
     gone = [o for start, end in missing for o in range(start, end)]
     assert len(seen) + undecodable + len(gone) == 20

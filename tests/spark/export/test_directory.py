@@ -1,4 +1,4 @@
-"""What is left in a directory at each step of an export, and what is trusted there."""
+"""What an export leaves in its directory at each step, and which files it trusts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plan_in(tmp_path):
     return plan_from_json(path.read_text(), path=str(path))
 
 
-def test_since_last_after_runs_out_of_order_begins_behind_the_highest(tmp_path):
+def test_since_last_begins_after_the_highest_offset_of_all_runs(tmp_path):
     cluster = MadeCluster({0: (0, 300), 1: (0, 80)})
     ends = {"from_position": "150", "to_position": "200"}
     export_of(tmp_path, cluster, request=ends).run()
@@ -55,7 +55,7 @@ def test_since_last_after_runs_out_of_order_begins_behind_the_highest(tmp_path):
     assert offsets_in(tmp_path) == wanted + expected({1: (0, 80)})
 
 
-def test_success_is_taken_away_when_a_run_begins_and_not_put_back_before_it_ended(
+def test_the_success_mark_is_absent_from_the_beginning_to_the_end_of_a_run(
     tmp_path,
 ):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_the_one_of_its_record_is_refused(tmp_path, change):
             directory.check_files(plan, record.parts[0])
 
 
-def test_strays_of_this_run_go_and_all_other_files_stay(tmp_path):
+def test_unlisted_files_of_this_run_are_removed_and_all_others_stay(tmp_path):
     record = export_of(tmp_path, MadeCluster(QUEUES)).run()
     plan = plan_in(tmp_path)
     (tmp_path / "notes.txt").write_text("x")
@@ -137,7 +137,7 @@ def test_strays_of_this_run_go_and_all_other_files_stay(tmp_path):
     assert (tmp_path / "theirs.parquet").exists()
 
 
-def test_the_newest_unfinished_run_is_the_one_that_goes_on(tmp_path):
+def test_the_newest_unfinished_run_is_resumed(tmp_path):
     interrupted(tmp_path)
     plan = plan_in(tmp_path)
     with opened(tmp_path) as directory:
@@ -159,7 +159,7 @@ def test_a_finished_run_is_not_unfinished(tmp_path):
         assert directory.unfinished(Manifest("orders")) == plan_in(tmp_path)
 
 
-def test_the_manifest_before_is_kept_beside_the_new_one(tmp_path):
+def test_the_previous_manifest_is_kept(tmp_path):
     first = export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     export_of(tmp_path, MadeCluster({0: (0, 200)}), since_last=True).run()
     before, after = sorted(
@@ -179,7 +179,7 @@ def test_undecodable_messages_of_all_parts_are_in_one_file_in_order(tmp_path):
     assert sorted(os.listdir(folder)) == ["plan.json", "undecodable.jsonl"]
 
 
-def test_what_an_attempt_left_is_swept_and_nothing_else(tmp_path):
+def test_only_the_temporary_files_of_an_attempt_are_removed(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     meta = tmp_path / "_rmq"
     (meta / "temp").mkdir(exist_ok=True)
@@ -200,7 +200,7 @@ def fail_in(path):
         raise KeyError
 
 
-def test_a_directory_in_which_an_export_failed_to_begin_is_as_before(tmp_path):
+def test_an_export_that_could_not_begin_leaves_the_directory_unchanged(tmp_path):
     (tmp_path / "there").mkdir()
     for name in ("there", "new"):
         with pytest.raises(KeyError):
@@ -210,14 +210,14 @@ def test_a_directory_in_which_an_export_failed_to_begin_is_as_before(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_directory_in_which_a_run_began_is_ours_from_then_on(tmp_path):
+def test_a_directory_is_ours_once_a_run_has_begun_in_it(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     with opened(tmp_path) as directory:
         assert directory.was_ours
     assert (tmp_path / "_rmq").exists()
 
 
-def test_only_who_may_create_a_directory_does(tmp_path):
+def test_a_directory_is_created_only_when_allowed(tmp_path):
     with (
         pytest.raises(UsageError, match="is not a folder"),
         opened(tmp_path / "no", create=False),
@@ -226,7 +226,7 @@ def test_only_who_may_create_a_directory_does(tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_a_second_process_is_told_who_is_at_work(tmp_path):
+def test_a_second_process_gets_the_process_id_of_the_first(tmp_path):
     with (
         opened(tmp_path),
         pytest.raises(
@@ -237,7 +237,7 @@ def test_a_second_process_is_told_who_is_at_work(tmp_path):
         pass
 
 
-def test_the_lock_names_its_owner_and_nothing_of_the_one_before(tmp_path):
+def test_the_lock_file_holds_only_the_process_id_of_its_owner(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     lock = tmp_path / "_rmq" / "lock"
     lock.write_text("99999999999999999999\n")
@@ -252,7 +252,7 @@ def test_a_folder_that_was_there_stays_when_an_export_failed_in_it(tmp_path):
     assert list((tmp_path / "there").iterdir()) == []
 
 
-def test_a_footer_says_what_its_file_is(tmp_path):
+def test_a_footer_names_run_part_and_range(tmp_path):
     record = export_of(tmp_path, MadeCluster(QUEUES)).run()
     (row,) = record.parts[2].files
     footer = read_footer(str(tmp_path / row.path))

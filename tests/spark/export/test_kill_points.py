@@ -1,4 +1,4 @@
-"""A driver killed before any of its disk calls leaves what a rerun makes exact."""
+"""After a driver was killed before any of its disk calls, a rerun writes all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a proof that an export is complete: parts, runs and their ends."""
+"""What proves that an export is complete: parts, runs and where they end."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_run_without_all_its_parts_is_not_finished(results, words):
         finish_run(PLAN, results, finished_at_ms=7)
 
 
-def test_the_next_run_goes_on_behind_the_highest_end_whatever_the_order_of_runs():
+def test_the_next_run_begins_at_the_highest_end_whatever_the_order_of_runs():
     runs = (
         run("r1", queue(200, 300), queue(50, 60, queue_id=1)),
         run("r2", queue(0, 100), queue(60, 60, queue_id=1)),
@@ -177,7 +177,7 @@ def test_queues_of_other_ids_and_brokers_do_not_overlap():
     assert manifest.overlap(others) is None
 
 
-def test_a_run_takes_the_place_of_the_same_run():
+def test_a_run_replaces_the_same_run():
     first, second = run("r1", queue(0, 1)), run("r2", queue(1, 2))
     manifest = Manifest("orders", (first, second))
     again = replace(first, gaps_allowed=True)
@@ -186,7 +186,7 @@ def test_a_run_takes_the_place_of_the_same_run():
     assert manifest.run("r3") is None
 
 
-def test_gaps_are_those_before_during_and_of_queues_that_are_gone_in_order():
+def test_gaps_are_listed_in_order_of_queue_and_offset():
     gone = Gap(broker_name="broker-a", queue_id=9, start=4, end=None, reason="gone")
     record = run(
         "r1",
@@ -203,7 +203,7 @@ def test_gaps_are_those_before_during_and_of_queues_that_are_gone_in_order():
     ]
 
 
-def test_records_survive_their_files():
+def test_records_are_read_back_from_their_files():
     gone = Gap(broker_name="b", queue_id=9, start=4, end=None, reason="gone")
     record = run("r1", queue(50, 200, trimmed=(1, 50)), parts=(RESULT,), gone=(gone,))
     manifest = Manifest("orders", (replace(record, gaps_allowed=True),))
@@ -216,13 +216,13 @@ def test_records_survive_their_files():
     "text", ["", "{}", "[]", "7", '{"version": 2, "topic": "t", "runs": []}',
              '{"version": 1, "topic": "t", "runs": [{}]}', '{"version": 1}'],
 )  # fmt: skip
-def test_a_manifest_that_is_none_names_its_file(text):
+def test_a_file_that_is_not_a_manifest_is_named(text):
     with pytest.raises(ConfigError, match="the-path"):
         manifest_from_json(text, path="the-path")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"missing": [], "files": [7]}'])
-def test_a_part_record_that_is_none_is_a_value_error(text):
+def test_a_text_that_is_not_a_part_record_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"."):
         part_from_json(text)
 

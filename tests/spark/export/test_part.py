@@ -1,4 +1,4 @@
-"""A part is whole under its final name or not there, and its rows are the messages."""
+"""A part is complete under its final name or absent; its rows are the messages."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def test_tag_filters_by_text_and_counts(tmp_path):
     assert {row["tags"] for row in rows_of(tmp_path, [NAME])} == {"A", "C"}
 
 
-def test_part_with_no_row_left_has_no_file_but_a_record(tmp_path):
+def test_a_part_without_a_row_has_a_record_and_no_file(tmp_path):
     result = write(context_of(tmp_path, tag="other"))
     assert (result.rows, result.filtered, result.files) == (0, 1000, ())
     assert visible(tmp_path) == []
     assert os.path.exists(Layout(str(tmp_path)).part_record(RUN_ID, 0))
 
 
-def test_queue_partition_has_path_keys_that_are_no_columns(tmp_path):
+def test_the_path_keys_of_a_queue_are_not_columns(tmp_path):
     write(context_of(tmp_path, partition_by="queue"))
     assert visible(tmp_path) == [f"broker=broker-a/queue=3/{NAME}"]
 
@@ -162,7 +162,7 @@ def test_hour_partition_keeps_few_files_open(tmp_path):
     ]
 
 
-def test_big_part_goes_on_in_a_second_file(tmp_path, monkeypatch):
+def test_a_large_part_continues_in_a_second_file(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqcli.spark.export.parquet_file.ROW_GROUP_ROWS", 100)
     monkeypatch.setattr("rmqcli.spark.export.part.DECODE_MESSAGES", 100)
     monkeypatch.setattr(part_files, "FILE_BYTES_MAX", 1)
@@ -182,7 +182,7 @@ def test_writing_again_replaces_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize("foreign", ["text", "symlink", "parquet"])
-def test_file_of_somebody_else_is_never_replaced(tmp_path, foreign):
+def test_a_file_that_is_not_ours_is_never_replaced(tmp_path, foreign):
     target = tmp_path / NAME
     if foreign == "text":
         target.write_text("mine")
@@ -257,7 +257,7 @@ class FullFile:
 
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
-    """Wherever it fails, what has a final name is whole, and a second try is exact."""
+    """Files with a final name are complete, and a second attempt writes all rows."""
     source = MadeSource(step=50, broken=frozenset({2310}))
     part = PartSpec(0, "broker-a", 3, 2300, 2400)
     for calls in range(200):
@@ -283,7 +283,7 @@ def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
     assert calls > 15
 
 
-def test_lost_broker_fails_its_own_parts_only(tmp_path):
+def test_a_lost_broker_fails_only_its_own_parts(tmp_path):
     parts = [
         PartSpec(0, "broker-b", 3, 0, 1000),
         PartSpec(1, "broker-b", 3, 1000, 2000),
@@ -298,7 +298,7 @@ def test_lost_broker_fails_its_own_parts_only(tmp_path):
 
 
 def test_worker_of_a_dead_driver_can_publish_nothing(tmp_path):
-    """The next driver has taken the attempt's folder away."""
+    """The next driver has removed the folder of the attempt."""
     context = context_of(tmp_path)
     os.rmdir(context.files.temp)
     [outcome] = write_task([PART], context)

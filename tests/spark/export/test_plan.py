@@ -1,4 +1,4 @@
-"""A plan covers what was asked for exactly, and says what of it is gone."""
+"""A plan covers the requested range exactly, and says what of it was removed."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_tasks_hold_each_part_once_and_are_balanced(sizes, tasks):
         assert max(loads) - min(loads) <= max(sizes)
 
 
-def test_plan_survives_its_file():
+def test_a_plan_is_read_back_from_its_file():
     plan = ExportPlan(
         run_id="20251009T085320Z-00c0ffee",
         created_at_ms=1_760_000_000_000,
@@ -132,7 +132,7 @@ def test_plan_survives_its_file():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1}'])
-def test_plan_that_is_none_names_its_file(text):
+def test_a_file_that_is_not_a_plan_is_named(text):
     with pytest.raises(ConfigError, match=r"/d/plan\.json"):
         plan_from_json(text, path="/d/plan.json")
 
@@ -145,7 +145,7 @@ def test_topic_that_no_broker_accepts_is_refused(topic):
         ExportRequest(topic=topic, from_position="earliest", to_position="latest")
 
 
-def test_a_file_may_hold_one_row_and_not_none():
+def test_a_file_has_at_least_one_row():
     ends: dict[str, Any] = {"topic": "t", "from_position": "0", "to_position": "9"}
     assert ExportRequest(**ends).rows_per_file == 500_000
     assert ExportRequest(**ends, rows_per_file=1).rows_per_file == 1

@@ -157,7 +157,7 @@ def test_since_last_and_tag_and_rerun(real_cluster, new_topic, tmp_path):
 
 @pytest.mark.rmq_versions("5.5.0")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_says_how_to_go_on_and_that_works(
+def test_after_a_signal_the_printed_command_finishes_the_run(
     real_cluster, new_topic, tmp_path, number
 ):
     topic, path = new_topic(queues=2), tmp_path / "out"

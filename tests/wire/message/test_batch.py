@@ -1,4 +1,4 @@
-"""Batches: several messages in one body, on the way in and in the store."""
+"""Batches: several messages in one body, as sent and as stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cases(field: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", cases("expected_many"))
-def test_a_batch_send_both_ways(case):
+def test_a_batch_send_is_read_and_written(case):
     items = decode_batch(from_base64(case["bytes_b64"]))
     expected = [
         BatchItem(from_base64(one["body_b64"]), one["properties"], one["flag"])
@@ -111,7 +111,7 @@ def test_items_count_on_from_the_records_offset(sys_flag):
 
 
 @pytest.mark.parametrize("sys_flag", [0x40, 0x80])
-def test_one_of_the_two_bits_is_not_enough(sys_flag):
+def test_a_record_with_one_of_the_two_bits_is_not_a_batch(sys_flag):
     body = encode_batch(ITEMS)
     (message,) = decode_messages(record(body, sys_flag=sys_flag))
     assert isinstance(message, StoredMessage)
@@ -132,7 +132,7 @@ def test_a_cut_inner_batch_keeps_its_whole_items():
     assert failure.raw == body[57:-3]
 
 
-def test_an_empty_inner_batch_is_not_passed_over():
+def test_an_empty_inner_batch_is_a_failure():
     assert shape(decode_messages(record(b""))) == [(7, "inner batch without items")]
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_compressed_batch_is_one_failure():
     assert failure.raw == data
 
 
-def test_inner_batches_inflate_under_one_bound():
+def test_the_inner_batches_of_one_call_share_one_bound():
     """A frame of small records could otherwise inflate to many GiB, item by item."""
     bomb = record(deflate_zlib(b"\0" * (15 << 20)), sys_flag=0xC1)
     found = decode_messages(bomb * 8)
@@ -163,7 +163,7 @@ def test_inner_batches_inflate_under_one_bound():
         encode_batch(ITEMS) + b"x",
     ],
 )
-def test_what_is_no_batch(data):
+def test_bytes_that_are_not_a_batch_are_refused(data):
     with pytest.raises(DecodeError, match=r"batch item \d+ at byte"):
         decode_batch(data)
 
@@ -190,6 +190,6 @@ def test_random_bytes_raise_only_decode_errors(data):
         decode_batch(data)
 
 
-def test_too_long_properties():
+def test_properties_that_are_too_long_are_refused():
     with pytest.raises(ValueError, match="are over 32767"):
         encode_batch([BatchItem(b"", {"a": "x" * 32767})])

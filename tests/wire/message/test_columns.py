@@ -1,4 +1,4 @@
-"""Columns and single messages always agree, whatever the bytes."""
+"""Both decoders give the same rows and failures, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -96,24 +96,24 @@ def vectors(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", ["messages", "message-runs"])
-def test_every_vector_alone(name):
+def test_columns_of_each_golden_record_alone(name):
     for body in vectors(name):
         check([body])
 
 
 @pytest.mark.parametrize("name", ["messages", "message-runs", "batches"])
-def test_all_vectors_at_once(name):
-    """So many answers that all advance in one step."""
+def test_columns_of_all_golden_records_at_once(name):
+    """With so many bodies all of them advance by a record in one numpy step."""
     check(vectors(name))
 
 
-def test_all_vectors_in_one_answer():
+def test_columns_of_all_golden_records_in_one_body():
     check([b"".join(vectors("messages"))])
     check([b"".join(vectors("message-runs"))])
 
 
-def test_the_schema():
-    """Written to files: it never changes by itself."""
+def test_the_schema_of_exported_files_never_changes():
+    """Readers of earlier files depend on it."""
     utc = pa.timestamp("us", tz="UTC")
     expected = [
         ("topic", pa.string()),
@@ -138,7 +138,7 @@ def test_the_schema():
     assert message_schema(with_properties=False).equals(pa.schema(expected[:-1]))
 
 
-def test_without_properties():
+def test_the_properties_can_be_left_out():
     (body,) = vectors("messages")[:1]
     whole = decode_columns([body], topic="T", broker_name="b").batch
     less = decode_columns([body], topic="T", broker_name="b", with_properties=False)
@@ -146,7 +146,7 @@ def test_without_properties():
 
 
 @pytest.mark.parametrize("bodies", [[], [b""], [b""] * 100, [b"\0"] * 100])
-def test_nothing(bodies):
+def test_bodies_without_a_record_have_no_rows(bodies):
     assert check(bodies).num_rows == 0
 
 
@@ -171,7 +171,7 @@ def record(**fields: Any) -> bytes:
         "键\x01值\x02TAGS\x01标签\x02",
     ],
 )
-def test_odd_properties_among_good_ones(properties):
+def test_unusual_properties_among_usual_ones(properties):
     good = record(queue_offset=1, properties={"TAGS": "t", "KEYS": "k", "x": "y"})
     odd = record(queue_offset=2, properties=properties)
     check([good + odd + good, odd, good])
@@ -246,7 +246,7 @@ def test_random_bytes_never_raise(bodies):
     check(bodies)
 
 
-def test_other_buffers():
+def test_any_kind_of_buffer_is_decoded():
     data = record(body=b"hello")
     whole = decode_columns([data, data], topic="T", broker_name="b").batch
     for body in (bytearray(data), memoryview(data)):

@@ -91,7 +91,7 @@ def test_a_message_is_read_as_java_reads_it(case):
 
 @pytest.mark.parametrize("case", cases(readable=True))
 def test_single_properties_are_the_same_before_and_after_parsing_all(case):
-    """They are searched in the raw bytes as long as nobody asked for the whole dict."""
+    """They are searched in the raw bytes until the whole dict has been read."""
     message = stored(case)
     before = (message.tags, message.keys, message.msg_id)
     properties = message.properties
@@ -101,7 +101,7 @@ def test_single_properties_are_the_same_before_and_after_parsing_all(case):
 
 
 @pytest.mark.parametrize("case", cases(readable=False))
-def test_what_java_gives_up_is_an_error_that_names_its_place(case):
+def test_a_record_that_java_cannot_read_is_a_failure_with_its_position(case):
     data = from_base64(case["bytes_b64"])
     (found,) = decode_messages(data)
     if not has_known_magic(case):
@@ -141,8 +141,8 @@ def test_crc_is_checked_on_request(case):
         for case in load("message-runs")
     ],
 )
-def test_a_run_gives_what_java_returns_and_surfaces_the_rest(case):
-    """Java stops at the first record it cannot read; we go on behind it.
+def test_a_run_gives_what_java_returns_and_a_failure_for_the_rest(case):
+    """Java stops at the first record that it cannot read; this decoder continues.
 
     4.x reads a run of zeros as messages without a topic, and a record of any magic.
     """
@@ -185,7 +185,7 @@ def test_a_run_gives_what_java_returns_and_surfaces_the_rest(case):
         ("run of 2, last one cut", "mF"),
     ],
 )
-def test_damage_costs_only_the_damaged(name, shape):
+def test_damage_affects_only_the_damaged_record(name, shape):
     runs = [case for case in load("message-runs") if case["name"] == name]
     assert runs
     for case in runs:
@@ -194,7 +194,7 @@ def test_damage_costs_only_the_damaged(name, shape):
         assert "".join(kinds) == shape
 
 
-def test_java_bytes_by_hand():
+def test_the_fields_of_a_record_that_java_wrote():
     (message,) = decode_messages(HELLO)
     assert isinstance(message, StoredMessage)
     assert message.body == b"hello"
@@ -209,14 +209,14 @@ def test_java_bytes_by_hand():
     assert message.offset_msg_id == "0A00000200002A9F00000000000003E8"
 
 
-def test_start_and_other_buffers():
+def test_decoding_starts_anywhere_in_any_kind_of_buffer():
     """A frame's body may be a view of a larger buffer."""
     for buffer in (HELLO * 2, bytearray(HELLO * 2), memoryview(HELLO * 2)):
         found = decode_messages(buffer, start=len(HELLO))
         assert [one.at for one in found] == [len(HELLO)]
 
 
-def test_repr_is_short_and_names_the_place():
+def test_repr_is_short_and_names_the_queue_offset():
     (message,) = decode_messages(HELLO)
     assert repr(message) == (
         "StoredMessage(topic='TopicT', queue_id=3, queue_offset=5, "

@@ -59,7 +59,7 @@ def commit_log(version: str) -> Iterator[dict[str, Any]]:
 
 
 def fields_of_case(case: dict[str, Any]) -> MessageFields:
-    """The fields a broker had; the body is inflated there, so the bit goes."""
+    """The fields that a broker had; their body is inflated, so the bit is cleared."""
     return MessageFields(
         topic=case["topic"],
         body=from_base64(case["body_b64"]),
@@ -106,7 +106,7 @@ def test_what_real_brokers_stored_is_written_and_read(version, kind):
     assert 0 < compressed < len(cases) / 4
 
 
-def test_java_bytes_by_hand():
+def test_the_bytes_of_a_record_that_java_wrote():
     fields = MessageFields(
         topic="TopicT",
         body=b"hello",
@@ -127,7 +127,7 @@ def test_java_bytes_by_hand():
     assert encode_message(fields) == HELLO
 
 
-def test_long_topics_are_v2():
+def test_a_long_topic_makes_a_record_of_the_second_version():
     """V1 has one signed byte for the length."""
     v1 = encode_message(MessageFields(topic="t" * 127))
     v2 = encode_message(MessageFields(topic="t" * 128))
@@ -149,6 +149,6 @@ def test_long_topics_are_v2():
         (MessageFields(topic="t", properties={"a": "x" * 32766}), None),
     ],
 )
-def test_what_has_no_room(fields, magic):
+def test_topic_and_properties_that_are_too_long_are_refused(fields, magic):
     with pytest.raises(ValueError, match=r"(is|are) over"):
         encode_message(fields, magic=magic)

@@ -1,4 +1,4 @@
-"""Records made fast are the bytes that a plain writing, field by field, makes."""
+"""The fast encoder makes the bytes that writing field by field makes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def written(fields, magic=None):
 
 
 @given(FIELDS, LONGS, LONGS)
-def test_bytes_are_the_same(fields, queue_offset, commit_log_offset):
+def test_a_record_has_the_bytes_of_its_fields_one_by_one(
+    fields, queue_offset, commit_log_offset
+):
     placed = dataclasses.replace(
         fields, queue_offset=queue_offset, commit_log_offset=commit_log_offset
     )
@@ -99,7 +101,7 @@ def test_bytes_are_the_same(fields, queue_offset, commit_log_offset):
         ({"born_host": "localhost:1"}, UsageError),
     ],
 )
-def test_what_no_record_can_hold_is_refused(changes, error):
+def test_fields_that_no_record_can_hold_are_refused(changes, error):
     with pytest.raises(error):
         encode_placed(
             MessageFields(**{"topic": "t"} | changes),

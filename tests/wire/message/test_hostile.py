@@ -1,4 +1,4 @@
-"""Hostile records: bounded, in linear time, and never at a neighbour's cost."""
+"""Hostile records are read in bounded memory and time, and affect no other record."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ FIELDS = [
 @pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2])
 @pytest.mark.parametrize(("kind", "at", "value"), FIELDS)
 def test_each_field_at_its_limits(kind, at, value, magic):
-    """A lie in one field costs that record at most; the next ones are delivered."""
+    """A wrong value in a field affects that record at most; the next are delivered."""
     bad = bytearray(good(2, magic=magic))
     struct.pack_into(f">{kind}", bad, at, value)
     found = decode_messages(good(1) + bytes(bad) + good(3) + good(4))
@@ -63,7 +63,7 @@ def test_each_field_at_its_limits(kind, at, value, magic):
         read_everything(message)
 
 
-def test_two_bad_in_a_row():
+def test_two_damaged_records_in_a_row():
     bad = bytearray(good(2))
     bad[4:8] = b"\x12\x34\x56\x78"
     found = decode_messages(good(1) + bytes(bad) * 2 + good(4))
@@ -87,7 +87,7 @@ def test_a_failure_says_what_is_wrong_and_where():
 
 
 def test_a_message_inside_a_body_is_not_delivered():
-    """Bodies may hold stored messages; only a lying total size makes us search."""
+    """Bodies may hold stored messages; only a wrong total size starts a search."""
     outer = encode_message(MessageFields(topic="T", body=good(7), queue_offset=1))
     bad = bytearray(outer)
     struct.pack_into(">i", bad, 84, 1 << 24)
@@ -105,7 +105,7 @@ def test_a_message_inside_a_body_is_not_delivered():
         pytest.param(b"\0\0\0\x08\xcb\xd4\x31\x94" * (1 << 17), id="empty fillers"),
     ],
 )
-def test_a_mebibyte_of_nothing_takes_linear_time(data):
+def test_a_mebibyte_without_a_record_takes_linear_time(data):
     started_ns = time.process_time_ns()
     found = decode_messages(data)
     assert time.process_time_ns() - started_ns < 5_000_000_000  # some 0.3 s at worst
@@ -134,7 +134,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated())
 def test_no_byte_is_dropped(data):
-    """What is not in a message is in a failure, but for fillers."""
+    """Each byte is in a message, in a failure or in a filler."""
     place = 0
     for one in decode_messages(data):
         assert one.at == place
@@ -149,7 +149,7 @@ def test_no_byte_is_dropped(data):
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
-def test_bad_records_with_a_true_size_cost_only_themselves(is_good, data):
+def test_damaged_records_with_a_true_size_affect_no_other(is_good, data):
     """Whatever is wrong inside, as long as the total size holds."""
     parts = []
     for offset, fine in enumerate(is_good):

@@ -1,4 +1,4 @@
-"""Properties are read as 4.9.1 and later read them, and written so that all can."""
+"""Properties are read as 4.9.1 and later do, and written so that all can read them."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_a_map_is_written_as_java_writes_it(case):
         ("k\x01v\x02" * 8000, {"k": "v"}),
     ],
 )
-def test_odd_texts(text, expected):
+def test_unusual_texts_are_read_as_java_reads_them(text, expected):
     assert parse_properties(text) == expected
 
 
 @pytest.mark.parametrize("properties", [{"a\x01": "b"}, {"a\x02": "b"}, {"a": "\x02"}])
-def test_what_cannot_be_written_is_refused(properties):
+def test_separators_in_names_and_values_are_refused(properties):
     """Nothing is escaped, so it would come back as something else."""
     with pytest.raises(ValueError, match="holds a separator"):
         encode_properties(properties)
