@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
-PROPERTY_SEPARATOR: Final = "\x02"
-
 #: Largest encoded properties of one message, in bytes; the length is a signed 16 bit.
 PROPERTIES_BYTES_MAX: Final = 32767
 

@@ -50,17 +50,6 @@ def compression_type(sys_flag: int) -> CompressionType | int:
         return number
 
 
-def with_compression_type(sys_flag: int, kind: CompressionType) -> int:
-    """Return the flag with `COMPRESSED` set and the compression type `kind`."""
-    cleared = sys_flag & ~_COMPRESSION_MASK
-    return cleared | kind << _COMPRESSION_SHIFT | COMPRESSED
-
-
-def without_compressed(sys_flag: int) -> int:
-    """Return the flag with `COMPRESSED` cleared and the type bits unchanged."""
-    return sys_flag & ~COMPRESSED
-
-
 def transaction_type(sys_flag: int) -> int:
     """Return 0 or one of the three `TRANSACTION_` values."""
     return sys_flag & TRANSACTION_ROLLBACK
