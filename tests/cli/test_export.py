@@ -63,7 +63,7 @@ def test_wrong_use_is_2_and_leaves_nothing(rmq, tmp_path, arguments, words):
 def test_topic_that_is_no_name_is_2(rmq, tmp_path):
     code, _, err = rmq("export", "../x", "--to-parquet", tmp_path / "out")
     assert code == 2
-    assert "'../x' is not a name a broker accepts" in err
+    assert "'../x' is not a name that brokers accept" in err
 
 
 def test_directory_is_needed(rmq):
@@ -84,7 +84,7 @@ def test_foreign_parquet_is_7_before_anything_is_asked(rmq, tmp_path, closed_por
     (tmp_path / "theirs.parquet").write_bytes(b"PAR1")
     code, _, err = rmq("export", "orders", "--to-parquet", tmp_path, "-n", closed_port)
     assert code == 7
-    assert "theirs.parquet, which no export of rmq wrote" in err
+    assert "theirs.parquet, which rmq did not write" in err
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.parquet"]
 
 
@@ -183,3 +183,10 @@ def test_a_url_that_is_no_folder_of_this_machine_is_refused(
 )
 def test_a_folder_is_taken_out_of_its_url(folder, path):
     assert _parse_folder(folder) == path
+
+
+def test_hints_name_the_flags_of_the_command(rmq, tmp_path):
+    """The library's own hints name its arguments."""
+    code, _, err = rmq("export", "orders", "--to-parquet", tmp_path, "--since-last")
+    assert code == 2
+    assert "hint: export once without --since-last" in err

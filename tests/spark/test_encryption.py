@@ -44,7 +44,7 @@ def test_either_setting_is_enough(name):
 def test_other_settings_are_not_enough(values):
     with pytest.raises(RefusedError, match="unencrypted") as caught:
         check_encrypted(values.get)
-    assert "--allow-unencrypted-keys" in caught.value.hint
+    assert "allow_unencrypted=True" in caught.value.hint
 
 
 def test_settings_are_read_as_spark_submit_reads_them(tmp_path):
