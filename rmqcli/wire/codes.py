@@ -182,17 +182,11 @@ class LanguageCode(enum.IntEnum):
     NODE_JS = 13
 
 
-_REQUEST_NAMES = {code.value: code.name for code in RequestCode}
 _RESPONSE_NAMES = {code.value: code.name for code in ResponseCode}
 #: Language by number; also read by the codec, where an enum call would cost more.
 LANGUAGE_NAMES = {code.value: code.name for code in LanguageCode}
 #: Number by language name in upper case.
 LANGUAGE_NUMBERS = {code.name: code.value for code in LanguageCode}
-
-
-def request_name(code: int) -> str:
-    """Java's name of a request code, or the number as text."""
-    return _REQUEST_NAMES.get(code) or str(int(code))
 
 
 def response_name(code: int) -> str:

@@ -38,7 +38,7 @@ class RemotingCommand:
     """One request or answer; treat as immutable.
 
     Not frozen: one is made for every answer of a bulk read. `language` is None when
-    the peer named one that nobody knows. `opaque` matches an answer to its request.
+    the peer named an unknown one. `opaque` matches an answer to its request.
     """
 
     code: int
@@ -95,7 +95,7 @@ def encode_command(
 def decode_command(frame: Frame) -> RemotingCommand:
     """Read the header of `frame`. Takes what any version of RocketMQ takes.
 
-    Raises HeaderError when it cannot be read: the connection is of no use any more.
+    Raises HeaderError when it cannot be read; the connection must then be closed.
     Source: a null extension value or key is left out, an absent language is Java.
     """
     if frame.serialize_type == SerializeType.JSON:
@@ -197,7 +197,7 @@ def _loose_int(value: fastjson.JsonValue, name: str) -> int:
 
 
 def _language(value: fastjson.JsonValue) -> int | None:
-    """The language's number; None when it is one that nobody knows."""
+    """The language's number; None when it is unknown."""
     if isinstance(value, str):
         return LANGUAGE_NUMBERS.get(value.upper())
     if value is None:

@@ -29,7 +29,7 @@ def inflate(data: bytes, sys_flag: int, *, limit_bytes: int = INFLATED_MAX) -> b
     """Return the body as its producer gave it: `data` itself unless marked compressed.
 
     Raises DecodeError when the data is damaged, cut, larger than `limit_bytes`
-    inflated, or of a compression type nobody knows. Bytes after the end of the
+    inflated, or of an unknown compression type. Bytes after the end of the
     compressed data are ignored, as Java does.
     """
     if not sys_flag & COMPRESSED:

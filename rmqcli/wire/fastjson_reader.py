@@ -1,6 +1,6 @@
 """Reads JSON that is not quite JSON, as fastjson does.
 
-Takes object keys, bare keys, single quotes, comments, a BOM, doubled and trailing
+Accepts object keys, bare keys, single quotes, comments, a BOM, doubled and trailing
 commas. Refuses what fastjson refuses: missing commas, bare text as a value, junk after
 the end. Linear in the input, whatever the input is.
 
@@ -53,11 +53,11 @@ _AS_KEY = ObjectKey()
 
 
 class TolerantReader:
-    """Reads one value as fastjson would. Keeps its own stack, so it cannot overflow.
+    """Reads one value as fastjson would, with a stack of its own that cannot overflow.
 
     Values under object keys, the bulk of a large answer, are given to the standard
-    library's scanner first. When that refuses one, it is not asked again: what was
-    scanned in vain is scanned only once.
+    library's scanner first. When that refuses one, it is not asked again, so that no
+    text is scanned in vain twice.
     """
 
     def __init__(self, text: str) -> None:
@@ -224,7 +224,7 @@ class TolerantReader:
         raise BodyError(
             f"JSON has {found!r} at character {self._at}, not {wanted}"
             if found
-            else f"JSON ends at character {self._at}, where {wanted} is due"
+            else f"JSON ends at character {self._at}, where {wanted} is expected"
         )
 
 
@@ -242,4 +242,4 @@ def _word_value(word: str) -> JsonValue:
             return int(word)
         if _NUMBER.fullmatch(word):
             return float(word)
-    raise BodyError(f"JSON has the value {word[:_SHOWN_MAX]!r}, which is none")
+    raise BodyError(f"JSON has the value {word[:_SHOWN_MAX]!r}, which is not JSON")

@@ -20,14 +20,14 @@ from rmqcli.errors import FrameError
 
 #: Largest frame accepted or sent, in bytes, its length word included; the broker's own
 #: default (`com.rocketmq.remoting.frameMaxLength`). Checked as soon as the length is
-#: here, so a hostile or confused peer cannot make us collect 2 GiB.
+#: known, so a hostile or confused peer cannot make us collect 2 GiB.
 FRAME_LENGTH_MAX = 16 * 1024 * 1024
 
 #: Room made for reads, so that a socket is emptied in few calls.
 READ_SIZE_BYTES = 256 * 1024
 
-#: Room below which more is made. Less than READ_SIZE_BYTES: were it the same, a peer
-#: that dribbles would have the buffer copied for each byte.
+#: Room below which more is made. Less than READ_SIZE_BYTES: otherwise the buffer would
+#: be copied for each byte that a slow peer sends.
 _ROOM_MIN_BYTES = 64 * 1024
 
 #: A longer buffer is given back once the frame that needed it is complete.
@@ -158,7 +158,7 @@ class FrameBuffer:
                 self._data = bytearray(READ_SIZE_BYTES)
         self._start = start
         if 4 <= end - start < 8:
-            # Already enough to know that it is something else that speaks here.
+            # Enough to recognise a peer that speaks another protocol.
             self._check_length(_LENGTH.unpack_from(data, start)[0])
         return frames
 

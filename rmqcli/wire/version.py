@@ -10,22 +10,14 @@ Source: MQVersion in apache/rocketmq.
 from __future__ import annotations
 
 V4_0_0 = 213
-V4_1_0_SNAPSHOT = 232  # oldest broker that filters with SQL for this client
 V4_6_0 = 333
-V4_6_1 = 335
-V4_7_0 = 353
 V4_9_0 = 393
-V4_9_1 = 395
-V4_9_2 = 397  # unknown request codes are answered, and %DLQ% topics can be read
 V4_9_4 = 401  # routes in strict JSON
 V4_9_7 = 407
 V4_9_8 = 409
 V5_0_0_SNAPSHOT = 412
 V5_0_0 = 413  # 343, 345, 351, 352, setZeroIfNotFound
 V5_1_0 = 433  # pullOffset in consume stats; offsets are only stored for known groups
-V5_1_1 = 435  # an offset by time is the first not older, before it was the nearest
-V5_1_3 = 439
-V5_1_4 = 441  # boundaryType
 V5_2_0 = 453  # the broker itself resets offsets, by queue and offset
 V5_3_0 = 473
 V5_3_1 = 475

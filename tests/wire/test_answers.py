@@ -194,7 +194,7 @@ def test_offsets_and_pulls_agree_with_the_oracle(version):
 @each_version
 def test_consumers(version):
     """Who consumes in gold_live: one Java client, and what it is doing."""
-    connection, nobody = answers(version, "consumer connection")
+    connection, offline = answers(version, "consumer connection")
     (ids,) = answers(version, "consumer ids")
     (info,) = answers(version, "running info")
 
@@ -211,7 +211,7 @@ def test_consumers(version):
     assert group.message_model == "CLUSTERING"
     assert group.subscriptions.keys() == {"GoldA", "%RETRY%gold_live"}
     assert group.subscriptions["GoldA"].sub_string == "TagA || TagB || *"
-    assert nobody.code == 206
+    assert offline.code == 206
     assert {q.queue_id for q in running.process_queues if q.topic == "GoldA"} == {
         0,
         1,

@@ -6,10 +6,8 @@ import pytest
 
 from rmqcli.wire.codes import (
     LanguageCode,
-    RequestCode,
     ResponseCode,
     language_name,
-    request_name,
     response_name,
 )
 from rmqcli.wire.version import CLIENT_VERSION, V5_2_0, version_name
@@ -69,9 +67,6 @@ def test_names_of_codes():
     assert response_name(ResponseCode.TOPIC_NOT_EXIST) == "TOPIC_NOT_EXIST"
     assert response_name(209) == "POLLING_FULL"
     assert response_name(4242) == "4242"
-    assert request_name(105) == "GET_ROUTEINFO_BY_TOPIC"
-    assert request_name(RequestCode.POP_MESSAGE) == "POP_MESSAGE"
-    assert request_name(-1) == "-1"
 
 
 def test_names_of_languages():

@@ -184,7 +184,7 @@ def test_a_remark_of_a_megabyte_and_a_header_cut_in_it():
 
 
 def test_an_unknown_language_is_none():
-    """A client of a language nobody knows; Java's null."""
+    """A client that names an unknown language; Java reads null."""
     assert decode_command(Frame(0, b'{"language":"COBOL"}', b"")).language is None
     assert decode_command(Frame(0, b'{"language":99}', b"")).language is None
     assert decode_command(Frame(0, b"{}", b"")).language == LanguageCode.JAVA

@@ -212,7 +212,7 @@ LEFT_OUT = {
 
 
 def test_names_on_the_wire_are_javas():
-    """The spellings that bite, and the letters of the V2 form."""
+    """The spellings that are easily mistaken, and the letters of the V2 form."""
     pull = PullMessageRequestHeader(
         consumer_group="g",
         topic="T",

@@ -1,4 +1,4 @@
-"""A consumer's life at a broker: heartbeat, locks, retries, goodbye.
+"""Requests of a consumer to its brokers: heartbeat, queue locks, retries, leaving.
 
 Source: MQClientAPIImpl; ClientManageProcessor, AdminBrokerProcessor (locks) and
 SendMessageProcessor (send-back) of the broker.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def send_heartbeat(heartbeat: HeartbeatData) -> Call[None]:
-    """Tell a broker who we are and what we want."""
+    """Register a client at a broker, with its groups and subscriptions."""
     return make_call(
         RequestCode.HEART_BEAT,
         nothing,
@@ -41,7 +41,7 @@ def unregister_client(client_id: str, group: str) -> Call[None]:
     return make_call(
         RequestCode.UNREGISTER_CLIENT,
         nothing,
-        what=f"goodbye of {client_id}",
+        what=f"unregistration of client {client_id}",
         header=UnregisterClientRequestHeader(client_id=client_id, consumer_group=group),
     )
 
@@ -49,7 +49,7 @@ def unregister_client(client_id: str, group: str) -> Call[None]:
 def lock_batch_mq(
     group: str, client_id: str, queues: Sequence[MessageQueue]
 ) -> Call[set[MessageQueue]]:
-    """Lock queues for one member; those that are its own now."""
+    """Lock queues for one member; returns those that it holds now."""
     return make_call(
         RequestCode.LOCK_BATCH_MQ,
         _locked_queues,
@@ -61,7 +61,7 @@ def lock_batch_mq(
 def unlock_batch_mq(
     group: str, client_id: str, queues: Sequence[MessageQueue]
 ) -> Call[None]:
-    """Give queues back; another member's stay locked."""
+    """Unlock the queues among these that this member has locked."""
     return make_call(
         RequestCode.UNLOCK_BATCH_MQ,
         nothing,
@@ -71,7 +71,7 @@ def unlock_batch_mq(
 
 
 def consumer_send_msg_back(header: ConsumerSendMsgBackRequestHeader) -> Call[None]:
-    """Put a message that failed into its group's retry topic, or the dead letters."""
+    """Store a failed message in its group's retry topic, or its dead letter topic."""
     return make_call(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         nothing,

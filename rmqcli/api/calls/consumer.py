@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def get_consumer_connection_list(group: str) -> Call[ConsumerConnection | None]:
-    """The group's members on this broker, None when nobody is online (code 206)."""
+    """The group's members on this broker, None when none is online (code 206)."""
     return make_call(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         _consumer_connection,

@@ -160,7 +160,7 @@ def invoke_broker_to_reset_offset(
     `queue_id` and `offset` are only honoured from 5.2.0 on: a broker that pushes the
     reset to clients ignores them and goes by `timestamp_ms` alone, so never send them
     without checking its version. NotFoundError (206) when clients are needed and
-    nobody is online.
+    no member is online.
     """
     return make_call(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,

@@ -1,14 +1,11 @@
-"""PULL_MESSAGE: read a queue without leaving a trace.
+"""PULL_MESSAGE, for readers that leave no trace and for members of a group.
 
-The filter travels in the request (sysFlag bit 2), so no heartbeat and no group of ours
-is needed; no offset is committed. The group is the built-in TOOLS_CONSUMER, because a
-broker creates, and keeps, any group that it does not know.
+A reader sends its filter in the request (sysFlag bit 2), so that it needs no heartbeat
+and no group of its own, and it commits nothing. It names the built-in group
+TOOLS_CONSUMER, because a broker creates, and keeps, any group that it does not know. A
+member sends the version of its subscription, and the offset to commit.
 
-Source: PullMessageProcessor of the broker, PullSysFlag.
-
-PULL_MESSAGE as a member of a group: its subscription, and its commit on the way.
-
-Source: PullAPIWrapper#pullKernelImpl, PullSysFlag.
+Source: PullMessageProcessor of the broker, PullAPIWrapper#pullKernelImpl, PullSysFlag.
 """
 
 from __future__ import annotations
@@ -24,13 +21,14 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.wire.pull_answer import PullAnswer
 
-
+FLAG_COMMIT_OFFSET = 0x1  # PullSysFlag.FLAG_COMMIT_OFFSET
 FLAG_SUSPEND = 0x2  # PullSysFlag.FLAG_SUSPEND
 FLAG_SUBSCRIPTION = 0x4  # PullSysFlag.FLAG_SUBSCRIPTION
 
 #: More is never answered: a broker stops at 32 messages or 256 KiB, 8 or 64 KiB from
 #: disk (MessageStoreConfig.maxTransferCountOnMessageInMemory and its three siblings).
 MSG_NUMS_MAX = 32
+_MSG_BYTES_MAX = "262144"  # DefaultMQPushConsumer.pullBatchSizeInBytes
 
 
 def pull_message(
@@ -70,13 +68,8 @@ def pull_message(
     )
 
 
-FLAG_COMMIT_OFFSET = 0x1  # PullSysFlag.FLAG_COMMIT_OFFSET
-
-_MSG_BYTES_MAX = "262144"  # DefaultMQPushConsumer.pullBatchSizeInBytes
-
-
 class _PullOf:
-    """What a pull is in an error: put into words only then."""
+    """What a pull is called in an error; made into text only then."""
 
     __slots__ = ("_queue",)
 

@@ -1,4 +1,4 @@
-"""Bodies from a peer that lies: a BodyError or something bounded, nothing else."""
+"""Bodies of a hostile peer: a BodyError or a value of bounded size, nothing else."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_nulls_in_a_route_are_absent():
     ],
 )
 def test_offsets_that_are_not_there_are_never_zero(value):
-    """An offset nobody sent must not become lag."""
+    """An offset that was not sent must not become lag."""
     body = f'{{"offsetTable":{{{QUEUE}:{value}}}}}'
     with pytest.raises(BodyError):
         decode_body(ConsumeStats, body.encode())
@@ -325,7 +325,7 @@ def test_what_is_no_object_is_a_body_error(parse, body):
     assert len(caught.value.message) < 300
 
 
-#: Bodies of every class, to put one where another is due and to damage.
+#: Bodies of every class, to read one as another class and to damage.
 TEXTS = [case["text"] for case in load("bodies") if len(case["text"]) < 3000]
 
 
