@@ -445,8 +445,9 @@ def command_options(
 ) -> Any:
     """Add the common options to a command whose first parameter is `common: Common`.
 
-    `formats` are what `--output` takes, the first by default; `fields` is what
-    `-o help` lists.
+    A second parameter `options` is a dataclass whose fields are the command's own
+    options: its values arrive as one value. `formats` are what `--output` takes, the
+    first by default; `fields` is what `-o help` lists.
     """
     if function is None:
         return lambda f: _with_common(f, tuple(formats), tuple(fields))
@@ -460,6 +461,9 @@ def _with_common(
     if not own or own[0].name != "common":
         raise TypeError(f"{function.__qualname__}: the first parameter is not `common`")
     own = own[1:]
+    options_type = own[0].annotation if own and own[0].name == "options" else None
+    if options_type is not None:
+        own = _parameters(options_type)
     own_names = {parameter.name for parameter in own}
     common = [p for p in _parameters(_build_common) if p.name not in own_names]
     common = [_output_parameter(p, formats, fields) for p in common]
@@ -475,6 +479,8 @@ def _with_common(
 
         log.configure(verbose=common_value.verbose, quiet=common_value.quiet)
         show_times(common_value.messages, values)
+        if options_type is not None:
+            return function(common_value, options_type(**values))
         return function(common_value, **values)
 
     signature = inspect.Signature([*own, *common])

@@ -6,6 +6,7 @@ Decides what the flags mean together. `run` carries it out; what is read is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,13 +26,30 @@ from rmqcli.errors import TextError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.tail.filter import TailFilter
+    from rmqcli.model import MessageQueue
+    from rmqcli.position import Position
+    from rmqcli.queue_selector import QueueSelector
 
-#: Without --from and --last: so many messages, then what arrives.
+#: Without --from and --last: this many messages, then what arrives.
 LAST_DEFAULT = 10
-#: And for those not more offsets of a queue are searched than this.
+#: At most this many offsets of a queue are searched for them.
 LOOK_BACK = 10_000
 
+#: What `--around-group` shows without -B and -A.
+BEFORE_DEFAULT = 2
+AFTER_DEFAULT = 5
+
 _PER_SECOND_MAX = 10_000_000
+#: Options that mean different things.
+_CONTRADICTIONS = (
+    ("--to", "--follow"),
+    ("--from-queue", "--last"),
+    ("--around-group", "--from"),
+    ("--around-group", "--from-queue"),
+    ("--around-group", "--to"),
+    ("--around-group", "--last"),
+    ("--around-group", "--follow"),
+)
 
 
 def _parse_rate(text: str) -> float:
@@ -78,13 +96,14 @@ def _parse_template(text: str) -> str:
     return text
 
 
-@command_options(formats=FORMATS, fields=FIELDS)
-def tail(
-    common: Common,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailOptions:
+    """The options of `rmq tail` as they were typed, and what they mean together."""
+
     topics: Annotated[
         list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")
-    ],
-    from_: Annotated[Any, position_option("--from", help="Start position.")] = None,
+    ]
+    from_: Annotated[Any, position_option("--from", help="Start position.")] = None
     from_queue: Annotated[
         list[Any] | None,
         typer.Option(
@@ -93,53 +112,53 @@ def tail(
             metavar="TOPIC@BROKER:ID=POSITION",
             help="Start position of one queue; repeatable.",
         ),
-    ] = None,
+    ] = None
     to: Annotated[
         Any, position_option("--to", help="End position, resolved at the start.")
-    ] = None,
+    ] = None
     last: Annotated[
         int | None,
         typer.Option(
             min=0, metavar="N", help="Only the last N messages over all queues."
         ),
-    ] = None,
+    ] = None
     follow: Annotated[
         bool | None,
         typer.Option(
             "--follow/--no-follow",
             help="Wait for new messages (default without --to).",
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Exit after N messages.")
-    ] = None,
+    ] = None
     timeout: Annotated[
         Any, duration_option("--timeout", help="Exit after this long.")
-    ] = None,
+    ] = None
     idle_timeout: Annotated[
         Any,
         duration_option(
             "--idle-timeout", help="Exit after this long without a message."
         ),
-    ] = None,
-    queue: Queues = None,
+    ] = None
+    queue: Queues = None
     tag: Annotated[
         str | None,
         typer.Option(
             metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
         ),
-    ] = None,
+    ] = None
     sql: Annotated[
         str | None,
         typer.Option(
             metavar="EXPR",
             help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
         ),
-    ] = None,
+    ] = None
     key: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Only messages with this key or message ID."),
-    ] = None,
+    ] = None
     property_: Annotated[
         list[Any] | None,
         typer.Option(
@@ -148,7 +167,7 @@ def tail(
             metavar="NAME=GLOB",
             help="Only messages whose property matches; repeatable, all must match.",
         ),
-    ] = None,
+    ] = None
     grep: Annotated[
         Any,
         typer.Option(
@@ -156,29 +175,29 @@ def tail(
             metavar="REGEX",
             help="Only messages whose body matches.",
         ),
-    ] = None,
+    ] = None
     not_: Annotated[
         bool,
         typer.Option("--not", help="Invert --key, --property and --grep."),
-    ] = False,
+    ] = False
     around_group: Annotated[
         str | None,
         typer.Option(
             metavar="GROUP", help="Messages around the group's committed offset."
         ),
-    ] = None,
+    ] = None
     before: Annotated[
         int | None,
         typer.Option(
             "-B", min=0, metavar="N", help="Messages to show before it.  [default: 2]"
         ),
-    ] = None,
+    ] = None
     after: Annotated[
         int | None,
         typer.Option(
             "-A", min=0, metavar="N", help="Messages to show from it on.  [default: 5]"
         ),
-    ] = None,
+    ] = None
     format_: Annotated[
         str | None,
         typer.Option(
@@ -187,11 +206,11 @@ def tail(
             metavar="TEMPLATE",
             help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
-    ] = None,
+    ] = None
     fail_if_empty: Annotated[
         bool,
         typer.Option("--fail-if-empty", help="Exit with code 8 if no message matched."),
-    ] = False,
+    ] = False
     rate: Annotated[
         Any,
         typer.Option(
@@ -199,81 +218,90 @@ def tail(
             metavar="RATE",
             help="Limit the output, e.g. to 100/s.",
         ),
-    ] = None,
-    store: Store = None,
-) -> None:
+    ] = None
+    store: Store = None
+
+    def check(self, output: str) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        given = {
+            "--from": self.from_ is not None,
+            "--from-queue": bool(self.from_queue),
+            "--to": self.to is not None,
+            "--last": self.last is not None,
+            "--around-group": self.around_group is not None,
+            "--follow": self.follow is True,
+        }
+        for one, other in _CONTRADICTIONS:
+            if given[one] and given[other]:
+                raise UsageError(f"{one} and {other} cannot be used together")
+        if self.around_group is None and not (self.before is self.after is None):
+            raise UsageError("-B and -A need --around-group")
+        if self.format_ is not None and output != "auto":
+            raise UsageError("--format and --output cannot be used together")
+        if self.tag is not None and self.sql is not None:
+            raise UsageError(
+                "--tag and --sql cannot be used together: a broker takes one"
+            )
+        if self.not_ and self.key is None and not self.property_ and self.grep is None:
+            raise UsageError("--not needs --key, --property or --grep")
+
+    def filter(self) -> TailFilter:
+        """Which messages are shown. Raises UsageError."""
+        from rmqcli.admin.tail.filter import make_filter
+
+        return make_filter(
+            tag=self.tag,
+            sql=self.sql,
+            key=self.key,
+            properties=tuple(self.property_ or ()),
+            pattern=self.grep,
+            invert=self.not_,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no option says where to begin or to end."""
+        ends = (self.from_, self.to, self.last, self.around_group)
+        return all(end is None for end in ends) and not self.from_queue
+
+    @property
+    def follows(self) -> bool:
+        """Whether to wait for new messages."""
+        has_end = self.to is not None or self.around_group is not None
+        return not has_end and self.follow is not False
+
+    @property
+    def start(self) -> Position | None:
+        """Where queues without a start of their own begin; None: see `shown_last`."""
+        from rmqcli.position import Earliest
+
+        return Earliest() if self.from_queue and self.from_ is None else self.from_
+
+    @property
+    def shown_last(self) -> int | None:
+        """How many of the last messages are shown; None: not by their number."""
+        return LAST_DEFAULT if self.is_plain else self.last
+
+    @property
+    def selectors(self) -> tuple[QueueSelector, ...]:
+        """The queues of `--queue`."""
+        return tuple(self.queue or ())
+
+    @property
+    def queue_starts(self) -> dict[MessageQueue, Position]:
+        """The starts of `--from-queue`."""
+        return dict(self.from_queue or ())
+
+
+@command_options(formats=FORMATS, fields=FIELDS)
+def tail(common: Common, options: TailOptions) -> None:
     """Read messages of topics without affecting any group.
 
     Example: rmq tail orders --from -15m --to now -o jsonl
     """
-    _check(
-        {
-            "--from": from_ is not None,
-            "--from-queue": bool(from_queue),
-            "--to": to is not None,
-            "--last": last is not None,
-            "--around-group": around_group is not None,
-            "--follow": follow is True,
-        }
-    )
-    if around_group is None and (before is not None or after is not None):
-        raise UsageError("-B and -A need --around-group")
-    if format_ is not None and common.output != "auto":
-        raise UsageError("--format and --output cannot be used together")
-    if tag is not None and sql is not None:
-        raise UsageError("--tag and --sql cannot be used together: a broker takes one")
-    if not_ and key is None and not property_ and grep is None:
-        raise UsageError("--not needs --key, --property or --grep")
-    tail_filter = _filter(
-        tag=tag, sql=sql, key=key, properties=property_, pattern=grep, invert=not_
-    )
-    from rmqcli.cli.tail.run import TailRequest, run_tail
-    from rmqcli.position import Earliest
+    options.check(common.output)
+    options.filter()  # refused before anything is opened
+    from rmqcli.cli.tail.run import run_tail
 
-    if from_queue and from_ is None:
-        from_ = Earliest()
-    is_plain = from_ is None and to is None and last is None and around_group is None
-    ends = to is not None or around_group is not None
-    request = TailRequest(
-        topics=tuple(dict.fromkeys(topics)),
-        selectors=tuple(queue or ()),
-        from_position=from_,
-        queue_positions=dict(from_queue or ()),
-        to_position=to,
-        around_group=around_group,
-        before=2 if before is None else before,
-        after=5 if after is None else after,
-        filter=tail_filter,
-        last=LAST_DEFAULT if is_plain else last,
-        look_back=LOOK_BACK if is_plain else None,
-        follow=not ends and follow is not False,
-        count=count,
-        timeout_ms=timeout,
-        idle_timeout_ms=idle_timeout,
-        rate_per_s=rate,
-        template=format_,
-        fail_if_empty=fail_if_empty,
-    )
-    with read_from(common, store) as source:
-        run_tail(source, request)
-
-
-def _check(given: dict[str, bool]) -> None:
-    """Refuse flags that mean different things."""
-    for one, other in (
-        ("--to", "--follow"),
-        ("--from-queue", "--last"),
-        ("--around-group", "--from"),
-        ("--around-group", "--from-queue"),
-        ("--around-group", "--to"),
-        ("--around-group", "--last"),
-        ("--around-group", "--follow"),
-    ):
-        if given[one] and given[other]:
-            raise UsageError(f"{one} and {other} cannot be used together")
-
-
-def _filter(*, properties: list[Any] | None, **conditions: Any) -> TailFilter:
-    from rmqcli.admin.tail.filter import make_filter
-
-    return make_filter(properties=tuple(properties or ()), **conditions)
+    with read_from(common, options.store) as source:
+        run_tail(source, options)

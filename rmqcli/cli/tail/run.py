@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,6 +23,7 @@ from rmqcli.admin.positions import (
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
+from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.errors import BrokerError, ExitCode, RmqError, UsageError
@@ -41,15 +42,14 @@ from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.subscription import SQL92, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.cli.options import Common
+    from rmqcli.cli.tail.command import TailOptions
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.model import MessageQueue
-    from rmqcli.position import Position
-    from rmqcli.queue_selector import QueueSelector
 
 #: Flags that `_resume_command` leaves out, each with a value behind it.
 _START_FLAGS = ("--from", "--from-queue", "--last", "--count")
@@ -60,71 +60,48 @@ _CLOCKS_APART_MS = 60_000
 _GAPS_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TailRequest:
-    """What the flags say, checked against each other."""
-
-    topics: tuple[str, ...]
-    selectors: tuple[QueueSelector, ...]
-    from_position: Position | None
-    queue_positions: Mapping[MessageQueue, Position]
-    to_position: Position | None
-    around_group: str | None
-    before: int
-    after: int
-    filter: TailFilter
-    last: int | None
-    look_back: int | None
-    follow: bool
-    count: int | None
-    timeout_ms: int | None
-    idle_timeout_ms: int | None
-    rate_per_s: float | None
-    template: str | None
-    fail_if_empty: bool
-
-
-def run_tail(common: Common, request: TailRequest) -> None:
+def run_tail(common: Common, options: TailOptions) -> None:
     """Read and write. Raises typer.Exit with 6 or 8 where that is the outcome."""
+    tail_filter = options.filter()
     config = common.client_config()
-    if request.timeout_ms is not None:
-        timeout_ms = max(1, min(config.timeout_ms, request.timeout_ms))
+    if options.timeout is not None:
+        timeout_ms = max(1, min(config.timeout_ms, options.timeout))
         config = replace(config, timeout_ms=timeout_ms)
     writer = make_writer(
-        common.output, template=request.template, color=common.use_color
+        common.output, template=options.format_, color=common.use_color
     )
     with Client(config) as client:
-        _check_sql(client, request)
+        _check_sql(client, options.topics, tail_filter)
         started_ms = client.clock.monotonic_ms()
         started_epoch_ms = client.clock.epoch_ms()
-        ranges, lost = _find_ranges(common, client, request)
+        ranges, lost = _find_ranges(common, client, options)
         plan = TailPlan(
             ranges=tuple(ranges),
-            filter=request.filter,
+            filter=tail_filter,
             lost=lost,
-            start=request.from_position if request.last is None else None,
-            own_starts=request.queue_positions,
+            start=options.start if options.shown_last is None else None,
+            own_starts=options.queue_starts,
             started_ms=started_ms,
-            last=request.last,
-            look_back=request.look_back,
-            follow=request.follow,
-            count=request.count,
-            timeout_ms=request.timeout_ms,
-            idle_timeout_ms=request.idle_timeout_ms,
-            rate_per_s=request.rate_per_s,
+            last=options.shown_last,
+            look_back=LOOK_BACK if options.is_plain else None,
+            follow=options.follows,
+            count=options.count,
+            timeout_ms=options.timeout,
+            idle_timeout_ms=options.idle_timeout,
+            rate_per_s=options.rate,
             selects=lambda queue: (
-                not request.selectors
-                or any(s.matches(queue) for s in request.selectors)
+                not options.selectors
+                or any(s.matches(queue) for s in options.selectors)
             ),
         )
-        batcher = writer.batcher(request.filter, TailCounts())
+        batcher = writer.batcher(tail_filter, TailCounts())
         tail: Tail[Any] = Tail(client, plan, batcher, say=common.messages.info)
         progress = _progress_of(common, plan)
         try:
             _write_all(tail, writer, progress)
         except KeyboardInterrupt:
             _summarise(common, tail)
-            command = _resume_command(tail, request, started_epoch_ms)
+            command = _resume_command(tail, options, started_epoch_ms)
             common.messages.info(f"resume with: {command}")
             raise
     abandoned = tail.abandoned
@@ -133,7 +110,7 @@ def run_tail(common: Common, request: TailRequest) -> None:
     _summarise(common, tail)
     if abandoned:
         raise typer.Exit(ExitCode.PARTIAL)
-    if request.fail_if_empty and not tail.counts.matched:
+    if options.fail_if_empty and not tail.counts.matched:
         raise typer.Exit(ExitCode.EMPTY)
 
 
@@ -164,56 +141,56 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
 
 
 def _find_ranges(
-    common: Common, client: Client, request: TailRequest
+    common: Common, client: Client, options: TailOptions
 ) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
     """The range of each queue, told on stderr, and the queues that have none.
 
     Raises the first error when no queue has one.
     """
     queues: list[MessageQueue] = []
-    for topic in request.topics:
+    for topic in dict.fromkeys(options.topics):
         readable = client.route(topic).read_queues()
         if not readable:
             raise RmqError(
                 f"topic {topic} has no queue that may be read",
                 hint=f"see its permissions with: rmq topic show {topic}",
             )
-        queues += select_queues(readable, request.selectors)
-    for queue in request.queue_positions:
+        queues += select_queues(readable, options.selectors)
+    for queue in options.queue_starts:
         if queue not in queues:
             raise UsageError(
                 f"--from-queue {queue}: no such queue is read",
                 hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
             )
-    around = None if request.around_group is None else AtGroup(request.around_group)
+    around = None if options.around_group is None else AtGroup(options.around_group)
     check_groups(
         client,
         queues,
         [
             around,
-            request.from_position,
-            request.to_position,
-            *request.queue_positions.values(),
+            options.start,
+            options.to,
+            *options.queue_starts.values(),
         ],
     )
     if around is not None:
-        found = _around_group(common, client, request, queues)
+        found = _around_group(common, client, options, queues)
     else:
         resolved = resolve_ranges_each(
             client,
             queues,
-            request.from_position or Earliest(),
-            request.to_position or Latest(),
-            own_starts=request.queue_positions,
+            options.start or Earliest(),
+            options.to or Latest(),
+            own_starts=options.queue_starts,
         )
-        if request.last is None:
+        if options.shown_last is None:
             for line in format_ranges(resolved):
                 common.messages.info(line)
         found = {
             queue: each if isinstance(each, RmqError) else each.offsets
             for queue, each in resolved.items()
         }
-        if request.last is not None:
+        if options.shown_last is not None:
             _tell_ends(common, found)
     ranges = [each for each in found.values() if not isinstance(each, RmqError)]
     lost = {q: each for q, each in found.items() if isinstance(each, RmqError)}
@@ -238,9 +215,11 @@ def _tell_ends(
 
 
 def _around_group(
-    common: Common, client: Client, request: TailRequest, queues: list[MessageQueue]
+    common: Common, client: Client, options: TailOptions, queues: list[MessageQueue]
 ) -> dict[MessageQueue, OffsetRange | RmqError]:
-    group = request.around_group or ""
+    group = options.around_group or ""
+    before = BEFORE_DEFAULT if options.before is None else options.before
+    after = AFTER_DEFAULT if options.after is None else options.after
     found: dict[MessageQueue, OffsetRange | RmqError] = {}
     for queue, at in resolve_each(client, queues, AtGroup(group)).items():
         if isinstance(at, RmqError):
@@ -248,8 +227,8 @@ def _around_group(
         elif at.offset is None:
             common.messages.info(f"{queue}: {group} has committed nothing")
         else:
-            start = max(at.min_offset, at.offset - request.before)
-            end = min(at.max_offset, at.offset + request.after)
+            start = max(at.min_offset, at.offset - before)
+            end = min(at.max_offset, at.offset + after)
             found[queue] = OffsetRange(queue, start, max(start, end))
             note = f"; {at.note}" if at.note else ""
             common.messages.info(
@@ -259,18 +238,18 @@ def _around_group(
     return found
 
 
-def _check_sql(client: Client, request: TailRequest) -> None:
+def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -> None:
     """Let the brokers read the SQL first: a pull with one that they cannot read gets
     every message. Raises what the first says; who cannot be asked says nothing.
     """
-    if request.filter.expression_type != SQL92:
+    if tail_filter.expression_type != SQL92:
         return
     from rmqcli.api.calls.consumer import check_client_config
 
     pendings = []
-    for topic in request.topics:
+    for topic in dict.fromkeys(topics):
         subscription = parse_subscription(
-            topic, request.filter.expression, expression_type=SQL92
+            topic, tail_filter.expression, expression_type=SQL92
         )
         brokers = client.route(topic).brokers
         addresses = [b.master_address for b in brokers if b.master_address is not None]
@@ -334,21 +313,21 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _resume_command(
-    tail: Tail[Any], request: TailRequest, started_epoch_ms: int
+    tail: Tail[Any], options: TailOptions, started_epoch_ms: int
 ) -> str:
     """What to type to go on: the offset of each queue that comes next.
 
     Nothing is left out. Only what was being written just now may come again, and
     what a bounded part (`--last`, `--around-group`) had shown when it was interrupted.
     """
-    if request.around_group is not None or tail.is_showing_last:
+    if options.around_group is not None or tail.is_showing_last:
         return shlex.join(["rmq", *sys.argv[1:]])
     words = _without(sys.argv[1:], _START_FLAGS)
-    if request.count is not None:
-        words += ["--count", str(max(1, request.count - tail.counts.matched))]
+    if options.count is not None:
+        words += ["--count", str(max(1, options.count - tail.counts.matched))]
     starts = {queue: str(offset) for queue, offset in tail.positions.items()}
     for queue in tail.abandoned.keys() - starts.keys():
-        starts[queue] = _start_of_lost(queue, request, started_epoch_ms)
+        starts[queue] = _start_of_lost(queue, options, started_epoch_ms)
     if len(starts) == 1:
         return shlex.join(["rmq", *words, "--from", *starts.values()])
     for queue, start in sorted(starts.items()):
@@ -357,11 +336,11 @@ def _resume_command(
 
 
 def _start_of_lost(
-    queue: MessageQueue, request: TailRequest, started_epoch_ms: int
+    queue: MessageQueue, options: TailOptions, started_epoch_ms: int
 ) -> str:
     """Where a queue begins of which nothing was read, as it was meant at the start."""
-    start = request.from_position if request.last is None else None
-    match request.queue_positions.get(queue, start):
+    start = options.start if options.shown_last is None else None
+    match options.queue_starts.get(queue, start):
         case None | Latest() | Now():
             epoch_ms = started_epoch_ms - _CLOCKS_APART_MS
         case Ago(ago_ms):
