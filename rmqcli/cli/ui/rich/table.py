@@ -59,6 +59,7 @@ def console_for(stream: TextIO, *, color: bool) -> Console:
         height=size.lines,
         force_terminal=True,
         color_system="standard" if color else None,
+        no_color=not color,  # --color has seen NO_COLOR already
         markup=False,
         emoji=False,
         highlight=False,
