@@ -324,6 +324,10 @@ class Publisher:
         self, address: str, header: EndTransactionRequestHeader
     ) -> tasks.Task[None]:
         """Tell the broker at an address: the one that asked."""
+        if not header.commit_or_rollback:
+            # Brokers do not answer an end that is not known yet.
+            self._client.send_oneway(address, end_transaction(header))
+            return
         try:
             yield tasks.Request(address, end_transaction(header), _API_TIMEOUT_MS)
         except DisconnectedError:

@@ -163,3 +163,19 @@ def test_a_transaction_needs_a_group_a_listener_and_no_delay(rmq_cluster):
         producer.send_in_transaction(
             ProducerMessage("orders", b"x", delay_level=1), lambda *_: None
         )
+
+
+def test_only_an_end_that_is_decided_waits_for_an_answer(rmq_cluster, rmq_topic):
+    """A real broker never answers the end of a transaction that is still unknown."""
+    ends = rmq_cluster.faults.observe(code=RequestCode.END_TRANSACTION)
+    with Producer(
+        "shop", namesrv=rmq_cluster.namesrv, on_check=never_asked
+    ) as producer:
+        for state in (COMMIT, UNKNOW, ROLLBACK):
+            producer.send_in_transaction(
+                ProducerMessage(rmq_topic, b"x"), lambda *_, state=state: state
+            )
+    assert [
+        (each.command.ext_fields["commitOrRollback"], each.command.is_oneway)
+        for each in ends.requests
+    ] == [("8", False), ("0", True), ("12", False)]
