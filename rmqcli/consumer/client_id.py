@@ -1,13 +1,10 @@
-"""Client ids of this process's consumers: two of one group never have the same.
+"""Client ids: by them brokers tell members apart, and members sort themselves.
 
-Brokers know a member by its client id. Two members with one id would each take the
-queues of that id, consume every message twice, and double the retries of a message with
-each try. Java refuses a second consumer of a group in the same process for that reason.
-
-Other processes cannot be seen from here: an instance name that is set by hand has to be
-unique among the processes of a host.
-
-The client id: what a broker knows a member by. Members are sorted by it.
+Two members with one id would each take the queues of that id, consume every message
+twice, and double the retries of a message with each try. So two consumers of one group
+in this process never have the same id; Java refuses a second consumer of a group for
+that reason. Other processes cannot be checked: an instance name that is set by hand has
+to be unique among the processes of a host.
 
 Source: ClientConfig#buildMQClientId, #changeInstanceNameToPID (4.9).
 """

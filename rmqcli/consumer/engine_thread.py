@@ -1,21 +1,21 @@
-"""Who drives the engine: a thread of its own, or the thread that consumes.
+"""The thread that owns the engine: its own one, or a consume thread for a while.
 
-One thread at a time drives: it does the I/O, decodes and decides in one go. A thread of
-its own for the sockets would hand every answer over to the engine, and in CPython the
-two could not run at once anyway.
+The owner runs the event loop: it does the I/O, decodes and decides in one go. Only one
+thread owns the engine at a time. A separate thread for the sockets would have to hand
+every answer over, and in CPython two threads do not run Python code at once anyway.
 
-Decision: while listeners are quick, the consume thread that runs them drives too. To
-hand a pull's messages to another thread costs as much as to decode them; so the work is
-lent, with the messages, and given back when nothing comes any more, when requests take
-over QUICK_MS on average, or when the consumer closes. A listener that stays away is
-noticed by the engine's own thread, which looks each LOOK_MS while its work is lent: it
-takes the work back after two looks at most, and hands what is left to the other consume
-threads. So no listener holds up the engine for longer than that, and never more of them
-run than there are consume threads. Who was slow has to be quick more often before it is
-trusted again.
+While listeners are quick, the engine's own thread hands the event loop off to the
+consume thread that runs them, as a `Lease`: handing the messages of each pull to
+another thread costs as much as decoding them. A lease ends when no messages come any
+more, when requests take longer than QUICK_MS on average, or when the consumer closes.
+While the loop is handed off, the engine's own thread checks the lease every CHECK_MS.
+When the same listener call is still running at the second check, it takes the loop back
+and gives the remaining requests to the other consume threads. So no listener holds up
+the engine for longer than that, and never do more listeners run than there are consume
+threads. After a lease that ended so, more quick requests are needed for the next one.
 
-The engine's loop survives whatever is raised in it. Once `end` was called the engine's
-own thread calls `on_end` and ends.
+The event loop survives any exception. After `end` the engine's own thread calls
+`on_end` and ends.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 QUICK_MS: Final = 1
-LOOK_MS: Final = 10
-#: So long without anything to consume, and the engine's own thread drives again.
+CHECK_MS: Final = 10
+#: After this long without anything to consume the engine's own thread owns it again.
 IDLE_MS: Final = 100
-#: How many quick requests in a row it takes to be trusted: at first, and at most.
+#: How many quick requests in a row a hand-off needs: at first, and at most.
 QUICK_TIMES: Final = 8
 QUICK_TIMES_MAX: Final = 4_096
-#: A loan of so many requests was worth it, also when it ends with a slow one.
+#: A lease of this many requests was worth it, even if it ends with a slow one.
 _WORTH_TIMES: Final = 256
 _POLL_MS_MAX: Final = 1_000
 _JOIN_MS: Final = 1_000
@@ -54,16 +54,16 @@ _MEAN_OF: Final = 16
 _NS_PER_MS: Final = 1_000_000
 
 
-class Loan:
-    """The engine's work, in the hands of a consume thread.
+class Lease:
+    """The hand-off of the event loop to a consume thread, its holder.
 
-    `requests` are the borrower's to run. All of it is guarded by the lock of the
-    EngineThread, but that the borrower appends to `requests` while it drives.
+    The holder runs `requests`. All fields are guarded by the lock of the EngineThread;
+    only the holder appends to `requests`, while it owns the engine.
     """
 
     __slots__ = (
-        "borrower",
         "busy_ms",
+        "holder",
         "is_listening",
         "is_recalled",
         "mean_ns",
@@ -73,8 +73,8 @@ class Loan:
 
     def __init__(self) -> None:
         self.requests: deque[Request] = deque()
-        #: who took it (threading.get_ident)
-        self.borrower: int | None = None
+        #: the thread that holds it (threading.get_ident)
+        self.holder: int | None = None
         self.is_listening = False
         self.is_recalled = False
         self.times = 0
@@ -83,12 +83,12 @@ class Loan:
 
 
 class EngineThread:
-    """Drives a `PushConsumer` and its client. `post`, `leave`: from any thread."""
+    """Runs a `PushConsumer` and its client. `post`, `leave`: from any thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._engine: PushConsumer | None = None
-        self._hand_out: Callable[[Request | Loan], None]
+        self._hand_out: Callable[[Request | Lease], None]
         self._on_end: Callable[[], None]
         self._inbox: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(
@@ -101,12 +101,12 @@ class EngineThread:
         self.is_orphaned = False
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._loan: Loan | None = None
-        #: ends a look before its time
-        self._look = threading.Event()
-        #: who is inside the engine (threading.get_ident)
-        self._driver: int | None = None
-        #: what was handed out and has not ended; of whoever drives
+        self._lease: Lease | None = None
+        #: wakes the engine's own thread before its next check
+        self._check_now = threading.Event()
+        #: the thread that is inside the engine (threading.get_ident)
+        self._owner: int | None = None
+        #: requests that were handed out and have not ended; the owner's
         self._handed_out = 0
         self._quick_times = 0
         self._needed_times = QUICK_TIMES
@@ -115,12 +115,12 @@ class EngineThread:
     def start(
         self,
         engine: PushConsumer,
-        hand_out: Callable[[Request | Loan], None],
+        hand_out: Callable[[Request | Lease], None],
         on_end: Callable[[], None],
     ) -> None:
         """Begin. `hand_out` is for any consume thread.
 
-        `on_end` is called in the thread after `end`, when nobody drives any more.
+        `on_end` is called in the thread after `end`, when no lease is left.
         """
         self._engine = engine
         self._hand_out = hand_out
@@ -128,7 +128,7 @@ class EngineThread:
         self._thread.start()
 
     def post(self, action: Callable[[], None]) -> None:
-        """Let whoever drives do it, in the order of the posts."""
+        """Let the owner call it, in the order of the posts."""
         self._inbox.append(action)
         self._client.remoting.wake()
 
@@ -157,64 +157,64 @@ class EngineThread:
             self._is_joining = False
 
     def forget_after_fork(self) -> None:
-        """In a forked child: drive nothing. Locks may be held by the parent's threads.
+        """In a forked child: own nothing. Locks may be held by the parent's threads.
 
         The sockets are the client's to forget.
         """
         self.is_orphaned = True
         self._lock = threading.Lock()
-        self._look = threading.Event()
+        self._check_now = threading.Event()
         self._stopped = threading.Event()
         self._stopped.set()
-        self._loan = None
+        self._lease = None
         self._inbox.clear()
 
     def is_current(self) -> bool:
         """Whether this is called from inside the engine, or in its own thread."""
         ident = threading.get_ident()
-        return ident in (self._driver, self._thread.ident)
+        return ident in (self._owner, self._thread.ident)
 
     @property
-    def is_lent(self) -> bool:
-        """Whether a consume thread drives, or is about to."""
-        return self._loan is not None
+    def is_handed_off(self) -> bool:
+        """Whether a consume thread owns the engine, or is about to."""
+        return self._lease is not None
 
     def give_way(self) -> None:
         """Let the engine go on while the caller waits for it, in a listener."""
         with self._lock:
-            loan = self._loan
-            if loan is not None and loan.borrower == threading.get_ident():
-                self._end(loan)
+            lease = self._lease
+            if lease is not None and lease.holder == threading.get_ident():
+                self._end(lease)
 
     def recall(self) -> None:
-        """From inside the engine: its own thread drives from the next turn on."""
-        loan = self._loan
-        if loan is not None:
-            loan.is_recalled = True
+        """From inside the engine: its own thread owns it from the next turn on."""
+        lease = self._lease
+        if lease is not None:
+            lease.is_recalled = True
 
     # --- what is to be consumed ---
 
     def take(self, request: Request) -> None:
-        """From inside the engine: see to it that somebody runs it."""
-        if self._loan is None and self._may_lend():
-            self._loan = Loan()
-        if self._loan is not None:
-            self._loan.requests.append(request)
+        """From inside the engine: let the holder, or any consume thread, run it."""
+        if self._lease is None and self._may_hand_off():
+            self._lease = Lease()
+        if self._lease is not None:
+            self._lease.requests.append(request)
         else:
             self.handed_out(1)
             self._hand_out(request)
 
     def handed_out(self, times: int) -> None:
-        """So many more are with the consume threads."""
+        """Count requests that were given to the consume threads."""
         self._handed_out += times
 
     def ended(self, spent_ns: int) -> None:
-        """One of them has ended; called by whoever drives."""
+        """One of them has ended; called by the owner."""
         self._handed_out -= 1
         is_quick = spent_ns <= QUICK_MS * _NS_PER_MS
         self._quick_times = self._quick_times + 1 if is_quick else 0
 
-    def _may_lend(self) -> bool:
+    def _may_hand_off(self) -> bool:
         assert self._engine is not None  # set by start()  # noqa: S101
         return (
             not self._handed_out
@@ -228,111 +228,111 @@ class EngineThread:
         self.has_run = True
         while not self._stopped.is_set():
             try:
-                if self._loan is None:
+                if self._lease is None:
                     self._turn(_POLL_MS_MAX)
             except BaseException as error:
                 if self.is_orphaned:
                     end_child(error)
-                logger.exception("the engine's thread goes on")
+                logger.exception("exception in the engine; its thread continues")
                 self._stopped.wait(0.01)  # should it fail again at once
-            loan = self._loan
-            if loan is not None:
-                self._hand_out(loan)
-                self._watch(loan)
+            lease = self._lease
+            if lease is not None:
+                self._hand_out(lease)
+                self._watch(lease)
         if self.is_orphaned:
             end_child(None)
         self._on_end()
 
-    def _watch(self, loan: Loan) -> None:
-        """Until the loan has ended; end it when its listener stays away."""
+    def _watch(self, lease: Lease) -> None:
+        """Until the lease has ended; end it when its listener does not return."""
         seen_times = -1
         while True:
-            self._look.wait(LOOK_MS / 1000)
-            self._look.clear()
+            self._check_now.wait(CHECK_MS / 1000)
+            self._check_now.clear()
             with self._lock:
-                if self._loan is not loan:
+                if self._lease is not lease:
                     return
-                is_away = loan.is_listening or loan.borrower is None
-                if is_away and (loan.times == seen_times or self._stopped.is_set()):
-                    self._end(loan)
+                is_away = lease.is_listening or lease.holder is None
+                if is_away and (lease.times == seen_times or self._stopped.is_set()):
+                    self._end(lease)
                     return
-                seen_times = loan.times
+                seen_times = lease.times
 
-    def _end(self, loan: Loan) -> None:
-        """Drive again; what was not begun is for others. With the lock."""
-        self._loan = None
+    def _end(self, lease: Lease) -> None:
+        """Own the engine again; other threads get what was not begun. With the lock."""
+        self._lease = None
         self._quick_times = 0
-        if loan.is_listening:  # slow, however often it was quick
-            is_worth = loan.times >= _WORTH_TIMES
+        if lease.is_listening:  # slow, however often it was quick
+            is_worth = lease.times >= _WORTH_TIMES
             times = self._needed_times
             self._needed_times = (
                 max(QUICK_TIMES, times // 2)
                 if is_worth
                 else min(2 * times, QUICK_TIMES_MAX)
             )
-        # Whoever listens is one of the consume threads, and takes no other request.
-        for request in loan.requests:
+        # The holder is one of the consume threads, and takes no other request.
+        for request in lease.requests:
             self._handed_out += 1
             self._hand_out(request)
-        self._look.set()
+        self._check_now.set()
 
-    # --- whoever drives ---
+    # --- the owner ---
 
-    def drive(self, loan: Loan, serve: Callable[[Request], None]) -> None:
+    def run_lease(self, lease: Lease, serve: Callable[[Request], None]) -> None:
         """In a consume thread: run the requests and the engine, until that is over."""
         with self._lock:
-            if self._loan is not loan:
+            if self._lease is not lease:
                 return
-            loan.borrower = threading.get_ident()
-            loan.busy_ms = self._client.clock.monotonic_ms()
+            lease.holder = threading.get_ident()
+            lease.busy_ms = self._client.clock.monotonic_ms()
         try:
-            while self._consume(loan, serve) and not self._is_over(loan):
+            while self._consume(lease, serve) and not self._is_over(lease):
                 try:
                     self._turn(IDLE_MS)
                 except BaseException:
                     if self.is_orphaned:
                         raise
-                    logger.exception("the engine goes on")
+                    logger.exception("exception in the engine; it continues")
                     self._stopped.wait(0.01)
         finally:
             with self._lock:
-                if self._loan is loan:
-                    self._end(loan)
+                if self._lease is lease:
+                    self._end(lease)
 
-    def _consume(self, loan: Loan, serve: Callable[[Request], None]) -> bool:
-        """Run the requests there are; whether to go on driving."""
-        while loan.requests:
+    def _consume(self, lease: Lease, serve: Callable[[Request], None]) -> bool:
+        """Run the requests there are; whether to keep the lease."""
+        while lease.requests:
             with self._lock:
-                if self._loan is not loan:
+                if self._lease is not lease:
                     return False
-                request = loan.requests.popleft()
-                loan.times += 1
-                loan.is_listening = True
+                request = lease.requests.popleft()
+                lease.times += 1
+                lease.is_listening = True
             began_ns = time.perf_counter_ns()
             try:
                 serve(request)
             except BaseException:
                 if self.is_orphaned:
                     raise
-                logger.exception("a consume thread goes on")
+                logger.exception("exception in a consume thread; it continues")
             spent_ns = time.perf_counter_ns() - began_ns
             with self._lock:
-                if self._loan is not loan:
+                if self._lease is not lease:
                     return False
-                loan.mean_ns += (spent_ns - loan.mean_ns) // _MEAN_OF
-                if loan.mean_ns > QUICK_MS * _NS_PER_MS:
+                lease.mean_ns += (spent_ns - lease.mean_ns) // _MEAN_OF
+                if lease.mean_ns > QUICK_MS * _NS_PER_MS:
                     return False
-                loan.is_listening = False
-            loan.busy_ms = self._client.clock.monotonic_ms()
+                lease.is_listening = False
+            lease.busy_ms = self._client.clock.monotonic_ms()
         return True
 
-    def _is_over(self, loan: Loan) -> bool:
-        """Whether there is a reason to give the work back."""
+    def _is_over(self, lease: Lease) -> bool:
+        """Whether there is a reason to end the lease."""
         assert self._engine is not None  # set by start()  # noqa: S101
-        idle_ms = self._client.clock.monotonic_ms() - loan.busy_ms
+        idle_ms = self._client.clock.monotonic_ms() - lease.busy_ms
         return (
             idle_ms >= IDLE_MS
-            or loan.is_recalled
+            or lease.is_recalled
             or self._engine.is_closing
             or self._stopped.is_set()
         )
@@ -340,7 +340,7 @@ class EngineThread:
     def _turn(self, wait_ms_max: int) -> None:
         engine, inbox = self._engine, self._inbox
         assert engine is not None  # set by start()  # noqa: S101
-        self._driver = threading.get_ident()
+        self._owner = threading.get_ident()
         try:
             while inbox:
                 inbox.popleft()()
@@ -350,7 +350,7 @@ class EngineThread:
             wait_ms = wait_ms_max if due_ms is None else due_ms - now.monotonic_ms
             self._client.poll(max(0, min(wait_ms, wait_ms_max)))
         finally:
-            self._driver = None
+            self._owner = None
 
     def _has_more(self) -> bool:
         return bool(self._inbox) or self._stopped.is_set()

@@ -1,6 +1,6 @@
-"""Offsets of a broadcasting member, in the file and the form that Java clients use.
+"""Offsets of a broadcasting member, in the file and the format that Java clients use.
 
-The keys of the table are objects, which is no JSON; Java reads it, and so does
+The keys of the table are objects, which is not JSON; fastjson reads it, and so does
 `wire.fastjson`.
 
 Source: LocalFileOffsetStore, OffsetSerializeWrapper, MixAll#string2File.

@@ -1,8 +1,11 @@
-"""What brokers ask of a consumer: 40, 220, 221, 307, 309. Runs in the engine's thread.
+"""Requests of brokers to a consumer, answered in the engine's thread.
 
-Only brokers of this consumer's routes are answered, and only about its own group; of
-220 and 309 only its own topics, and offsets that the queue has. Java answers every peer
-it is connected to, name servers included, and takes every offset.
+NOTIFY_CONSUMER_IDS_CHANGED (40), RESET_CONSUMER_CLIENT_OFFSET (220),
+GET_CONSUMER_STATUS_FROM_CLIENT (221), GET_CONSUMER_RUNNING_INFO (307) and
+CONSUME_MESSAGE_DIRECTLY (309). Only brokers of this consumer's routes are answered, and
+only about its own group; resets and direct consumption only for its own topics, and
+resets only to offsets that the queue has. Java answers every peer it is connected to,
+name servers included, and accepts every offset.
 
 Source: ClientRemotingProcessor.
 """
@@ -70,7 +73,7 @@ class PeerRequests:
         self._started_epoch_ms = engine.member.clock.epoch_ms()
 
     def running_info(self, *, jstack: str | None = None) -> ConsumerRunningInfo:
-        """What 307 is answered with."""
+        """The answer to GET_CONSUMER_RUNNING_INFO."""
         return running_info(
             self._member,
             namesrv=self._namesrv,
@@ -83,7 +86,7 @@ class PeerRequests:
         """The answer; None when there is none, or later."""
         if not self._member.network.is_broker(address):
             logger.warning(
-                "request refused address=%s code=%d: no broker of our topics",
+                "request refused, not a broker of subscribed topics address=%s code=%d",
                 address,
                 command.code,
             )
@@ -113,7 +116,7 @@ class PeerRequests:
         )
         if header.consumer_group != self._member.group:
             return
-        logger.info("members of group %s changed", header.consumer_group)
+        logger.info("members changed group=%s", header.consumer_group)
         self._engine.rebalances.members_changed()
 
     def _reset(self, command: RemotingCommand) -> None:
@@ -121,11 +124,15 @@ class PeerRequests:
         offsets = decode_body(ResetOffsetBody, command.body).offset_table
         if header.group != self._member.group or not self._is_ours(header.topic):
             logger.warning(
-                "reset refused group=%r topic=%r: not ours", header.group, header.topic
+                "reset refused, not subscribed group=%r topic=%r",
+                header.group,
+                header.topic,
             )
             return
         wanted = {q: at for q, at in offsets.items() if q.topic == header.topic}
-        logger.warning("broker resets %d queues of topic %s", len(wanted), header.topic)
+        logger.warning(
+            "reset by a broker topic=%s queues=%d", header.topic, len(wanted)
+        )
         self._engine.reset(wanted)
 
     def _is_ours(self, topic: str) -> bool:
@@ -179,7 +186,7 @@ class PeerRequests:
         ):
             return RemotingCommand(
                 ResponseCode.SYSTEM_ERROR,
-                remark=f"topic {queue.topic} is not subscribed here",
+                remark=f"topic {queue.topic} is not subscribed by this consumer",
             )
         message.origin = Origin(queue, 0, 0)
 
@@ -190,7 +197,9 @@ class PeerRequests:
             try:
                 self._answer(address, command.opaque, answer)
             except RmqError as error:
-                logger.warning("the result of 309 reaches nobody: %s", error)
+                logger.warning(
+                    "could not return the CONSUME_MESSAGE_DIRECTLY result: %s", error
+                )
 
         self._call(consume)
         return None
@@ -198,7 +207,8 @@ class PeerRequests:
 
 def _no_consumer(group: str) -> RemotingCommand:
     return RemotingCommand(
-        ResponseCode.SYSTEM_ERROR, remark=f"no consumer of group {group} is here"
+        ResponseCode.SYSTEM_ERROR,
+        remark=f"no consumer of group {group} in this process",
     )
 
 

@@ -1,11 +1,11 @@
-"""What becomes of open consumers when their process ends or forks.
+"""What happens to open consumers when their process ends or forks.
 
 At the end of the process each one is closed, all side by side, as `Consumer.close`
 would. Python calls functions of `atexit` after it has joined the threads that are not
-daemons, so none of a consumer's threads may be such a one.
+daemons, so all threads of a consumer are daemons.
 
 A forked child has no consumer: its copies are forgotten, and their sockets closed
-without a word to the peers, for the connections are the parent's. A listener that
+without sending anything, because the connections are the parent's. A listener that
 forked is the child's only thread; when it returns or raises there, the child ends.
 """
 

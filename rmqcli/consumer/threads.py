@@ -2,12 +2,13 @@
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
-| rmq-engine | EngineThread.start() | sockets, a wake-up, a look | end() |
+| rmq-engine | EngineThread.start() | sockets, a wake-up, a check | end() |
 | rmq-consume-N | ConsumeThreads.start() | requests, listener, sockets | stop() |
 
-Which of them drives the engine: see `engine_thread`. A listener that does not return
-cannot be stopped in Python: its thread is left behind and told of. All are daemons, so
-that a consumer that was never closed can be closed at the end of the process.
+Which of them owns the engine: see `engine_thread`. A listener that does not return
+cannot be stopped in Python: its thread is left running, and an error is logged. All are
+daemons, so that a consumer that was never closed can be closed at the end of the
+process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from rmqcli.consumer.engine_thread import Loan
+from rmqcli.consumer.engine_thread import Lease
 from rmqcli.consumer.process_end import end_child
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
 from rmqcli.engine.consume_request import ConcurrentRequest
@@ -93,7 +94,7 @@ class ConsumeThreads:
         self._clock = clock
         self._needs_lock = needs_lock
         self._engine_thread = engine_thread
-        self._requests: SimpleQueue[Request | Loan | Callable[[], None] | None]
+        self._requests: SimpleQueue[Request | Lease | Callable[[], None] | None]
         self._requests = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"rmq-consume-{n + 1}", daemon=True)
@@ -131,7 +132,7 @@ class ConsumeThreads:
 
     def call(self, action: Callable[[], None]) -> None:
         """Run something else where listeners run; from inside the engine."""
-        self._engine_thread.recall()  # else its borrower may be the only thread
+        self._engine_thread.recall()  # else its holder may be the only thread
         self._requests.put(action)
 
     def stop(self, timeout_ms: int) -> bool:
@@ -146,7 +147,8 @@ class ConsumeThreads:
         alive = [thread.name for thread in self._threads if thread.is_alive()]
         if alive:
             logger.error(
-                "%d listeners still run and are left behind: %s",
+                "listeners did not return, their threads keep running count=%d"
+                " threads=%s",
                 len(alive),
                 ", ".join(alive),
             )
@@ -163,13 +165,13 @@ class ConsumeThreads:
             except BaseException as raised:
                 error = raised
                 if not self._listener.is_orphaned:
-                    logger.exception("a consume thread goes on")
+                    logger.exception("exception in a consume thread; it continues")
             if self._listener.is_orphaned:
                 end_child(error)
 
-    def _run_one(self, request: Request | Loan | Callable[[], None]) -> None:
-        if isinstance(request, Loan):
-            self._engine_thread.drive(request, self._serve)
+    def _run_one(self, request: Request | Lease | Callable[[], None]) -> None:
+        if isinstance(request, Lease):
+            self._engine_thread.run_lease(request, self._serve)
         elif callable(request):
             request()
         else:

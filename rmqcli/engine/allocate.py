@@ -1,17 +1,12 @@
-"""Queues by machine room: those of one's own room, or those near.
-
-Source: AllocateMessageQueueByMachineRoom, AllocateMachineRoomNearby.
-
-Which member of a group gets which queue.
+"""Allocation strategies: which member of a group gets which queue.
 
 Every member computes this by itself, so each must come to the same result from the same
-two sorted lists as Java's members do.
+two sorted lists as Java's members do: averagely, by circle, by configuration, by
+machine room, nearby machine rooms, or by consistent hashing, where a member that comes
+or goes moves only its own share.
 
-Source: AllocateMessageQueueStrategy and the classes that implement it.
-
-Queues by consistent hashing: who comes or goes moves only its own share.
-
-Source: AllocateMessageQueueConsistentHash, ConsistentHashRouter, VirtualNode.
+Source: AllocateMessageQueueStrategy and the classes that implement it,
+ConsistentHashRouter, VirtualNode.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ class AllocateMessageQueueStrategy(Protocol):
     ) -> list[MessageQueue]:
         """The queues of `current_cid`; both lists sorted, `cids` those of the group.
 
-        None for an id that is not in the list: it was not noticed yet. Raises
+        Empty for an id that is not in the list, which no broker has yet. Raises
         UsageError where Java's raises: for empty lists, or an empty id.
         """
 
@@ -129,7 +124,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 
 class AllocateMessageQueueByConfig:
-    """What was configured, whoever else is there."""
+    """The configured queues, independent of the other members."""
 
     name = "CONFIG"
 
@@ -302,7 +297,7 @@ class AllocateMachineRoomNearby:
         queues: Sequence[MessageQueue],
         cids: Sequence[str],
     ) -> list[MessageQueue]:
-        """See AllocateMessageQueueStrategy. Raises UsageError for who has no room."""
+        """See AllocateMessageQueueStrategy. Raises UsageError without a room."""
         if not is_member(current_cid, queues, cids):
             return []
         queues_in: dict[str, list[MessageQueue]] = {}

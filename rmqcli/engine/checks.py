@@ -1,16 +1,14 @@
-"""Checks a consumer's settings before anything is sent.
+"""Checks of a consumer's settings, and of the group's subscriptions.
 
-Source: DefaultMQPushConsumerImpl#checkConfig, Validators, TopicValidator.
+`check_config` refuses settings before anything is sent. `SubscriptionCheck` compares
+this member's subscriptions with the group's while it runs. Members of one group share
+its queues and offsets: a message that one member filters out, or whose topic it does
+not subscribe to, is lost for the others. A broker has one table of subscriptions for
+the group; each heartbeat replaces its topics, and an expression when it is newer. So
+the table a moment before this member's own heartbeat has what another member sent last.
 
-Tells of members of the group that subscribe to something else.
-
-Members of one group share its queues and its offsets: what one of them filters out, or
-is not subscribed to, is lost for the others. Clients do not compare themselves, and a
-broker keeps one table for the whole group: each heartbeat replaces its topics, and an
-expression when it is a newer one. So what the table says a moment before our own
-heartbeat is what another member said last.
-
-Source: ConsumerGroupInfo.updateSubscription.
+Source: DefaultMQPushConsumerImpl#checkConfig, Validators, TopicValidator,
+ConsumerGroupInfo#updateSubscription.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ _RANGES: Final = {
     "pull_interval_ms": (0, 65_535),
     "pull_batch_size": (1, 1_024),
     "consume_message_batch_max_size": (1, 1_024),
-    # Java does not look at these.
+    # Java does not check these.
     "consume_timestamp_ms": (0, 253_402_300_799_999),  # the last ms of the year 9999
     "max_reconsume_times": (0, 2**31 - 1),
     "suspend_current_queue_time_ms": (10, 30_000),
@@ -58,7 +56,10 @@ _RANGES: Final = {
     "await_termination_ms": (0, 60 * 60 * 1_000),
     "pull_time_delay_when_exception_ms": (10, 60_000),
     "poll_namesrv_interval_ms": (100, 10 * 60 * 1_000),
-    "heartbeat_broker_interval_ms": (100, 100_000),  # a broker forgets us after 120 s
+    "heartbeat_broker_interval_ms": (
+        100,
+        100_000,
+    ),  # a broker drops a member after 120 s
     "persist_consumer_offset_interval_ms": (100, 10 * 60 * 1_000),
     "rebalance_interval_ms": (100, 10 * 60 * 1_000),
     "cached_bytes_max": (1, 2**63 - 1),
@@ -70,7 +71,7 @@ def check_config(
     subscriptions: Mapping[str, SubscriptionData],
     config: ConsumerConfig,
 ) -> None:
-    """Raise ConfigError for the first thing that cannot be."""
+    """Raise ConfigError for the first setting that is out of range."""
     check_group(group)
     for topic in subscriptions:
         check_topic(topic)
@@ -88,7 +89,7 @@ def check_config(
 
 
 def check_group(group: str) -> None:
-    """Raise ConfigError for a name that brokers do not take, or that nobody means."""
+    """Raise ConfigError for a group name that brokers refuse, or that is reserved."""
     if not group.strip():
         raise ConfigError("the consumer group's name is empty")
     if len(group) > _GROUP_LENGTH_MAX:
@@ -109,7 +110,7 @@ def check_group(group: str) -> None:
 
 
 def check_topic(topic: str) -> None:
-    """Raise ConfigError for a name that no topic has."""
+    """Raise ConfigError for a name that no topic can have."""
     if not topic.strip():
         raise ConfigError("a topic's name is empty")
     if len(topic) > _TOPIC_LENGTH_MAX:
@@ -125,28 +126,28 @@ def check_topic(topic: str) -> None:
 
 logger = get_logger(__name__)
 
-#: How long before a heartbeat the broker is asked.
+#: How long before a heartbeat the broker is queried.
 LEAD_MS: Final = 1_000
-#: The same difference is told again after this.
+#: The same difference is logged again after this.
 AGAIN_MS: Final = 10 * 60 * 1_000
-#: An answer names every member: large groups ask less often, by one turn for so many.
+#: An answer names every member, so large groups skip one turn for this many members.
 MEMBERS_PER_TURN: Final = 50
-_TOLD_MAX: Final = 5
+_LOGGED_MAX: Final = 5
 _EXPRESSION_CHARS_MAX: Final = 100
 
 
 class SubscriptionCheck:
-    """Asks a broker of the group each time `run` is called, and warns."""
+    """Queries a broker each time `run` is called, and logs what differs."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._told: list[str] = []
-        self._told_ms = 0
+        self._logged: list[str] = []
+        self._logged_ms = 0
         self._turns_to_skip = 0
         self._is_denied = False
 
     def run(self) -> None:
-        """Ask once; what is found is logged when the answer comes."""
+        """Query once; differences are logged when the answer comes."""
         member = self._member
         topics = [t for t in member.subscriptions if t != member.retry_topic]
         if self._turns_to_skip:
@@ -159,7 +160,7 @@ class SubscriptionCheck:
         seen = pending.outcome()
         if isinstance(seen, RmqError):
             self._is_denied = isinstance(seen, DeniedError)
-            logger.debug("members' subscriptions are not compared: %s", seen)
+            logger.debug("subscriptions of the group not compared: %s", seen)
             return
         member = self._member
         if seen is None or not any(
@@ -169,20 +170,20 @@ class SubscriptionCheck:
         self._turns_to_skip = len(seen.connections) // MEMBERS_PER_TURN
         found = differences(member.subscriptions, seen.subscriptions)
         now_ms = member.now_ms()
-        if not found or (found == self._told and now_ms - self._told_ms < AGAIN_MS):
+        if not found or (found == self._logged and now_ms - self._logged_ms < AGAIN_MS):
             return
-        self._told, self._told_ms = found, now_ms
+        self._logged, self._logged_ms = found, now_ms
         logger.warning(
-            "members of group %s subscribe differently, so messages get lost: %s",
+            "members subscribe differently, so messages get lost group=%s: %s",
             member.group,
-            "; ".join(found[:_TOLD_MAX]),
+            "; ".join(found[:_LOGGED_MAX]),
         )
 
 
 def differences(
     ours: Mapping[str, SubscriptionData], theirs: Mapping[str, SubscriptionData]
 ) -> list[str]:
-    """What two members disagree about, one phrase for each topic; retries left out."""
+    """How subscriptions differ, one phrase for each topic; retry topics left out."""
     found = []
     for topic in sorted(ours.keys() | theirs.keys()):
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -194,7 +195,7 @@ def differences(
 
 
 def _meaning(subscription: SubscriptionData | None) -> object:
-    """What is the same for expressions that select the same."""
+    """A value that is equal for expressions that select the same messages."""
     if subscription is None:
         return None
     text = subscription.sub_string or "*"

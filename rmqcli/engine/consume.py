@@ -1,16 +1,14 @@
-"""Calls the listener for a request, in whatever thread, and says what became of it.
+"""Calls the listener for a request, in any thread, and returns the outcome.
 
 Decides nothing about offsets, retries or queues: that is the engine's. Whatever a
-listener does (raises, BaseException and sys.exit included, or returns nonsense), it
-ends as a status. Only in a process that the listener forked does what it raises come
-out: there it ends the process.
+listener does, its call ends as a status, also when it raises (BaseException and
+sys.exit included) or returns something that is not a status. Only in a process that the
+listener forked does the exception leave: there it ends the process.
 
-Decisions:
-- A request is worked on in its order. When a listener turns out slow the request is
-  shared, so that other threads take the messages behind the one that takes long; one
-  that does not even return is noticed by the engine, which shares it then.
-- What is done is told at the latest after REPORT_MS, so that the offset moves as the
-  work does.
+A request is worked on in its order. When a listener turns out slow the request is
+shared, so that other threads take the messages behind the slow one; a listener that
+does not return is noticed by the engine, which shares the request then. Outcomes are
+reported every REPORT_MS at the latest, so that offsets move as messages are consumed.
 
 Source: ConsumeRequest#run of ConsumeMessageConcurrentlyService and of
 ConsumeMessageOrderlyService.
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: A call that takes so long is slow: others help with the rest of the request.
+#: A call that takes this long is slow: other threads help with the request.
 SHARE_MS: Final = 2
 REPORT_MS: Final = 50
 
@@ -191,7 +189,7 @@ def call_directly(
     except BaseException as error:
         if listener.is_orphaned:
             raise
-        return None, error  # it is told to who asked
+        return None, error  # the caller reports it
 
 
 def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> object:
@@ -237,7 +235,7 @@ def call_batch(
         result = _failure_of(error, listener, queue)
     succeeded = len(readable) if is_success(result, listener) else 0
     if succeeded and context.ack_index is not None:
-        succeeded = min(max(context.ack_index + 1, 0), len(readable))  # T29
+        succeeded = min(max(context.ack_index + 1, 0), len(readable))
     level = context.delay_level_when_next_consume
     failed += [Failed(each, level) for each in readable[succeeded:]]
     return done + readable, failed

@@ -1,9 +1,9 @@
-"""Messages consumed in any order: handed out as they come, acknowledged as they end.
+"""Concurrent consumption: messages are handed out as they come.
 
-The offset is that of the lowest message that has not ended, so it never passes one. A
-message that failed and could not be sent back stays, holds the offset, and is tried
-again here. One that the sweep of expired messages has sent back is not sent back again
-when its listener fails at last (T10).
+The committed offset is the lowest offset that was not consumed. A message that failed
+is sent back to its broker; while that fails it stays cached, holds the offset, and is
+tried again here. A message that the sweep of expired messages has sent back is not sent
+back again when its listener fails at last.
 
 Source: ConsumeMessageConcurrentlyService, ProcessQueue#cleanExpiredMsg.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
+from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
 from rmqcli.engine.send_back import retries_max_of, send_message_back
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 RESUBMIT_DELAY_MS: Final = 5_000
-_LOOK_INTERVAL_MS: Final = 20
+_CHECK_INTERVAL_MS: Final = 20
 _SWEEP_MAX: Final = 16
 _EXPIRED_DELAY_LEVEL: Final = 3
 
 
 class ConsumeMessageConcurrentlyService:
-    """Hands out what was pulled, and settles what became of it."""
+    """Hands out what was pulled, and settles the outcomes."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -48,7 +48,7 @@ class ConsumeMessageConcurrentlyService:
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
         self._sending: Counter[ProcessQueue[Pulled]] = Counter()
-        self._is_looking = False
+        self._is_checking = False
 
     @property
     def is_idle(self) -> bool:
@@ -75,38 +75,38 @@ class ConsumeMessageConcurrentlyService:
             size = 1
         request = ConcurrentRequest(queue, process_queue, messages, size)
         if not member.config.share_slow_pulls:
-            request.is_shared = True  # as far as it ever will be
+            request.is_shared = True  # as if: it never will be
         self._open[request] = None
         try:
             member.workers.consume_concurrently(request)
         except Exception:
-            del self._open[request]  # nobody has it: who asked decides what follows
+            del self._open[request]  # no thread has it; the caller decides what follows
             raise
-        if not self._is_looking and not request.is_shared:
-            self._is_looking = True
-            member.call_later(_LOOK_INTERVAL_MS, self._look)
+        if not self._is_checking and not request.is_shared:
+            self._is_checking = True
+            member.call_later(_CHECK_INTERVAL_MS, self._check_slow)
 
-    def _look(self) -> None:
-        """Let others help where a listener has not returned since the last look."""
+    def _check_slow(self) -> None:
+        """Share requests whose listener has not returned since the last check."""
         is_any = False
         for request in list(self._open):
             if request.is_shared or request.is_cancelled:
                 continue
-            if request.looks and request.begun:
+            if request.checks and request.begun:
                 try:
                     self._member.workers.share(request)
-                except Exception as error:  # noqa: BLE001  # tried again by the next look
+                except Exception as error:  # noqa: BLE001  # tried again by the next check
                     unexpected(error)
                     is_any = True
             else:
-                request.looks += 1
+                request.checks += 1
                 is_any = True
-        self._is_looking = is_any
+        self._is_checking = is_any
         if is_any:
-            self._member.call_later(_LOOK_INTERVAL_MS, self._look)
+            self._member.call_later(_CHECK_INTERVAL_MS, self._check_slow)
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
-        """Settle what one thread did."""
+        """Settle the outcome of one thread."""
         request, done, failed, spent_ms, is_end = outcome
         request.left -= len(done)
         request.ended += is_end
@@ -122,9 +122,11 @@ class ConsumeMessageConcurrentlyService:
         if process_queue.dropped:
             self._open.pop(request, None)
             logger.info(
-                "%d results of %s are void: it is not ours any more", len(done), queue
+                "results dropped, the queue was lost queue=%s count=%d",
+                queue,
+                len(done),
             )
-            self._tell_all(failed, Fate.QUEUE_LOST)
+            self._report_all(failed, Fate.QUEUE_LOST)
             return
         if failed:
             done = self._settle(queue, process_queue, done, failed)
@@ -137,10 +139,14 @@ class ConsumeMessageConcurrentlyService:
         done: Sequence[Pulled],
         failed: Sequence[Failed],
     ) -> Sequence[Pulled]:
-        """See to those that failed; return those that are done with."""
+        """Send back or keep those that failed; return those that are finished."""
         if self._member.is_broadcasting:
-            logger.warning("%d messages of %s failed, for good", len(failed), queue)
-            self._tell_all(failed, Fate.GIVEN_UP)
+            logger.warning(
+                "messages failed, and broadcasting has no retries queue=%s count=%d",
+                queue,
+                len(failed),
+            )
+            self._report_all(failed, Fate.GIVEN_UP)
             return done
         unreadable: list[Pulled] = [
             each.message
@@ -155,7 +161,7 @@ class ConsumeMessageConcurrentlyService:
             if process_queue.contains(message):  # else the sweep has sent it back
                 self._send_back(queue, process_queue, message, delay_level)
             else:
-                self._tell(message, Fate.SENT_BACK_BEFORE)
+                self._report(message, Fate.SENT_BACK_BEFORE)
         kept = {id(each.message) for each in failed}
         return [each for each in done if id(each) not in kept]
 
@@ -173,21 +179,20 @@ class ConsumeMessageConcurrentlyService:
                 del self._sending[process_queue]
             if error is not None:
                 logger.warning(
-                    "%s offset %d cannot be sent back, it is tried again here"
-                    " in 5 s: %s",
+                    "send back failed, consuming again in 5 s queue=%s offset=%d: %s",
                     queue,
                     message.queue_offset,
                     error,
                 )
                 is_lost = process_queue.dropped or not self._member.is_running
                 fate = Fate.QUEUE_LOST if is_lost else Fate.RETRY_HERE
-                self._tell(message, fate, error)
+                self._report(message, fate, error)
                 message.reconsume_times += 1
                 self._again_later(queue, process_queue, [message])
                 return
             limit = retries_max_of(self._member)
             is_dead = delay_level < 0 or message.reconsume_times >= limit
-            self._tell(message, Fate.DEAD_LETTER if is_dead else Fate.RETRY_TOPIC)
+            self._report(message, Fate.DEAD_LETTER if is_dead else Fate.RETRY_TOPIC)
             if not process_queue.dropped:
                 self._member.stats.retries += 1
                 self._acknowledge(queue, process_queue, [message])
@@ -196,23 +201,23 @@ class ConsumeMessageConcurrentlyService:
         task = send_message_back(self._member, message, delay_level)
         start(task, self._member).on_done(sent)
 
-    def _tell_all(self, failed: Sequence[Failed], fate: Fate) -> None:
+    def _report_all(self, failed: Sequence[Failed], fate: Fate) -> None:
         for message, _ in failed:
             if not isinstance(message, UndecodableMessage):
-                self._tell(message, fate)
+                self._report(message, fate)
 
-    def _tell(
+    def _report(
         self, message: Message | MessageItem, fate: Fate, error: RmqError | None = None
     ) -> None:
         is_retry = fate in (Fate.RETRY_TOPIC, Fate.RETRY_HERE)
-        told = FailedDelivery(
+        delivery = FailedDelivery(
             message=message,
             fate=fate,
             retry=message.reconsume_times + 1 if is_retry else None,
             retries_max=retries_max_of(self._member) if is_retry else None,
             error=error,
         )
-        tell_failed(self._member, told)
+        report_failed(self._member, delivery)
 
     def _again_later(
         self,
@@ -224,7 +229,7 @@ class ConsumeMessageConcurrentlyService:
             if self._member.is_live(queue, process_queue) and self._member.is_running:
                 try:
                     self.submit(queue, process_queue, messages, False)
-                except Exception as error:  # noqa: BLE001  # they must not be forgotten
+                except Exception as error:  # noqa: BLE001  # they must not be lost
                     unexpected(error)
                     self._again_later(queue, process_queue, messages)
 
@@ -244,14 +249,14 @@ class ConsumeMessageConcurrentlyService:
             self._member.offsets.table.increase(queue, offset)
 
     def cancel(self) -> None:
-        """Begin nothing more that need not be, of any queue: see `release`."""
+        """Begin nothing more of any queue: see `release`."""
         for process_queue in {each.process_queue for each in self._open}:
             self.release(process_queue)
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin nothing more that need not be: what was begun, and is before it, ends.
+        """Begin nothing more; what was begun ends, and the messages before it too.
 
-        So that what was consumed is a prefix of the queue, and nothing comes twice.
+        So the consumed messages are a prefix of the queue, and none comes twice.
         """
         for request in reversed(list(self._open)):
             if request.process_queue is not process_queue:
@@ -277,7 +282,7 @@ class ConsumeMessageConcurrentlyService:
     def _sweep(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled]
     ) -> Task[None]:
-        """At most 16, each the lowest; one that was not begun ends it (T9)."""
+        """At most 16, each the lowest; it ends at one that no listener has."""
         for _ in range(_SWEEP_MAX):
             head = process_queue.first()
             if head is None or isinstance(head, UndecodableMessage):
@@ -287,7 +292,7 @@ class ConsumeMessageConcurrentlyService:
             if started_ms is None or self._member.now_ms() - started_ms <= limit_ms:
                 return
             logger.warning(
-                "a listener has had %s offset %d for over %d min: sent back",
+                "consume timeout, message is sent back queue=%s offset=%d limit_min=%d",
                 queue,
                 head.queue_offset,
                 limit_ms // 60_000,
@@ -295,7 +300,7 @@ class ConsumeMessageConcurrentlyService:
             try:
                 yield from send_message_back(self._member, head, _EXPIRED_DELAY_LEVEL)
             except RmqError as error:
-                logger.warning("it cannot be sent back: %s", error)
+                logger.warning("send back failed: %s", error)
                 continue
             if process_queue.first() is head and not process_queue.dropped:
                 process_queue.remove_message([head], self._member.now_ms())
@@ -304,4 +309,4 @@ class ConsumeMessageConcurrentlyService:
 def _swept(pending: Pending[None]) -> None:
     outcome = pending.outcome()
     if isinstance(outcome, RmqError):
-        logger.warning("sweep of expired messages: %s", outcome)
+        logger.warning("sweep of expired messages failed: %s", outcome)

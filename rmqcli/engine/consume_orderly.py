@@ -1,16 +1,15 @@
-"""Messages consumed in the order of their queue: one batch at a time, under a lock.
+"""Orderly consumption: a queue's messages one batch at a time, under the broker's lock.
 
-A queue's messages are taken a handful at a time and consumed by one thread; only what
-was shown to the listener counts, the rest goes back. While a queue's work is out, also
-for a ProcessQueue that was dropped since, nothing else of that queue is handed out
-(Java's MessageQueueLock).
+Up to `_TAKE` messages of a queue are taken at once and consumed by one thread; only
+those that the listener got count, the others go back. While a thread has messages of a
+queue, also for a ProcessQueue that was dropped since, no others of that queue are
+handed out (Java's MessageQueueLock).
 
-Decisions:
-- A thread gives a queue up after each handful, so that no queue keeps one for long;
-  Java lets it run for 60 s.
-- As in Java, a batch of which one message is to be tried again comes again as a whole,
-  and gives up again what it gave up before (T18); and a listener without auto_commit
-  that never commits stops the pulls of its queue at the threshold (T19).
+A thread gives a queue back after each take, so that no queue occupies a thread for
+long; Java lets it run for 60 s. As in Java, a batch with one message that is to be
+tried again is consumed again as a whole, and sends again what it sent to the
+dead-letter queue before; and a listener without auto_commit that never commits stops
+the pulls of its queue at the threshold.
 
 Source: ConsumeMessageOrderlyService.
 """
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.engine.consume_request import OrderlyRequest
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
-from rmqcli.engine.reports import FailedDelivery, Fate, tell_failed
+from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
 from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
@@ -52,7 +51,7 @@ _LOCK_REFUSED_DELAY_MS: Final = 3_000
 
 
 class ConsumeMessageOrderlyService:
-    """Hands out a queue's messages in their order, and settles what became of them."""
+    """Hands out a queue's messages in their order, and settles the outcomes."""
 
     def __init__(
         self,
@@ -250,25 +249,25 @@ class ConsumeMessageOrderlyService:
                 fate = Fate.DEAD_LETTER
             elif process_queue.dropped or not self._member.is_running:
                 fate = Fate.QUEUE_LOST
-            self._tell(message, fate, refusal)
+            self._report(message, fate, refusal)
             if not is_given_up:
                 is_again = True
                 message.reconsume_times += 1
         return is_again
 
-    def _tell(
+    def _report(
         self, message: Message | MessageItem, fate: Fate, refusal: RmqError | None
     ) -> None:
         is_retry = fate is Fate.RETRY_HERE
         limit = self._member.config.max_reconsume_times
-        told = FailedDelivery(
+        delivery = FailedDelivery(
             message=message,
             fate=fate,
             retry=message.reconsume_times + 1 if is_retry else None,
             retries_max=limit if is_retry else None,
             error=refusal,
         )
-        tell_failed(self._member, told)
+        report_failed(self._member, delivery)
 
     def _settled(self, outcome: OrderlyOutcome, pending: Pending[int | None]) -> None:
         queue, process_queue = (

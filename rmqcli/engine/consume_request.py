@@ -30,11 +30,11 @@ class ConcurrentRequest:
         "batch_size",
         "batches",
         "begun",
+        "checks",
         "ended",
         "is_cancelled",
         "is_shared",
         "left",
-        "looks",
         "message_queue",
         "messages",
         "process_queue",
@@ -54,7 +54,7 @@ class ConcurrentRequest:
         #: set when the consumer closes: nothing more of it is begun
         self.is_cancelled = False
         #: how often the engine looked whether it is done
-        self.looks = 0
+        self.checks = 0
         #: whether other threads were asked to help
         self.is_shared = len(messages) <= batch_size
         #: one entry for each thread, made before it looks at `is_cancelled`

@@ -1,4 +1,4 @@
-"""What a listener is given and what it may say.
+"""What a listener is given and what it may return.
 
 Source: MessageListenerConcurrently, MessageListenerOrderly and their contexts and
 statuses in apache/rocketmq.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ConsumeConcurrentlyStatus(enum.Enum):
-    """What became of messages that were consumed in any order."""
+    """The result of a concurrent listener."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class ConsumeOrderlyStatus(enum.Enum):
-    """What became of messages that were consumed in their order.
+    """The result of an orderly listener.
 
     COMMIT and ROLLBACK mean something only where `auto_commit` is off.
     """
@@ -38,10 +38,10 @@ class ConsumeOrderlyStatus(enum.Enum):
 
 
 class ConsumeConcurrentlyContext:
-    """What a listener may say besides its result; one for each call.
+    """What a listener may set besides its result; one for each call.
 
     `delay_level_when_next_consume`: 0 lets the broker choose, over 0 is that delay
-    level, -1 sends failed messages to the dead letters at once. `ack_index`: with
+    level, -1 sends failed messages to the dead-letter queue at once. `ack_index`: with
     CONSUME_SUCCESS, the last message that succeeded; None means all.
     """
 
@@ -54,7 +54,7 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """What a listener may say besides its result; one for each call.
+    """What a listener may set besides its result; one for each call.
 
     `suspend_current_queue_time_ms` None: the consumer's setting.
     """
@@ -68,10 +68,10 @@ class ConsumeOrderlyContext:
 
 
 class LeaveRest(Exception):  # noqa: N818  # no error: a listener's decision
-    """Raised by a listener that will do no more, for its consumer is about to close.
+    """Raised by a listener that stops, because its consumer is about to close.
 
     The first `consumed` messages of the batch are done; the others are neither
-    acknowledged nor sent back, so somebody else gets them as they are. Java has nothing
+    acknowledged nor sent back, so another member gets them unchanged. Java has nothing
     like it. Until the consumer is closed, what was pulled with them waits too.
     """
 
@@ -86,13 +86,14 @@ class Listener:
 
     `call` gets (messages, context), or with `one_message` just a message. It may return
     a status, True or False (done, not done), or None. Java takes null for a failure;
-    here None is success unless `none_is_failure`: a Python function that ends without
-    saying anything has done its work, and one that has not raises.
-    `on_undecodable` gets what cannot be read as a message; what it raises makes the
-    engine try again. `on_failed` hears what became of each message that was not
-    consumed, and `on_start` where each queue begins: see `reports`, also for
-    `on_assigned` and `on_revoked`. With `reports_each` each message's outcome is
-    reported before the next call, which may take long. In a forked child
+    here None is success unless `none_is_failure`: a Python function that returns
+    nothing has succeeded, and one that fails raises.
+
+    `on_undecodable` gets bytes that cannot be decoded; when it raises, the engine calls
+    it again later. `on_failed` is called for each failed delivery, `on_start` for the
+    first offset of each queue, `on_assigned` and `on_revoked` for queues that come and
+    go: see `reports`. With `reports_each` each message's outcome is reported before the
+    next call, which may take long. In a forked child
     `is_orphaned` is set: what the listener raises there ends that process only.
     """
 

@@ -1,7 +1,7 @@
-"""What all parts of one group member share: its settings, its queues, its world.
+"""What all parts of one group member share: settings, queues, network and timers.
 
-A queue is in `process_queues` from the moment it was assigned until it was given up; a
-dropped one may stay a while, until its work has ended.
+A queue is in `process_queues` from the moment it begins until it is given up; a dropped
+one may stay until its consumption has ended.
 
 Source: the fields of DefaultMQPushConsumerImpl, RebalanceImpl and MQClientInstance.
 """
@@ -67,7 +67,7 @@ class Member:
         self.stats = ConsumerStats()
         self.retry_topic = retry_topic(group)
         self.process_queues: dict[MessageQueue, ProcessQueue[Pulled]] = {}
-        #: the queues of each topic, as the name servers told last
+        #: the queues of each topic, as its last route has them
         self.topic_queues: dict[str, list[MessageQueue]] = {}
         self.is_running = False
         self.is_paused = False
@@ -94,7 +94,7 @@ class Member:
 
     @property
     def needs_lock(self) -> bool:
-        """Whether queues are consumed under a broker's lock only (V24)."""
+        """Whether queues are only consumed under a broker's lock."""
         return self.is_orderly and not self.is_broadcasting
 
     def now(self) -> Now:

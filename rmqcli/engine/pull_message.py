@@ -1,47 +1,31 @@
-"""The pull loop: when a queue is pulled, and what is done with what came.
+"""The pull loop: when each queue is pulled, and what is done with the answer.
 
-Each live ProcessQueue has exactly one PullRequest, which is in flight or on the timers.
-It ends with its queue: dropped, or declared illegal by the broker.
+Each live ProcessQueue has exactly one PullRequest, which is either under way or waiting
+for a timer. It ends when its queue is dropped or released. `compute_pull_from_where`
+finds the first offset of a queue that was just assigned; `PullRoom` bounds what all
+queues of the member hold together.
 
-Decisions:
-- A broker that answers "nothing new" at once, again and again, is asked more and more
-  slowly; Java spins.
-- A broker's offsets are believed inside the bounds of the queue that it states: no
-  answer moves beyond them, and only OFFSET_ILLEGAL moves back. Anything else is logged,
-  the offset stays, and the queue is asked again, more and more slowly. After messages
-  without a filter the next offset is the one behind them, whatever the broker says.
-  Java believes every offset, and so skips or repeats what a wrong one says.
-- Where OFFSET_ILLEGAL moves back inside the bounds, also to the lowest offset (T12, a
-  broker that lost its newest messages in a fail-over), the consumer follows, as Java
-  does: what is stored at lower offsets now may be new, so staying would lose it without
-  a word, while following repeats messages, which is allowed and is logged.
-- Besides RocketMQ's limits for each queue there is one for all of them together, see
-  pull_room.
+Where this is not what Java does:
+- A broker that answers "nothing new" at once, again and again, is pulled less and less
+  often. Java pulls it in a tight loop.
+- Offsets of an answer are only believed inside the bounds of the queue that the answer
+  states, and only OFFSET_ILLEGAL moves back. Any other answer is logged, the offset
+  stays, and the queue is pulled again, less and less often. Without a filter the next
+  offset is the one behind the last message, whatever the answer says. Java believes
+  every offset, and so skips or repeats messages when one is wrong.
+- Where OFFSET_ILLEGAL moves back inside the bounds, the consumer follows, as Java does.
+  The broker may have lost its newest messages in a fail-over, and then what is stored
+  at lower offsets is new: following repeats messages, staying would lose them silently.
+- Only the answer "there is no offset" means that the group never consumed a queue. Any
+  other failure leaves the queue alone for this round, as clients do since 5.0.
+- A retry queue without an offset begins at 0, also with CONSUME_FROM_TIMESTAMP, where
+  Java begins at its end and skips the retries in it.
+- A start at the end or at a time is committed at once. Otherwise a member that restarts
+  before its first message would begin at a later end, and lose what was sent meanwhile.
+- Besides RocketMQ's limits for each queue there is `cached_bytes_max` for all of them.
 
-Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService.
-
-Where a queue that was just assigned is consumed from.
-
-Decisions:
-- Only "there is no offset" means that the group never consumed the queue; any other
-  failure is an error, and the queue is left alone for this round (T6, rule of 5.0).
-- A retry queue without an offset begins at 0, also for CONSUME_FROM_TIMESTAMP, where
-  Java begins at its end and skips the retries that wait (A46).
-- Where the end or a time decided, that is committed as if it had been consumed up to
-  there: who is restarted before anything came would begin at a later end, and what was
-  sent meanwhile would be lost (A06).
-
-Source: RebalancePushImpl#computePullFromWhereWithException.
-
-How much the queues of one member may hold together, and which pull is next for it.
-
-A pull that is under way reserves what its queue's last pull brought, if there was more
-behind that. What it brings none the less beyond the limit is not kept: it is asked for
-again once there is room. So the limit is passed only by one pull into an empty cache,
-which is how a message larger than the limit gets through. Pulls that wait for room get
-it in the order in which they came: a queue of large messages is not passed over.
-
-Sizes are those of bodies as they were sent. Java has no such limit.
+Source: DefaultMQPushConsumerImpl#pullMessage, PullAPIWrapper, PullMessageService,
+RebalancePushImpl#computePullFromWhereWithException.
 """
 
 from __future__ import annotations
@@ -54,7 +38,7 @@ from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.engine.interfaces import PullAsk
 from rmqcli.engine.message import Origin, decode_pulled
 from rmqcli.engine.process_queue import QueueState
-from rmqcli.engine.reports import Start, tell_start
+from rmqcli.engine.reports import Start, report_start
 from rmqcli.errors import BrokerError, DecodeError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
@@ -83,18 +67,18 @@ if TYPE_CHECKING:
 def compute_pull_from_where(
     member: Member, queue: MessageQueue, *, before: int | None = None
 ) -> Task[int]:
-    """The offset to pull first; what was stored is in the offset table then.
+    """The offset to pull first; a committed one is put into the offset table.
 
-    `before` is what this said the last time: it counts while nothing is stored. Raises
-    RmqError when it cannot be known now.
+    `before` is the result of the last call, which counts while nothing is committed.
+    Raises RmqError when the offset cannot be known now.
     """
     stored = yield from member.offsets.read(queue)
     if stored is not None:
         if stored < 0:
-            raise DecodeError(f"broker says that {queue} is committed at {stored}")
+            raise DecodeError(f"negative committed offset {stored} of {queue}")
         member.offsets.table.put(queue, stored)
         if before is None:
-            tell_start(member, queue, stored, Start.COMMITTED)
+            report_start(member, queue, stored, Start.COMMITTED)
         return stored
     if before is not None:
         return before
@@ -105,10 +89,10 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
     """For a queue that the group never committed."""
     where = member.config.consume_from_where
     if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        tell_start(member, queue, 0, Start.RETRIES)
+        report_start(member, queue, 0, Start.RETRIES)
         return 0
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        tell_start(member, queue, 0, Start.FIRST)
+        report_start(member, queue, 0, Start.FIRST)
         return 0  # corrected by the broker when 0 is gone
     start = Start.LAST
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
@@ -119,12 +103,22 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
         found = yield from member.network.max_offset(queue)
     offset = max(found, 0)
     member.offsets.table.put(queue, offset)
-    tell_start(member, queue, offset, start)
+    report_start(member, queue, offset, start)
     return offset
 
 
 class PullRoom:
-    """The room of one member. `pull` is for a pull whose turn has come."""
+    """How much the queues of one member may hold together, and which pull is next.
+
+    Sizes are those of bodies as they were sent. A pull that is under way reserves what
+    its queue's last pull brought, if there were more messages behind that. What it
+    brings beyond the limit is not kept, but pulled again once there is room. So the
+    limit is exceeded only by one pull into an empty cache, which is how a message
+    larger than the limit gets through. Pulls that wait for room get it in the order in
+    which they came, so that a queue of large messages is not passed over.
+
+    `pull` is called for a pull whose turn has come.
+    """
 
     def __init__(
         self, member: Member, pull: Callable[[PullRequest], None], *, retry_ms: int
@@ -210,7 +204,9 @@ class PullRoom:
         finally:
             self._is_serving = False
             for request in self._line:
-                request.process_queue.last_pull_ms = now_ms  # not forgotten: it waits
+                request.process_queue.last_pull_ms = (
+                    now_ms  # its loop goes on: it waits for room
+                )
             if self._line:
                 self._member.call_later(self._retry_ms, self._serve)
 
@@ -223,14 +219,16 @@ BROKER_BUSY_DELAY_MS: Final = 20  # PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTR
 SUSPEND_MS: Final = 15_000  # BROKER_SUSPEND_MAX_TIME_MILLIS
 TIMEOUT_MS: Final = 30_000  # CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND
 OFFSET_ILLEGAL_DELAY_MS: Final = 10_000
-#: So old a pull was read by its broker, and what it carried is committed.
+#: After this many ms the broker has read a pull, so that the offset that the pull
+#: carried is committed.
 CARRIED_MS: Final = 200
 _BROKER_FLOW_CONTROL: Final = 215
 _MIB: Final = 1024 * 1024
-#: Answers without news that come sooner than that, so many in a row, slow us down.
-_HASTE_MS: Final = 10
-_HASTY_MAX: Final = 8
-_HASTY_DELAY_MS_MAX: Final = 1_000
+#: An answer without messages that comes sooner than this is an early one; more than
+#: `_EARLY_MAX` of them in a row make the member pull the queue less often.
+_EARLY_MS: Final = 10
+_EARLY_MAX: Final = 8
+_EARLY_DELAY_MS_MAX: Final = 1_000
 _REFUSED_DELAY_MS_MAX: Final = 10_000
 _SCAN_RACE_DELAY_MS: Final = 50
 
@@ -307,8 +305,8 @@ class PullRequest:
 
     __slots__ = (
         "asked_ms",
+        "early_times",
         "expected_bytes",
-        "hasty_times",
         "is_locked_before",
         "message_queue",
         "next_offset",
@@ -329,8 +327,8 @@ class PullRequest:
         #: orderly: whether the offset was looked up under the lock
         self.is_locked_before = False
         self.asked_ms = 0
-        self.hasty_times = 0
-        #: answers in a row that were not believed
+        self.early_times = 0
+        #: invalid results in a row
         self.refused_times = 0
         #: of the cache for all queues: what the next pull is expected to bring, and
         #: what is kept free for the one under way
@@ -364,7 +362,7 @@ class PullMessageService:
         self._member.call_later(delay_ms, lambda: self.pull(request))
 
     def pull(self, request: PullRequest) -> None:
-        """Check everything in Java's order, then ask the broker."""
+        """Check everything in Java's order, then send the request."""
         member, process_queue = self._member, request.process_queue
         if not process_queue.is_pulled:
             return
@@ -386,7 +384,7 @@ class PullMessageService:
         self._ask(request, subscription)
 
     def _delay_ms(self, request: PullRequest) -> int | None:
-        """How long not to pull; None when nothing is against it."""
+        """How long to wait before the pull; None when it may go out now."""
         member, process_queue = self._member, request.process_queue
         if not member.is_running:
             return member.config.pull_time_delay_when_exception_ms
@@ -411,7 +409,7 @@ class PullMessageService:
         return None
 
     def _find_offset(self, request: PullRequest) -> None:
-        """Orderly: where to begin, asked again now that the queue is ours alone."""
+        """Orderly: query the first offset again, now that this member has the lock."""
         member = self._member
 
         def found(pending: Pending[int]) -> None:
@@ -447,7 +445,7 @@ class PullMessageService:
         committed = None if member.is_broadcasting else member.offsets.table.get(queue)
         posted = config.post_subscription_when_pull
         request.asked_ms = member.now_ms()
-        commit_offset = committed or None  # T32: 0 is committed by the timer only
+        commit_offset = committed or None  # as Java: 0 is committed by the timer only
         request.process_queue.pull_begun(commit_offset)
         ask = PullAsk(
             group=member.group,
@@ -483,7 +481,7 @@ class PullMessageService:
         if not request.process_queue.is_pulled:
             return
         if not self._member.is_running:
-            # What a closing member consumed now, nobody would commit.
+            # What a closing member consumed now would not be committed.
             delay_ms = self._member.config.pull_time_delay_when_exception_ms
             self.pull_later(request, delay_ms)
             return
@@ -538,42 +536,45 @@ class PullMessageService:
         stats.pulls += 1
         stats.pull_rt_ms += member.now_ms() - request.asked_ms
         if not messages:
-            self.pull(request)  # T31: committed with the next thing that is found
+            self.pull(
+                request
+            )  # as Java: the skipped offsets are committed with the next message
             return
         stats.pulled += len(messages)
         dispatch = request.process_queue.put_message(
             messages, max_offset=answer.max_offset, is_ascending=is_without_gap
         )
         self._submit(queue, request.process_queue, messages, dispatch)
-        request.hasty_times = 0
+        request.early_times = 0
         if member.config.pull_interval_ms:
             self.pull_later(request, member.config.pull_interval_ms)
         else:
             self.pull(request)
 
     def _nothing_found(self, request: PullRequest, answer: PullAnswer) -> None:
-        """Go on; over messages of other tags the commit moves too, if none is ours."""
+        """Pull on; where nothing is cached, the commit follows."""
         member = self._member
         request.refused_times = 0
         moved = answer.next_begin_offset > request.next_offset
         request.next_offset = answer.next_begin_offset
         if not request.process_queue.msg_count:  # correctTagsOffset
             member.offsets.table.increase(request.message_queue, request.next_offset)
-        is_hasty = not moved and member.now_ms() - request.asked_ms < _HASTE_MS
-        request.hasty_times = request.hasty_times + 1 if is_hasty else 0
-        if request.hasty_times > _HASTY_MAX:
-            over = min(request.hasty_times - _HASTY_MAX, 20)
-            self.pull_later(request, min(over * 50, _HASTY_DELAY_MS_MAX))
+        is_early = not moved and member.now_ms() - request.asked_ms < _EARLY_MS
+        request.early_times = request.early_times + 1 if is_early else 0
+        if request.early_times > _EARLY_MAX:
+            over = min(request.early_times - _EARLY_MAX, 20)
+            self.pull_later(request, min(over * 50, _EARLY_DELAY_MS_MAX))
         else:
             self.pull(request)
 
     def _offset_illegal(self, request: PullRequest, answer: PullAnswer) -> None:
-        """The queue begins anew where the broker says; what runs cannot undo that."""
+        """Begin the queue anew at the broker's offset."""
         queue, process_queue = request.message_queue, request.process_queue
         offset = answer.next_begin_offset
         distance = offset - request.next_offset
         logger.warning(
-            "broker corrects %s from %d to %d (it has %d to %d): %d offsets are %s",
+            "offset corrected by the broker queue=%s from=%d to=%d min=%d max=%d;"
+            " %d offsets are %s",
             queue,
             request.next_offset,
             offset,
@@ -622,8 +623,8 @@ class PullMessageService:
         )
         request.refused_times += 1
         logger.warning(
-            "invalid pull answer queue=%s offset=%d status=%s next=%d min=%d max=%d"
-            " bytes=%d; asked again in %d ms",
+            "invalid pull result queue=%s offset=%d status=%s next=%d min=%d max=%d"
+            " bytes=%d; retrying in %d ms",
             request.message_queue,
             request.next_offset,
             answer.status.name,
@@ -636,7 +637,7 @@ class PullMessageService:
         self.pull_later(request, delay_ms)
 
     def _failed(self, request: PullRequest, error: RmqError) -> None:
-        """Try again later, soon when the broker only asks for patience."""
+        """Try again later, and soon when the broker is only too busy."""
         delay_ms = self._member.config.pull_time_delay_when_exception_ms
         code = error.code if isinstance(error, BrokerError) else None
         if code == _BROKER_FLOW_CONTROL:
@@ -647,5 +648,5 @@ class PullMessageService:
             or request.message_queue.topic == self._member.retry_topic
         ):
             level = logging.DEBUG
-        logger.log(level, "pull of %s failed: %s", request.message_queue, error)
+        logger.log(level, "pull failed queue=%s: %s", request.message_queue, error)
         self.pull_later(request, delay_ms)

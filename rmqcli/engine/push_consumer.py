@@ -1,22 +1,23 @@
 """One member of a consumer group, from its start to its end.
 
-Pure: whoever drives it calls `run_due` when `next_due_ms` says so, and brings what the
-network and the listeners say. Everything below runs in that one thread.
+Pure: the thread that owns the engine calls `run_due` when `next_due_ms` says so, and
+passes in what the network and the listeners answer.
 
-Decisions, where this is not what Java does:
-- The first heartbeat is answered before the first rebalance, and the retry topic, which
-  that heartbeat makes, is looked for until its route is there: its queue is ours at
-  once (a Java member waits for its next rebalance).
-- Queues that come or go are noticed with the route, not 20 s after it.
-- The first broker that takes the first heartbeat is enough to begin. A close does what
-  it has to with each broker by itself, so that one which does not answer delays neither
-  the commits to the others nor the end.
-- Close waits for what was begun, commits with an answer, and only then says goodbye;
-  nothing that a listener was not shown is waited for. A pull that is under way carries
-  an older commit, which a broker may read after the last one (seen with 5.5.0: in 24 of
-  60 runs on a busy machine): it is waited for, and the commit is read back. A reset
-  does the same before it consumes again: without, 8 of 60 were undone (with 4.6.0).
-- Each thing that is done again and again survives its own failure (T9).
+Where this is not what Java does:
+- The first rebalance follows the answer to the first heartbeat. That heartbeat makes
+  the broker create the retry topic; its route is fetched until it is there, so that its
+  queue is consumed at once. A Java member waits for its next rebalance.
+- Queues that come or go cause a rebalance when the route is fetched, not 20 s later.
+- The first broker that accepts the first heartbeat is enough to begin. A close deals
+  with each broker by itself, so that one which does not answer delays neither the
+  commits to the others nor the end.
+- A close waits for the listeners that have begun, commits with an answer, and
+  unregisters last. Messages that no listener has seen are not waited for. A pull that
+  is under way carries an older commit, which a broker may read after the last one (seen
+  with 5.5.0 in 24 of 60 runs on a busy machine): the close waits for that pull, and
+  reads the commit back. A reset does the same before the queue is consumed again;
+  without that, 8 of 60 resets were undone (with 4.6.0).
+- Each periodic task survives its own failure; in 4.6 one exception ended it for good.
 
 Source: DefaultMQPushConsumerImpl, MQClientInstance.
 """
@@ -48,7 +49,7 @@ from rmqcli.engine.rebalance import (
     RebalanceService,
     no_broker_of,
 )
-from rmqcli.engine.reports import tell_revoked
+from rmqcli.engine.reports import report_revoked
 from rmqcli.engine.stats import SAMPLE_INTERVAL_MS
 from rmqcli.errors import (
     BrokerError,
@@ -87,7 +88,7 @@ _LEAVE_MS_MAX: Final = 5_000
 
 
 class PushConsumer:
-    """Satisfies what a driver needs: `start`, `close`, `run_due`, `next_due_ms`."""
+    """The parts of one member, put together; and its start, resets and close."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -98,7 +99,7 @@ class PushConsumer:
         concurrently = ConsumeMessageConcurrentlyService(member)
         self.service: ConsumeMessageOrderlyService | ConsumeMessageConcurrentlyService
         self.service = orderly if member.is_orderly else concurrently
-        #: where what the listeners did comes back
+        #: where consume threads report their outcomes
         self.consumed_orderly: Callable[[OrderlyOutcome], None] = orderly.consumed
         self.consumed: Callable[[ConcurrentOutcome], None] = concurrently.consumed
         self.pulls = PullMessageService(
@@ -121,7 +122,7 @@ class PushConsumer:
         self._sweep = concurrently.sweep
         #: resets whose offsets are not stored yet
         self._moving = 0
-        #: why the last look for a topic's route found none
+        #: why the last fetch of a topic's route failed
         self._route_errors: dict[str, RmqError] = {}
         #: what keeps a start waiting; None while nothing has failed
         self.start_error: RmqError | None = None
@@ -129,7 +130,7 @@ class PushConsumer:
         self._close_by_ms = 0
 
     def next_due_ms(self) -> int | None:
-        """When there is something to do (monotonic); None: nothing is planned."""
+        """When `run_due` has something to do (monotonic); None when no timer is set."""
         return self.member.timers.next_ms()
 
     def run_due(self, now: Now) -> None:
@@ -178,7 +179,7 @@ class PushConsumer:
             start(self._find_retry_route(), member).on_done(_log_failure)
 
     def _why_no_route(self) -> RmqError:
-        """The worst that a name server said of our topics."""
+        """The error of the topics' routes; one other than "not found" counts first."""
         errors = [
             error
             for topic, error in self._route_errors.items()
@@ -189,7 +190,7 @@ class PushConsumer:
     def _check_surely(
         self, subscription: SubscriptionData, *, wait_for_cluster: bool
     ) -> Task[None]:
-        """Let a broker read the expression, as soon as one can be reached."""
+        """Let a broker compile the expression, as soon as one can be reached."""
         topic = subscription.topic
         while not self.is_closing:
             if topic in self.member.topic_queues:
@@ -200,7 +201,7 @@ class PushConsumer:
                 else:
                     return
             elif not wait_for_cluster:
-                return  # others have a route, and of this one we have warned
+                return  # the other topics are consumed; a warning was logged
             yield Sleep(_HEARTBEAT_AGAIN_MS)
             yield from self._fetch_routes([topic])
 
@@ -280,7 +281,7 @@ class PushConsumer:
         }
 
     def _fetch_routes(self, topics: Iterable[str]) -> Task[None]:
-        """Look where the topics' queues are; what cannot be told stays as it was."""
+        """Fetch the topics' routes; a topic whose fetch fails keeps its queues."""
         member = self.member
         member.network.keep_topics({*member.subscriptions, member.retry_topic})
         wanted = list(topics)
@@ -290,7 +291,7 @@ class PushConsumer:
             if isinstance(queues, RmqError):
                 is_retry = topic == member.retry_topic
                 level = logging.DEBUG if is_retry else logging.WARNING
-                logger.log(level, "no route of topic %s: %s", topic, queues)
+                logger.log(level, "no route topic=%s: %s", topic, queues)
                 self._route_errors[topic] = queues
                 if not is_retry:
                     self.start_error = queues
@@ -364,7 +365,7 @@ class PushConsumer:
         start(task, self.member).on_done(_log_failure)
 
     def persist_all(self) -> None:
-        """Store the offsets of our queues; forget those of others."""
+        """Commit the offsets of this member's queues; forget those of other queues."""
         member = self.member
         for queue in member.offsets.table.all():
             if queue not in member.process_queues:
@@ -383,8 +384,9 @@ class PushConsumer:
         self.rebalances.soon()
 
     def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """As `move`, for offsets that a broker states: those that a queue cannot have
-        are refused. Its end is asked for, since it may have grown.
+        """As `move`, for offsets that a broker sent: those outside a queue are refused.
+
+        The end of each queue is queried, because it may have grown.
         """
         ours = {q: at for q, at in offsets.items() if q in self.member.process_queues}
         for queues in queues_by_broker(ours).values():
@@ -395,10 +397,15 @@ class PushConsumer:
         wanted = {}
         for (queue, offset), end in zip(offsets.items(), ends, strict=True):
             if isinstance(end, RmqError):
-                logger.warning("reset of %s to %d is not done: %s", queue, offset, end)
+                logger.warning(
+                    "reset failed queue=%s offset=%d: %s", queue, offset, end
+                )
             elif not 0 <= offset <= end:
                 logger.warning(
-                    "reset of %s to %d is refused: it ends at %d", queue, offset, end
+                    "reset refused, offset outside the queue queue=%s offset=%d end=%d",
+                    queue,
+                    offset,
+                    end,
                 )
             else:
                 wanted[queue] = offset
@@ -406,7 +413,8 @@ class PushConsumer:
             self.move(wanted)
 
     def move(self, offsets: dict[MessageQueue, int]) -> None:
-        """Consume these queues from other offsets (reset, seek); others' are ignored.
+        """Consume these queues from other offsets (reset, seek); queues of other
+        members are ignored.
 
         What is being consumed ends without effect. Java pauses the whole consumer for
         10 s around this; here a dropped queue cannot commit any more, and it rests
@@ -456,8 +464,8 @@ class PushConsumer:
             yield Sleep(_DRAIN_CHECK_MS)
         if not self.service.is_idle:
             logger.warning(
-                "closing after %d ms with a listener still at work: what it has will"
-                " be consumed again",
+                "closing although a listener has not returned waited_ms=%d; its"
+                " messages will be consumed again",
                 timeout_ms,
             )
         leaving_ms = max(self._close_by_ms - member.now_ms(), _LEAVE_MS_MIN)
@@ -474,11 +482,11 @@ class PushConsumer:
             )
         for process_queue in member.process_queues.values():
             process_queue.drop("the consumer closed")
-        tell_revoked(member, sorted(member.process_queues))
+        report_revoked(member, sorted(member.process_queues))
         member.process_queues.clear()
 
     def _leave(self, broker_name: str) -> Task[None]:
-        """Commit to one broker, give its locks back, and say goodbye to it."""
+        """Commit to one broker, unlock its queues, and unregister from it."""
         member = self.member
         yield from self._commit_surely(
             {
@@ -507,7 +515,7 @@ class PushConsumer:
     def _commit_surely(
         self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
     ) -> Task[None]:
-        """Commit, and see to it that no pull of before undoes that."""
+        """Commit, and make sure that no earlier pull overwrites it."""
         member = self.member
         raced = [q for q, each in queues.items() if has_carried_less(member, q, each)]
         while any(may_undo(member, *each) for each in queues.items()):

@@ -1,37 +1,32 @@
-"""When a member rebalances: soon after something changed, else each 20 s.
+"""Rebalancing: which queues this member owns, and how it gains and gives them up.
 
-Each topic has a schedule of its own, so that one whose brokers do not answer delays no
-other. One run of a topic at a time; requests during a run become one more. Two runs are
-a second apart, so that a storm of members coming and going costs little; while
-something is not as it should be the next run comes after that second (5.2).
+`Rebalance` does one run for one topic, `RebalanceService` decides when: soon after a
+change, else every 20 s. A topic has one run at a time; requests during a run become one
+more. Two runs are a second apart, so that many members that come and go at once cost
+little; while a queue is still missing, the next run comes after that second.
 
-Decision: news of the members does not wait for that second, only for NEWS_INTERVAL_MS:
-the member that got a queue of ours asks at once where to begin, and by then we must
-have committed.
+Where this is not what Java does:
+- A notification that members changed does not wait for that second, only for
+  NEWS_INTERVAL_MS: the member that gains a queue queries its offset at once, and by
+  then the member that loses it must have committed.
+- New queues query their offsets side by side, and their locks with one request a
+  broker: a start with many queues takes two round trips, not two a queue.
+- Each topic is rebalanced by itself, each broker's queues are acquired by themselves,
+  and any broker that answers says who the members are. So a broker that does not answer
+  delays no queue of another one. Java does all of that in one thread.
+- The heartbeat that announces a changed subscription is sent with the decision, and
+  each broker answers it before its first pull. Java 5.x waits 500 ms instead.
+- A queue that was dropped, could not be given up yet and is assigned again begins anew
+  as soon as its consumption has ended. Java leaves it without a pull for 120 s.
+- A member that loses a queue lets its listeners finish what they have begun, for
+  HANDOVER_MS at most (a second where the queue is locked, because no other member can
+  begin), and commits. A member that gains a queue from another waits TAKE_OVER_MS, or
+  for the lock, before it queries the offset. So a member that comes or goes causes no
+  duplicates while listeners are quick; with Java it does.
+- A topic that is not subscribed any more is given up like any other queue: committed
+  and unlocked. Java drops it as it is.
 
-Source: RebalanceService.
-
-Which queues are ours, and what it takes to get and to give them up.
-
-Decisions, where this is not what Java does:
-- All queues that are new ask for their offsets side by side, and for their locks one
-  request a broker: a start with many queues takes two round trips, not two a queue.
-- Each topic is rebalanced by itself, and each broker's queues are acquired by
-  themselves; any broker that answers tells who the members are. So a broker that does
-  not answer holds up no queue of another one. Java does all of that in one thread.
-- The heartbeat that tells a changed subscription goes out with the decision, and each
-  broker answers it before its first pull (T30); Java 5.x waits 500 ms instead.
-- A queue that was dropped, could not be given up yet and is ours again begins anew as
-  soon as its work has ended (T14).
-- Who loses a queue ends what its listeners have of it, for HANDOVER_MS at most (a
-  second where the queue is locked: nobody else can begin), and commits it; who gains
-  one from others waits TAKE_OVER_MS, or for the lock, before it asks where to begin.
-  So a member that comes or goes makes nothing come twice, if listeners are quick; with
-  Java it does.
-- A topic that is not subscribed any more is given up like any other queue, with its
-  offset stored and its lock returned (T13).
-
-Source: RebalanceImpl, RebalancePushImpl.
+Source: RebalanceService, RebalanceImpl, RebalancePushImpl.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ from rmqcli.engine.allocate import sort_client_ids, sort_queues
 from rmqcli.engine.process_queue import ProcessQueue, QueueState
 from rmqcli.engine.pull_message import PullRequest, compute_pull_from_where, may_undo
 from rmqcli.engine.queue_locks import queues_by_broker
-from rmqcli.engine.reports import tell_assigned, tell_revoked
+from rmqcli.engine.reports import report_assigned, report_revoked
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
 from rmqcli.tasks import All, Race, Sleep, start
@@ -66,16 +61,16 @@ logger = get_logger(__name__)
 
 
 class ConsumeService(Protocol):
-    """What a rebalance has to know of who hands out messages."""
+    """What a rebalance needs of the service that hands out messages."""
 
     def is_busy(self, queue: MessageQueue) -> bool:
-        """Whether the queue's lock is still needed."""
+        """Whether a listener still needs the queue's lock."""
 
     def release(self, process_queue: ProcessQueue[Pulled]) -> None:
-        """Begin nothing more of it that need not be."""
+        """Begin nothing more of it; what was begun ends."""
 
     def is_working(self, process_queue: ProcessQueue[Pulled]) -> bool:
-        """Whether something of it has not ended."""
+        """Whether listeners have not ended with it."""
 
 
 LOCK_FAILED_DELAY_MS: Final = 500
@@ -106,7 +101,7 @@ class _Change:
             try:
                 self._answers = self._heartbeat()
             except Exception:
-                logger.exception("heartbeat failed")
+                logger.exception("heartbeat failed unexpectedly")
         return self._answers
 
     def registered_at(self, broker_name: str) -> Task[None]:
@@ -121,7 +116,7 @@ class _Change:
 
 
 class _Gain:
-    """A queue that is being acquired. `is_wanted` until it is assigned to another."""
+    """A queue that is being acquired. `is_wanted` until another member gets it."""
 
     __slots__ = ("is_wanted",)
 
@@ -130,7 +125,7 @@ class _Gain:
 
 
 class Rebalance:
-    """The queues of one member. `service` is who hands out their messages.
+    """The queues of one member. `service` hands out their messages.
 
     `heartbeat()` sends the member's heartbeat to every broker; see `_Change`.
     """
@@ -151,15 +146,15 @@ class Rebalance:
         self._service = service
         self._pull = pull
         self._heartbeat = heartbeat
-        #: queues that are ours as soon as their lock and their offset are known
+        #: queues that begin as soon as their lock and their offset are known
         self._gains: dict[MessageQueue, _Gain] = {}
-        #: assigned to us, tried and not begun: brokers know of that change already
+        #: assigned, tried and not begun: brokers have that change already
         self._tried: set[MessageQueue] = set()
 
     def run(self, topic: str) -> Task[bool]:
-        """Rebalance one topic; whether everything is as it should be.
+        """Rebalance one topic; whether this member owns what it is assigned.
 
-        That includes queues that are being acquired: this does not wait for them, and
+        Queues that are being acquired count as owned: this does not wait for them, and
         one that cannot be acquired asks for the next rebalance itself.
         """
         member = self._member
@@ -175,11 +170,11 @@ class Rebalance:
         except RmqError as error:
             is_retry = topic == member.retry_topic
             level = logging.DEBUG if is_retry else logging.WARNING
-            logger.log(level, "no rebalance of topic %s: %s", topic, error)
+            logger.log(level, "rebalance failed topic=%s: %s", topic, error)
             return is_retry
 
     def stop(self) -> None:
-        """Acquire nothing more; give back the locks of what is not begun."""
+        """Acquire nothing more; unlock the queues that have not begun."""
         self._cancel(self._gains)
 
     def _cancel(self, queues: Iterable[MessageQueue]) -> None:
@@ -195,15 +190,15 @@ class Rebalance:
             self._locks.unlock(queue)
 
     def give_up(self, queue: MessageQueue) -> None:
-        """Drop a queue now, whatever its work is doing (removeProcessQueue)."""
+        """Drop a queue at once, even while it is consumed (removeProcessQueue)."""
         process_queue = self._member.process_queues.pop(queue, None)
         if process_queue is not None:
             process_queue.drop("given up")
             self._release(queue, process_queue)
-            tell_revoked(self._member, [queue])
+            report_revoked(self._member, [queue])
 
     def begin_again(self, queue: MessageQueue, before: ProcessQueue[Pulled]) -> None:
-        """Consume a queue of ours, at rest until now, from where it was frozen at."""
+        """Consume a resting queue from its frozen offset."""
         member = self._member
         table = member.offsets.table
         before.drop("its new offset is stored")
@@ -259,7 +254,7 @@ class Rebalance:
         return ours.keys() == assigned and all(ours.values())
 
     def _consumer_ids(self, topic: str) -> Task[list[str]]:
-        """The members of the group, as any broker of the topic knows them."""
+        """The members of the group, as the first broker that answers has them."""
         member = self._member
         queries = [
             member.network.consumer_ids(member.group, broker_name)
@@ -291,7 +286,8 @@ class Rebalance:
             if q not in member.process_queues and q not in self._gains
         )
         is_changed = is_changed or not self._tried.issuperset(missing)
-        change = _Change(self._heartbeat)  # who was down at the first try hears it now
+        # A broker that was down at the first try gets the heartbeat now.
+        change = _Change(self._heartbeat)
         if is_changed:
             self._changed(topic)
             change.send()
@@ -327,11 +323,11 @@ class Rebalance:
         if errors:
             broker_name, topic = queues[0].broker_name, queues[0].topic
             logger.warning(
-                "%d queues of topic %s at %s cannot begin yet, for their offset is not"
-                " known; asked again: %s",
-                len(errors),
+                "offsets unknown, queues cannot begin yet; retrying topic=%s broker=%s"
+                " queues=%d: %s",
                 topic,
                 broker_name,
+                len(errors),
                 errors[-1],
             )
 
@@ -385,12 +381,12 @@ class Rebalance:
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
         share_limits(member)
-        tell_assigned(member, [queue])
+        report_assigned(member, [queue])
         yield from change.registered_at(queue.broker_name)
         self._pull(PullRequest(queue, process_queue, offset))
 
     def _hand_over(self, topic: str, assigned: Collection[MessageQueue]) -> Task[None]:
-        """Let the work on queues that are lost end, so that it can be committed."""
+        """Let consumption of lost queues end, so that it can be committed."""
         member = self._member
         if member.is_broadcasting:
             return
@@ -411,7 +407,7 @@ class Rebalance:
             yield Sleep(_POLL_MS)
 
     def _drop(self, topic: str, assigned: Collection[MessageQueue]) -> bool:
-        """Give up what is not ours, or was forgotten by its pull."""
+        """Give up queues of other members, and those whose pull loop has ended."""
         member = self._member
         is_changed = False
         for queue, process_queue in list(member.process_queues.items()):
@@ -423,11 +419,11 @@ class Rebalance:
             if not is_lost and not process_queue.dropped:
                 if not process_queue.is_pull_expired(member.now_ms()):
                     continue
-                logger.error("the pull of %s was lost: it begins anew", queue)
+                logger.error("pull loop ended, the queue begins anew queue=%s", queue)
             process_queue.drop("lost" if is_lost else "to begin anew")
             if self._release(queue, process_queue):
                 del member.process_queues[queue]
-                tell_revoked(member, [queue])
+                report_revoked(member, [queue])
                 is_changed = True
         return is_changed
 
@@ -464,7 +460,7 @@ def no_broker_of(topic: str) -> RmqError:
 
 
 def share_limits(member: Member) -> None:
-    """Divide a topic's limits by all queues there are, as Java does (T4)."""
+    """Divide a topic's limits by the number of all queues of the member, as Java."""
     count = len(member.process_queues)
     if not count:
         return
@@ -509,11 +505,11 @@ class RebalanceService:
             schedule.is_stopped = True
 
     def soon(self) -> None:
-        """Run as soon as may be."""
+        """Run a second after the last run, or at once."""
         self._run_after(MIN_INTERVAL_MS)
 
     def members_changed(self) -> None:
-        """Run at once, for others do too (code 40)."""
+        """Run at once, as the other members do (NOTIFY_CONSUMER_IDS_CHANGED)."""
         self._run_after(NEWS_INTERVAL_MS)
 
     def _run_after(self, interval_ms: int) -> None:
@@ -548,7 +544,7 @@ class _Schedule:
         self._topic = topic
         self._ended = ended
         self._is_running = False
-        #: asked for during a run: the shortest interval that was asked with
+        #: requested during a run: the shortest interval of those requests
         self._wanted_after_ms: int | None = None
         self.is_stopped = False
         self._started_ms: int | None = None
@@ -594,7 +590,7 @@ class _Schedule:
         if self.is_stopped:
             return
         if isinstance(is_balanced, RmqError):
-            logger.warning("rebalance of topic %s failed: %s", self._topic, is_balanced)
+            logger.warning("rebalance failed topic=%s: %s", self._topic, is_balanced)
         if self._wanted_after_ms is not None:
             self.run_after(self._wanted_after_ms)
         elif is_balanced is True:

@@ -1,7 +1,7 @@
-"""What a member tells its owner besides messages: where queues begin, what failed.
+"""Reports to the program besides messages: queues, first offsets, failed deliveries.
 
-Both are told in the engine's thread, through functions of the `Listener`, which must
-return at once. What they raise is logged and changes nothing.
+The engine calls the functions of the `Listener` for them in its own thread. They must
+return at once; what they raise is logged and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ logger = get_logger(__name__)
 
 
 class Fate(enum.Enum):
-    """What became of a message that its listener did not consume."""
+    """What happened to a message that its listener did not consume."""
 
     RETRY_TOPIC = "RETRY_TOPIC"  # stored in the group's retry topic
     RETRY_HERE = "RETRY_HERE"  # kept by this member, which tries it again
-    DEAD_LETTER = "DEAD_LETTER"  # stored in the group's dead letter queue
+    DEAD_LETTER = "DEAD_LETTER"  # stored in the group's dead-letter queue
     GIVEN_UP = "GIVEN_UP"  # broadcasting has no retries
     QUEUE_LOST = "QUEUE_LOST"  # not committed: the queue's next owner gets it
-    SENT_BACK_BEFORE = "SENT_BACK_BEFORE"  # it had timed out: it is in the retry topic
+    SENT_BACK_BEFORE = "SENT_BACK_BEFORE"  # in the retry topic since it timed out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedDelivery:
-    """One failed delivery of one message, and what became of the message.
+    """One failed delivery of one message, and what happened to the message.
 
-    `retry` is the number of the next delivery, counted from 1, and `retries_max` how
-    many there may be (None: no limit); both are None where nothing is tried again by
-    number. `error` is why brokers did not take the message, if they did not.
+    `retry` is the number of the next delivery, counted from 1, and `retries_max` the
+    highest number (None: no limit); both are None where retries are not counted.
+    `error` is why brokers did not accept the message, None when they did.
     """
 
     message: Message | MessageItem
@@ -53,7 +53,7 @@ class FailedDelivery:
 class Start(enum.Enum):
     """What decided where a queue is consumed from."""
 
-    COMMITTED = "COMMITTED"  # the offset that the broker, or the local file, answered
+    COMMITTED = "COMMITTED"  # the offset at the broker or in the local file
     FIRST = "FIRST"
     LAST = "LAST"
     TIME = "TIME"
@@ -69,48 +69,48 @@ class QueueStart:
     start: Start
 
 
-def tell_failed(member: Member, failed: FailedDelivery) -> None:
-    """Tell the listener's owner what became of a message."""
-    tell = member.listener.on_failed
-    if tell is None:
+def report_failed(member: Member, failed: FailedDelivery) -> None:
+    """Call `on_failed` for a failed delivery."""
+    callback = member.listener.on_failed
+    if callback is None:
         return
     try:
-        tell(failed)
+        callback(failed)
     except Exception:
         logger.exception("on_failed failed message=%s", failed.message)
 
 
-def tell_start(
+def report_start(
     member: Member, queue: MessageQueue, queue_offset: int, start: Start
 ) -> None:
-    """Tell the listener's owner where a queue begins."""
-    tell = member.listener.on_start
-    if tell is None:
+    """Call `on_start` for a queue that begins."""
+    callback = member.listener.on_start
+    if callback is None:
         return
     try:
-        tell(QueueStart(queue, queue_offset, start))
+        callback(QueueStart(queue, queue_offset, start))
     except Exception:
         logger.exception("on_start failed queue=%s", queue)
 
 
-def tell_assigned(member: Member, queues: list[MessageQueue]) -> None:
-    """Report queues that are ours from now on, before their first messages."""
-    _tell_queues(member.listener.on_assigned, queues, "on_assigned")
+def report_assigned(member: Member, queues: list[MessageQueue]) -> None:
+    """Call `on_assigned` for queues of this member, before their first messages."""
+    _report_queues(member.listener.on_assigned, queues, "on_assigned")
 
 
-def tell_revoked(member: Member, queues: list[MessageQueue]) -> None:
-    """Report queues that are not ours any more; their offsets were sent."""
-    _tell_queues(member.listener.on_revoked, queues, "on_revoked")
+def report_revoked(member: Member, queues: list[MessageQueue]) -> None:
+    """Call `on_revoked` for queues that this member lost, after their last commit."""
+    _report_queues(member.listener.on_revoked, queues, "on_revoked")
 
 
-def _tell_queues(
-    tell: Callable[[list[MessageQueue]], None] | None,
+def _report_queues(
+    callback: Callable[[list[MessageQueue]], None] | None,
     queues: list[MessageQueue],
     name: str,
 ) -> None:
-    if tell is None or not queues:
+    if callback is None or not queues:
         return
     try:
-        tell(queues)
+        callback(queues)
     except Exception:
         logger.exception("%s failed queues=%s", name, queues)

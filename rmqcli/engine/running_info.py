@@ -1,4 +1,4 @@
-"""What a member says of itself, and what brokers ask of it (reset, status, info, 309).
+"""What brokers ask of a member: running info, offsets, consuming one message.
 
 Source: DefaultMQPushConsumerImpl#consumerRunningInfo, ClientRemotingProcessor,
 MQClientInstance#resetOffset, #consumeMessageDirectly.
@@ -72,7 +72,7 @@ def running_info(
 
 
 def consumer_status(member: Member, topic: str) -> dict[MessageQueue, int]:
-    """The offsets in memory of a topic's queues (221)."""
+    """The offsets in memory of a topic's queues (GET_CONSUMER_STATUS_FROM_CLIENT)."""
     offsets = member.offsets.table.all()
     return {queue: at for queue, at in offsets.items() if queue.topic == topic}
 
@@ -80,7 +80,7 @@ def consumer_status(member: Member, topic: str) -> dict[MessageQueue, int]:
 def consume_directly(
     message: Message, listener: Listener, queue: MessageQueue, clock: Clock
 ) -> ConsumeMessageDirectlyResult:
-    """Show one message to the listener, past all queues and offsets (309)."""
+    """Call the listener for one message, past all queues and offsets."""
     started_ms = clock.monotonic_ms()
     message.consume_start_ms = started_ms
     result, error = call_directly(message, listener, queue)

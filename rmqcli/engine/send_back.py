@@ -1,12 +1,12 @@
 """How a message that failed gets into its group's retry topic.
 
-First the broker is asked to copy it (36); when that fails it is sent there as a
-producer would. Only when both fail has it to be kept.
+First its broker is asked to copy it (CONSUMER_SEND_MSG_BACK); when that fails, it is
+sent to the retry topic as a producer would. Only when both fail does the member keep
+it. No consume thread waits for that; in Java it does, for up to 5 s.
 
-Nobody waits for it; in Java the consume thread does, up to 5 s (T21).
-
-Decision: Java's fallback changes the message it sends back, loses ORIGIN_MESSAGE_ID and
-turns "to the dead letters" into a retry; here it works on a copy and does not (T20).
+Java's fallback changes the message that it sends back, loses ORIGIN_MESSAGE_ID, and
+turns a message for the dead-letter queue into a retry. Here it works on a copy and
+keeps both.
 
 Source: DefaultMQPushConsumerImpl#sendMessageBack, ConsumeMessageOrderlyService
 #sendMessageBack.
@@ -33,7 +33,7 @@ _FIRST_DELAY_LEVEL: Final = 3
 
 
 def retries_max_of(member: Member) -> int:
-    """How often a message that is consumed in any order is tried again."""
+    """How often a message that is consumed concurrently is tried again."""
     limit = member.config.max_reconsume_times
     return _MAX_RECONSUME_TIMES if limit is None else limit
 
@@ -41,9 +41,9 @@ def retries_max_of(member: Member) -> int:
 def send_message_back(
     member: Member, message: Message | MessageItem, delay_level: int
 ) -> Task[None]:
-    """Put a message that was consumed in any order up for another try.
+    """Send back a message that was consumed concurrently.
 
-    `delay_level` as in the listener's context. Raises RmqError when nobody took it.
+    `delay_level` as in the listener's context. Raises RmqError when no broker took it.
     """
     max_times = retries_max_of(member)
     back = SendBack(
@@ -58,7 +58,7 @@ def send_message_back(
     try:
         yield from member.network.send_back(back)
     except RmqError as error:
-        logger.warning("sent back as a producer does, for the broker said: %s", error)
+        logger.warning("send back failed, sending to the retry topic: %s", error)
         times = max_times + 1 if delay_level < 0 else message.reconsume_times + 1
         retry = retry_message(
             member, message, times=times, max_reconsume_times=max_times
@@ -67,14 +67,16 @@ def send_message_back(
 
 
 def send_orderly_back(member: Member, message: Message | MessageItem) -> Task[None]:
-    """Give up a message of an orderly queue: to the dead letters, by way of the retry
-    topic. Raises RmqError when nobody took it.
+    """Send a message of an orderly queue to the dead-letter queue.
+
+    It goes by way of the retry topic. Raises RmqError when no broker took it.
     """
     limit = member.config.max_reconsume_times
     retry = retry_message(
         member,
         message,
-        times=message.reconsume_times + 1,  # 5.1.1: over the limit, as brokers ask
+        times=message.reconsume_times
+        + 1,  # over the limit, as brokers since 5.1.1 require
         max_reconsume_times=_UNLIMITED if limit is None else limit,
     )
     yield from member.network.send_retry(retry)

@@ -40,7 +40,7 @@ def lend(running, cluster, topic, seen):
     for turn in range(1, 200):
         cluster.send(topic, names(40, prefix=f"{turn}-"))
         seen.wait_for(40 * turn)
-        if running._driver.is_lent:
+        if running._driver.is_handed_off:
             return 40 * turn
     raise AssertionError("the engine was never lent")
 
@@ -52,7 +52,7 @@ def test_a_quick_listener_s_thread_drives_until_nothing_comes(
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, orderly=orderly) as running:
         sent = lend(running, rmq_cluster, rmq_topic, seen)
-        wait_until(lambda: not running._driver.is_lent)
+        wait_until(lambda: not running._driver.is_handed_off)
         rmq_cluster.send(rmq_topic, ["last"])
         seen.wait_for(sent + 1)
     assert len(set(seen.bodies)) == len(seen.bodies) == sent + 1
@@ -115,20 +115,20 @@ def test_a_listener_may_ask_while_its_thread_drives(rmq_cluster, rmq_topic):
 
 
 def test_a_slow_listener_s_thread_never_drives(rmq_cluster, rmq_topic):
-    was_lent = []
+    was_handed_off = []
     gate = threading.Event()
 
     def act(*_):
         gate.wait(0.003)
-        was_lent.append(running._driver.is_lent)
+        was_handed_off.append(running._driver.is_handed_off)
 
     rmq_cluster.send(rmq_topic, names(400))
     seen = Seen(act)
     running = consumer(rmq_cluster, "g", rmq_topic, seen, pull_batch_size=4)
     with running:
         seen.wait_for(400)
-        wait_until(lambda: len(was_lent) == 400)
-    assert not any(was_lent)
+        wait_until(lambda: len(was_handed_off) == 400)
+    assert not any(was_handed_off)
 
 
 def test_a_close_while_a_borrower_s_listener_stays_away(rmq_cluster, rmq_topic):
@@ -186,10 +186,10 @@ def test_an_exception_in_the_engine_ends_no_thread(
         running._driver.post(fail)
         rmq_cluster.send(rmq_topic, ["after"])
         seen.wait_for(sent + 1)
-        wait_until(lambda: not running._driver.is_lent)
+        wait_until(lambda: not running._driver.is_handed_off)
         running._driver.post(fail)
         rmq_cluster.send(rmq_topic, ["more"])
         seen.wait_for(sent + 2)
     told = [each.message for each in caplog.records if each.exc_info]
     assert len(told) == 2
-    assert all("goes on" in each for each in told)
+    assert all("continues" in each for each in told)

@@ -176,7 +176,7 @@ def handle(message):
     counted.append(message.queue_offset)
     if message.body == b"last":
         consumer.close()
-    if not is_forked and consumer._driver.is_lent:
+    if not is_forked and consumer._driver.is_handed_off:
         is_forked = True
         child = os.fork()
         if child == 0:

@@ -110,7 +110,7 @@ def test_requests_about_another_group_get_nothing(asked, code):
     answer = requests_of(asked, A_BROKER, "other")[code]()
     if code in (STATUS, INFO, DIRECTLY):
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "no consumer of group other is here"
+        assert answer.remark == "no consumer of group other in this process"
     else:
         assert answer is None
     assert asked.pulled_from == 5
@@ -142,14 +142,14 @@ def test_a_reset_to_an_offset_that_the_queue_cannot_have_is_refused(
     asked.reset(offset)
     assert asked.pulled_from == expected
     assert asked.world.offset() == expected
-    assert ("is refused: it ends at 10" in caplog.text) is (offset not in (0, 10))
+    assert ("reset refused" in caplog.text) is (offset not in (0, 10))
 
 
 def test_a_reset_whose_bounds_are_not_known_is_not_done(asked, caplog):
     asked.world.network.fail["max_offset"] = refusal()
     asked.reset(0)
     assert asked.pulled_from == 5
-    assert "reset of orders@broker-a:0 to 0 is not done: no" in caplog.text
+    assert "reset failed queue=orders@broker-a:0 offset=0: no" in caplog.text
 
 
 def test_a_reset_of_a_topic_that_is_not_subscribed_is_refused(asked):
@@ -176,7 +176,7 @@ def test_only_messages_of_our_topics_are_shown_directly(asked, topic, is_shown):
     assert len(asked.called) == is_shown
     if not is_shown:
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "topic payments is not subscribed here"
+        assert answer.remark == "topic payments is not subscribed by this consumer"
 
 
 def test_a_reset_that_a_broker_pushes_counts(rmq_cluster_factory):

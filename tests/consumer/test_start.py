@@ -72,7 +72,7 @@ def test_a_topic_that_is_unknown_among_others_is_warned_of(
         running = consumer(rmq_cluster, "g", topics, seen, **fast)
         running.start()
     with running:
-        assert "no route of topic comes-later" in caplog.text
+        assert "no route topic=comes-later" in caplog.text
         rmq_cluster.send(rmq_topic, ["first"])
         seen.wait_for(1)
         rmq_cluster.create_topic("comes-later")

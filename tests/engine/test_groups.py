@@ -30,10 +30,10 @@ def test_a_broker_that_refuses_a_subscription_is_logged(code, level, caplog):
     caplog.set_level(logging.DEBUG)
     world = started()
     world.fail_pull(refusal(code, "the consumer's subscription not exist"))
-    (record,) = [each for each in caplog.records if "pull of" in each.message]
+    (record,) = [each for each in caplog.records if "pull failed" in each.message]
     assert record.levelname == level
     assert record.message == (
-        "pull of orders@broker-a:0 failed: the consumer's subscription not exist"
+        "pull failed queue=orders@broker-a:0: the consumer's subscription not exist"
     )
 
 

@@ -274,11 +274,12 @@ def test_a_correction_is_logged(offset, said, caplog):
     world.start()
     offset, said = (offset, said) if said else (7, "7 offsets are skipped")
     world.answer(ILLEGAL, offset, min_offset=7, max_offset=400)
-    (record,) = [each for each in caplog.records if "corrects" in each.message]
+    (record,) = [each for each in caplog.records if "offset corrected" in each.message]
     assert record.levelname == "WARNING"
     before = 500 if "again" in said else 0
     assert record.message == (
-        f"broker corrects orders@broker-a:0 from {before} to 7 (it has 7 to 400):"
+        "offset corrected by the broker queue=orders@broker-a:0"
+        f" from={before} to=7 min=7 max=400;"
         f" {said}"
     )
 
@@ -290,8 +291,8 @@ def test_invalid_answers_are_asked_again_more_and_more_slowly(caplog):
         delays.append(world.next_pull_after_ms())
     assert delays == [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]
     assert caplog.records[0].message == (
-        "invalid pull answer queue=orders@broker-a:0 offset=0 status=NO_NEW_MSG"
-        " next=1000000 min=0 max=10 bytes=0; asked again in 1000 ms"
+        "invalid pull result queue=orders@broker-a:0 offset=0 status=NO_NEW_MSG"
+        " next=1000000 min=0 max=10 bytes=0; retrying in 1000 ms"
     )
     world.found([0])
     world.answer(NO_NEW, 1_000_000, max_offset=10)

@@ -185,9 +185,11 @@ def test_a_broker_s_reset_outside_the_queue_is_refused(target, caplog):
     assert world.process_queue() is before
     assert not before.dropped
     assert world.offset() == 2
-    assert caplog.messages == [
-        f"reset of orders@broker-a:0 to {target} is refused: it ends at 10"
-    ]
+    (message,) = caplog.messages
+    assert message == (
+        "reset refused, offset outside the queue queue=orders@broker-a:0"
+        f" offset={target} end=10"
+    )
 
 
 def test_a_broker_s_reset_is_not_done_while_the_end_of_the_queue_is_not_known(caplog):
@@ -199,7 +201,7 @@ def test_a_broker_s_reset_is_not_done_while_the_end_of_the_queue_is_not_known(ca
     assert world.process_queue() is before
     assert not before.dropped
     assert caplog.messages == [
-        "reset of orders@broker-a:0 to 0 is not done: no answer in 3000 ms"
+        "reset failed queue=orders@broker-a:0 offset=0: no answer in 3000 ms"
     ]
 
 

@@ -12,7 +12,7 @@ from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
 from rmqcli.wire.subscription import SubscriptionData
 from tests.engine.world import ME, OTHER, START_MS, refusal, started
 
-WARNING = "members of group g subscribe differently, so messages get lost: "
+WARNING = "members subscribe differently, so messages get lost group=g: "
 
 
 def seen(*client_ids, **expressions):
