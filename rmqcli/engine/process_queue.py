@@ -258,7 +258,7 @@ class ProcessQueue(Generic[M]):
         self.is_pulling = False
 
     def validate(self) -> None:
-        """Raise AssertionError when its parts cannot be used together. For tests."""
+        """Raise AssertionError when its parts contradict each other. For tests."""
         assert self.dropped == (  # noqa: S101
             self.state in (QueueState.RESTING, QueueState.DROPPED)
         )
