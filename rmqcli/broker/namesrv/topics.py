@@ -56,7 +56,7 @@ def cluster_body(
     clusters: dict[str, list[str]],
     profile: VersionProfile,
 ) -> bytes:
-    """The answer to 106: in the legacy form, whoever asks."""
+    """The answer to 106: always in the legacy form."""
     table = {name: _broker(each, profile) for name, each in brokers.items()}
     data = ClusterInfoData(broker_addr_table=table, cluster_addr_table=clusters)
     return encode_body(data, bare_numbers=True)

@@ -71,7 +71,7 @@ def get_producer_connections(broker: BrokerState, request: Request) -> Reply:
 def check_client_config(broker: BrokerState, request: Request) -> Reply:
     """Whether a subscription's expression can be served (46)."""
     if not request.command.body and broker.profile.has_bodies_of_5:
-        return Reply()  # 4.x fails to read it
+        return Reply()  # 4.x answers 1, as it cannot read it
     subscription = request.body(CheckClientRequestBody).subscription_data
     if subscription is None or is_tag_type(subscription.expression_type):
         return Reply()

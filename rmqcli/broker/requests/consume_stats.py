@@ -101,7 +101,7 @@ def _consume_rows(
 def _consume_row(
     broker: BrokerState, group: str, topic: str, queue_id: int
 ) -> OffsetWrapper:
-    """Never committed and committed at 0 look alike: RocketMQ says 0 for both."""
+    """The row of one queue; as in RocketMQ, without a commit `consumerOffset` is 0."""
     _, broker_offset = broker.store.queue_bounds(topic, queue_id) or (0, 0)
     consumed = max(0, broker.offsets.query(group, topic, queue_id) or 0)
     time_ms = None

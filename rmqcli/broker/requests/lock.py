@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @handles(RequestCode.LOCK_BATCH_MQ)
 def lock_batch(broker: BrokerState, request: Request) -> Reply:
-    """Take or renew locks; answers those that the client has now (41)."""
+    """Take or renew locks; the answer lists those that the client has now (41)."""
     body = request.body(LockBatchRequestBody)
     locked = broker.locks.lock(
         body.consumer_group, body.client_id, body.mq_set, request.now

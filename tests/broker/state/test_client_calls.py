@@ -235,7 +235,7 @@ def test_203_of_a_group_without_members_is_206():
     assert answer.remark == "the consumer group[gold_never] not online"
 
 
-def test_204_members_of_a_producer_group(driver):
+def test_204_lists_the_members_of_a_producer_group(driver):
     beat(driver, OTHER, producers=(ProducerData(group_name="pg"),))
     header = GetProducerConnectionListRequestHeader(producer_group="pg")
 
