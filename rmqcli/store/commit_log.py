@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.store.fixed_files import FixedFiles
     from rmqcli.store.message_store import QueueUnit
 
-#: Most bytes of neighbours read with one call.
+#: The most bytes of neighbouring records read with one call.
 _RUN_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
@@ -51,7 +51,7 @@ class CommitLog:
         return self.files.file_bytes - offset % self.files.file_bytes
 
     def blank(self, offset: int) -> bytes:
-        """What goes there to say that the rest of the file is empty."""
+        """The mark which says that the rest of the file is empty."""
         return SIZE_AND_MAGIC.pack(self.room(offset), MAGIC_BLANK)
 
     def write(self, parts: Sequence[tuple[int, bytes]], end: int) -> None:
@@ -124,7 +124,7 @@ class CommitLog:
         return True
 
     def message_at(self, offset: int) -> bytes | None:
-        """The record that begins there; None when none does."""
+        """The record that begins there; None if none does."""
         head = self.read(offset, SIZE_AND_MAGIC.size)
         if head is None:
             return None
