@@ -87,7 +87,25 @@ TYPES_ONLY = {("config", "wire"), ("config", "transport"), ("tasks", "api")}
 #: The parts of a package, lowest first: each may import those before it. What is not
 #: named stands above them all. Parts of one level may import each other.
 PARTS: dict[str, list[tuple[str, ...]]] = {
-    "api": [("broker_errors", "call"), ("calls", "pending"), ("client",)],
+    "wire": [
+        ("codes", "fields", "frame", "ids", "version"),
+        ("header",),
+        ("headers", "fastjson", "fastjson_reader"),
+        ("body", "command"),
+        ("subscription", "pull_answer"),
+        ("bodies",),
+    ],
+    "api": [
+        ("broker_errors", "call", "peers", "routes"),
+        ("calls", "pending"),
+        ("client", "runner"),
+    ],
+    "admin": [
+        ("brokers", "lag", "positions", "read"),
+        ("reset", "tail", "topics"),
+        ("groups",),
+        ("admin",),
+    ],
     "broker": [
         ("effects", "faults", "profiles", "topic_names"),
         ("fault_file", "request", "settings"),
@@ -313,6 +331,7 @@ RULES = [
     impure_imports,
     misplaced_libraries,
     clock_readers,
+    large_circles,
     plain_loggers,
 ]
 

@@ -13,12 +13,20 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from rmqcli.errors import UsageError
 
-if TYPE_CHECKING:
-    from rmqcli.consumer.consumer import Consumer
+
+class Owner(Protocol):
+    """The consumer that has a client id."""
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether it is closed within that time."""
 
 
 _DEFAULT_INSTANCE = "DEFAULT"
@@ -48,12 +56,12 @@ def make_client_id(
 
 _lock: Final = threading.Lock()
 #: guarded by _lock
-_consumers: Final[weakref.WeakValueDictionary[tuple[str, str, str], Consumer]] = (
+_consumers: Final[weakref.WeakValueDictionary[tuple[str, str, str], Owner]] = (
     weakref.WeakValueDictionary()
 )
 
 
-def claim_client_id(consumer: Consumer, namesrv: str, client_id: str) -> None:
+def claim_client_id(consumer: Owner, namesrv: str, client_id: str) -> None:
     """Let a consumer have an id until it is closed.
 
     Raises UsageError while another one of its group has it. Any thread.

@@ -16,16 +16,27 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from rmqcli.errors import ExitCode
 
-if TYPE_CHECKING:
-    from rmqcli.consumer.consumer import Consumer
+
+class OpenConsumer(Protocol):
+    """A consumer that was started and is not closed."""
+
+    def begin_close(self) -> int:
+        """Ask for the close and do not wait."""
+
+    def close(self) -> None:
+        """Close, and wait until that is done."""
+
+    def forget_after_fork(self) -> None:
+        """Be closed, in a forked child, without a word to the brokers."""
+
 
 #: Consumers that were started and are not closed. Changed by single calls of the set
 #: only, which need no lock; a signal handler may interrupt any of them.
-OPEN: Final[set[Consumer]] = set()
+OPEN: Final[set[OpenConsumer]] = set()
 
 
 def _close_all() -> None:

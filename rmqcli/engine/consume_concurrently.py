@@ -217,7 +217,7 @@ class ConsumeMessageConcurrentlyService:
             retries_max=retries_max_of(self._member) if is_retry else None,
             error=error,
         )
-        report_failed(self._member, delivery)
+        report_failed(self._member.listener, delivery)
 
     def _again_later(
         self,

@@ -267,7 +267,7 @@ class ConsumeMessageOrderlyService:
             retries_max=limit if is_retry else None,
             error=refusal,
         )
-        report_failed(self._member, delivery)
+        report_failed(self._member.listener, delivery)
 
     def _settled(self, outcome: OrderlyOutcome, pending: Pending[int | None]) -> None:
         queue, process_queue = (

@@ -78,7 +78,7 @@ def compute_pull_from_where(
             raise DecodeError(f"negative committed offset {stored} of {queue}")
         member.offsets.table.put(queue, stored)
         if before is None:
-            report_start(member, queue, stored, Start.COMMITTED)
+            report_start(member.listener, queue, stored, Start.COMMITTED)
         return stored
     if before is not None:
         return before
@@ -89,10 +89,10 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
     """For a queue that the group never committed."""
     where = member.config.consume_from_where
     if queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        report_start(member, queue, 0, Start.RETRIES)
+        report_start(member.listener, queue, 0, Start.RETRIES)
         return 0
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        report_start(member, queue, 0, Start.FIRST)
+        report_start(member.listener, queue, 0, Start.FIRST)
         return 0  # corrected by the broker when 0 is gone
     start = Start.LAST
     if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
@@ -103,7 +103,7 @@ def _first_offset(member: Member, queue: MessageQueue) -> Task[int]:
         found = yield from member.network.max_offset(queue)
     offset = max(found, 0)
     member.offsets.table.put(queue, offset)
-    report_start(member, queue, offset, start)
+    report_start(member.listener, queue, offset, start)
     return offset
 
 

@@ -482,7 +482,7 @@ class PushConsumer:
             )
         for process_queue in member.process_queues.values():
             process_queue.drop("the consumer closed")
-        report_revoked(member, sorted(member.process_queues))
+        report_revoked(member.listener, sorted(member.process_queues))
         member.process_queues.clear()
 
     def _leave(self, broker_name: str) -> Task[None]:

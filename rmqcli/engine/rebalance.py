@@ -195,7 +195,7 @@ class Rebalance:
         if process_queue is not None:
             process_queue.drop("given up")
             self._release(queue, process_queue)
-            report_revoked(self._member, [queue])
+            report_revoked(self._member.listener, [queue])
 
     def begin_again(self, queue: MessageQueue, before: ProcessQueue[Pulled]) -> None:
         """Consume a resting queue from its frozen offset."""
@@ -381,7 +381,7 @@ class Rebalance:
         member.process_queues[queue] = process_queue
         self._tried.discard(queue)
         share_limits(member)
-        report_assigned(member, [queue])
+        report_assigned(member.listener, [queue])
         yield from change.registered_at(queue.broker_name)
         self._pull(PullRequest(queue, process_queue, offset))
 
@@ -423,7 +423,7 @@ class Rebalance:
             process_queue.drop("lost" if is_lost else "to begin anew")
             if self._release(queue, process_queue):
                 del member.process_queues[queue]
-                report_revoked(member, [queue])
+                report_revoked(member.listener, [queue])
                 is_changed = True
         return is_changed
 

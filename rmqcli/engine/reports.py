@@ -15,7 +15,7 @@ from rmqcli.log import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqcli.engine.member import Member
+    from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Message, MessageItem
     from rmqcli.errors import RmqError
     from rmqcli.model import MessageQueue
@@ -69,9 +69,9 @@ class QueueStart:
     start: Start
 
 
-def report_failed(member: Member, failed: FailedDelivery) -> None:
+def report_failed(listener: Listener, failed: FailedDelivery) -> None:
     """Call `on_failed` for a failed delivery."""
-    callback = member.listener.on_failed
+    callback = listener.on_failed
     if callback is None:
         return
     try:
@@ -81,10 +81,10 @@ def report_failed(member: Member, failed: FailedDelivery) -> None:
 
 
 def report_start(
-    member: Member, queue: MessageQueue, queue_offset: int, start: Start
+    listener: Listener, queue: MessageQueue, queue_offset: int, start: Start
 ) -> None:
     """Call `on_start` for a queue that begins."""
-    callback = member.listener.on_start
+    callback = listener.on_start
     if callback is None:
         return
     try:
@@ -93,14 +93,14 @@ def report_start(
         logger.exception("on_start failed queue=%s", queue)
 
 
-def report_assigned(member: Member, queues: list[MessageQueue]) -> None:
+def report_assigned(listener: Listener, queues: list[MessageQueue]) -> None:
     """Call `on_assigned` for queues of this member, before their first messages."""
-    _report_queues(member.listener.on_assigned, queues, "on_assigned")
+    _report_queues(listener.on_assigned, queues, "on_assigned")
 
 
-def report_revoked(member: Member, queues: list[MessageQueue]) -> None:
+def report_revoked(listener: Listener, queues: list[MessageQueue]) -> None:
     """Call `on_revoked` for queues that this member lost, after their last commit."""
-    _report_queues(member.listener.on_revoked, queues, "on_revoked")
+    _report_queues(listener.on_revoked, queues, "on_revoked")
 
 
 def _report_queues(
