@@ -160,23 +160,6 @@ def parse_position(text: str, *, tz: tzinfo | None) -> Position:
     raise _not_a_position(text)
 
 
-def parse_range(text: str, *, tz: tzinfo | None) -> tuple[Position, Position]:
-    """Read `A:B`, half-open; a left-out side is `earliest` or `latest`.
-
-    Colons inside times and `group:G` do not separate. Raises TextError.
-    """
-    for match in re.finditer(":", text):
-        start_text, end_text = text[: match.start()], text[match.end() :]
-        try:
-            start = parse_position(start_text, tz=tz) if start_text else Earliest()
-            end = parse_position(end_text, tz=tz) if end_text else Latest()
-        except TextError:
-            continue
-        return start, end
-    hint = "write START:END, for example earliest:latest or -15m:now"
-    raise TextError(text, "not a range", start=0, end=len(text), hint=hint)
-
-
 def _parse_ago(text: str) -> Ago:
     try:
         return Ago(parse_duration_ms(text[1:]))

@@ -20,7 +20,6 @@ from rmqcli.position import (
     Now,
     PlusN,
     parse_position,
-    parse_range,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -183,34 +182,6 @@ def test_hints(text, hint):
     with pytest.raises(TextError) as caught:
         parse_position(text, tz=BERLIN)
     assert caught.value.hint == hint
-
-
-@pytest.mark.parametrize(
-    ("text", "start", "end"),
-    [
-        ("earliest:latest", Earliest(), Latest()),
-        (":", Earliest(), Latest()),
-        ("5:", AtOffset(5), Latest()),
-        (":+10", Earliest(), PlusN(10)),
-        ("-15m:now", Ago(900_000), Now()),
-        ("group:G:latest", AtGroup("G"), Latest()),
-        ("5:group:G", AtOffset(5), AtGroup("G")),
-        ("group:G:group:H", AtGroup("G"), AtGroup("H")),
-        (
-            "@2026-01-02T03:04:05Z:@2026-01-02T03:04:06Z",
-            AtTime(1767323045000, "2026-01-02T03:04:05Z"),
-            AtTime(1767323046000, "2026-01-02T03:04:06Z"),
-        ),
-    ],
-)
-def test_ranges(text, start, end):
-    assert parse_range(text, tz=UTC) == (start, end)
-
-
-@pytest.mark.parametrize("text", ["", "5", "5:x", "latest", "a:b:c"])
-def test_bad_ranges(text):
-    with pytest.raises(TextError, match="not a range"):
-        parse_range(text, tz=UTC)
 
 
 @given(st.text() | st.from_regex(r"[-+@]?[0-9TZ:.+-]{1,30}", fullmatch=True))

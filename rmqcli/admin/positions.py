@@ -222,22 +222,6 @@ def format_ranges(ranges: Mapping[MessageQueue, ResolvedRange | RmqError]) -> li
     return lines
 
 
-def format_positions(
-    positions: Mapping[MessageQueue, ResolvedPosition | RmqError],
-) -> list[str]:
-    """A line per queue for people: what one position came out as."""
-    lines = []
-    for queue in sorted(positions):
-        found = positions[queue]
-        if isinstance(found, RmqError):
-            lines.append(f"{queue}: unknown: {found.message}")
-            continue
-        offset = "none" if found.offset is None else str(found.offset)
-        line = f"{queue}: {offset} of {found.min_offset}..{found.max_offset}"
-        lines.append("; ".join((line, *([found.note] if found.note else []))))
-    return lines
-
-
 def _offset_or_min(found: ResolvedPosition) -> int:
     return found.min_offset if found.offset is None else found.offset
 

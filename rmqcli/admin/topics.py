@@ -11,7 +11,6 @@ DefaultMQAdminExtImpl.createOrUpdateOrderConf in apache/rocketmq.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -29,9 +28,11 @@ from rmqcli.api.calls.namesrv import (
     delete_kv_config,
     delete_topic_in_namesrv,
     get_all_topic_list,
+    get_route_info_by_topic,
     put_kv_config,
 )
 from rmqcli.api.calls.stats import get_topic_stats_info, query_topic_consume_by_who
+from rmqcli.api.runner import run_task
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
     BrokerError,
@@ -48,6 +49,7 @@ from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     MessageQueue,
 )
+from rmqcli.tasks import Sleep
 from rmqcli.wire.bodies.config import TopicConfig
 from rmqcli.wire.bodies.consumer import ConsumerConnection
 from rmqcli.wire.codes import ResponseCode
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.client import Client
     from rmqcli.model import QueueData, TopicRoute
+    from rmqcli.tasks import Task
     from rmqcli.wire.bodies.route import ClusterInfo
     from rmqcli.wire.bodies.stats import TopicOffset
 
@@ -489,17 +492,26 @@ def await_route(
 ) -> bool:
     """Wait until the name server shows the topic on all `brokers`; return whether."""
     deadline = Deadline(client.clock, timeout_ms)
-    never = threading.Event()
+    return run_task(client, _await_route(client, topic, set(brokers), deadline))
+
+
+def _await_route(
+    client: Client, topic: str, brokers: set[str], deadline: Deadline
+) -> Task[bool]:
     while True:
+        queues: tuple[QueueData, ...] = ()
         try:
-            queues = client.route(topic, refresh=True).queues
+            route = yield from client.ask_namesrvs(get_route_info_by_topic(topic))
         except NotFoundError:
-            queues = ()
-        if {queue.broker_name for queue in queues} >= set(brokers):
+            pass  # the brokers have not registered it yet
+        else:
+            client.remember(topic, route)
+            queues = route.queues
+        if {queue.broker_name for queue in queues} >= brokers:
             return True
         if deadline.is_over():
             return False
-        client.clock.wait_ms(never, min(_ROUTE_POLL_MS, deadline.left_ms()))
+        yield Sleep(min(_ROUTE_POLL_MS, deadline.left_ms()))
 
 
 def check_may_delete(client: Client, topic: str) -> TopicRoute:

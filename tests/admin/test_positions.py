@@ -12,7 +12,6 @@ from rmqcli.admin.positions import (
     ResolvedPosition,
     ResolvedRange,
     broker_clock,
-    format_positions,
     format_ranges,
     resolve,
     resolve_each,
@@ -175,11 +174,6 @@ def test_where_a_group_stands(cluster, client):
         )
     found = resolve(client, [full, empty, batch], AtGroup("G"))
     assert [found[q].offset for q in (full, empty, batch)] == [7, None, 0]
-    assert format_positions(found) == [
-        "P@broker-a:0: 7 of 0..60",
-        "P@broker-a:1: none of 0..0; group G has committed nothing here",
-        "P@broker-a:2: 0 of 0..53",
-    ]
 
 
 @pytest.mark.java
@@ -264,8 +258,4 @@ def test_lines_for_people():
     assert format_ranges(ranges) == [
         "T@a:0: unknown: a:1 refused the connection",
         "T@b:0: 2 to 9, 7 messages; odd",
-    ]
-    assert format_positions({b: start, a: gone}) == [
-        "T@a:0: unknown: a:1 refused the connection",
-        "T@b:0: none of 2..9; odd",
     ]

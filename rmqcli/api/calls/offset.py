@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.command import RemotingCommand
     from rmqcli.wire.header import BoundaryType
 
-#: What a `timestamp` of 222 must be to mean "the end of the queue".
-RESET_TO_MAX_TIMESTAMP = -1
-
 
 def query_consumer_offset(
     group: str,
