@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqcli.wire.bodies.config import (
-    DataVersion,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.offset import (
     TOPIC_GROUP_SEPARATOR,
     ConsumerOffsetSerializeWrapper,

@@ -151,6 +151,8 @@ def json_object(value: object, *, with_defaults: bool = False) -> dict[str, obje
 
 def to_int(value: JsonValue, name: str) -> int:
     """`value` as a whole number of 64 bits; text that holds one is taken too."""
+    if type(value) is int and -_INT64_MAX <= value <= _INT64_MAX:
+        return value
     number: int | None = None
     if isinstance(value, bool):
         number = None
@@ -239,6 +241,11 @@ def _queue_of_key(key: str, name: str) -> MessageQueue:
     if key.startswith("{"):
         return to_queue(fastjson.loads(key), f"a key of {name}")
     raise BodyError(f"{name} has the key {_shown(key)}, which is not a queue")
+
+
+def _int_of_key(key: str, name: str) -> int:
+    is_plain = len(key) < 19 and key.isdecimal() and key.isascii()
+    return int(key) if is_plain else to_int(key, name)
 
 
 class _Writing(NamedTuple):
@@ -416,7 +423,7 @@ def _list_reader(container: Callable[..., object], item_hint: type) -> Reader:
 
 _KEY_READERS: dict[object, Callable[[str, str], object]] = {
     str: lambda key, _: key,
-    int: to_int,
+    int: _int_of_key,
     MessageQueue: _queue_of_key,
 }
 

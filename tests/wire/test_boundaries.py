@@ -8,8 +8,8 @@ import pytest
 
 from rmqcli.errors import BodyError, DecodeError, FrameError, HeaderError
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import DataVersion
 from rmqcli.wire.bodies.consumer import Connection, ProducerConnection
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.route import QueueData
 from rmqcli.wire.body import encode_body, from_json, to_float, to_int
 from rmqcli.wire.command import RemotingCommand, decode_command, encode_command

@@ -17,11 +17,8 @@ from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import (
-    DataVersion,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.offset import split_keys
 from rmqcli.wire.body import from_json, reader_of, to_int, to_object
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.effects import Peer
     from rmqcli.clock import Now
-    from rmqcli.wire.bodies.config import DataVersion, TopicConfig
+    from rmqcli.wire.bodies.config import TopicConfig
+    from rmqcli.wire.bodies.data_version import DataVersion
 
 BROKERS_MAX: Final = 1_000
 TOPICS_MAX: Final = 200_000

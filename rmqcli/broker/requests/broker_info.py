@@ -22,14 +22,14 @@ from rmqcli.broker.state.stats import FOUND, MISS, PUT, TRANSFERRED
 from rmqcli.broker.table_json import delays_json, offsets_json, version_json
 from rmqcli.broker.topic_names import SCHEDULE_TOPIC
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import KVTable, parse_properties_text
-from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
-from rmqcli.wire.bodies.stats import (
+from rmqcli.wire.bodies.broker import (
     BrokerStatsData,
     BrokerStatsItem,
     ConsumeQueueData,
     QueryConsumeQueueResponseBody,
 )
+from rmqcli.wire.bodies.config import KVTable, parse_properties_text
+from rmqcli.wire.bodies.consumer import ProducerInfo, ProducerTableInfo
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.admin import ViewBrokerStatsDataRequestHeader

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.broker import ConsumeStatsList
 from rmqcli.wire.bodies.consumer import QuerySubscriptionResponseBody
 from rmqcli.wire.bodies.offset import GroupList
 from rmqcli.wire.bodies.route import TopicList
 from rmqcli.wire.bodies.stats import (
     ConsumeStats,
-    ConsumeStatsList,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,

@@ -27,11 +27,8 @@ from rmqcli.broker.topic_names import (
 from rmqcli.errors import BodyError
 from rmqcli.files import file_name_fault
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.config import (
-    CreateTopicListRequestBody,
-    DataVersion,
-    TopicConfig,
-)
+from rmqcli.wire.bodies.config import CreateTopicListRequestBody, TopicConfig
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.route import TopicList
 from rmqcli.wire.bodies.stats import TopicOffset, TopicStatsTable
 from rmqcli.wire.body import decode_body, encode_body

@@ -17,7 +17,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.request import Refusal
-from rmqcli.wire.bodies.config import DataVersion
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

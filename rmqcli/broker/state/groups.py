@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from rmqcli.broker.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
-from rmqcli.wire.bodies.config import DataVersion, SubscriptionGroupConfig
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+from rmqcli.wire.bodies.data_version import DataVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -23,7 +23,8 @@ from rmqcli.broker.topic_names import (
 )
 from rmqcli.files import file_name_fault
 from rmqcli.log import get_logger
-from rmqcli.wire.bodies.config import DataVersion, TopicConfig
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

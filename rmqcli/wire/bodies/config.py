@@ -3,30 +3,17 @@
 The same objects are in a broker's config files. Numbers here are what someone
 configured: they are not checked for sense.
 
-Source: TopicConfig, TopicConfigSerializeWrapper, RegisterBrokerBody, DataVersion,
+Source: TopicConfig, TopicConfigSerializeWrapper, RegisterBrokerBody,
 SubscriptionGroupConfig, SubscriptionGroupWrapper, KVTable in apache/rocketmq.
 """
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.body import Body, body_field
 from rmqcli.wire.fields import declared
-
-
-@declared
-class DataVersion(Body):
-    """The version of a table. Name servers take topics whose version differs."""
-
-    counter: int = 0
-    state_version: int | None = 0  # 5.0
-    timestamp: int = 0
-
-    def next(self, epoch_ms: int | None = None) -> DataVersion:
-        """The version after one more change."""
-        timestamp = self.timestamp if epoch_ms is None else epoch_ms
-        return replace(self, counter=self.counter + 1, timestamp=timestamp)
 
 
 @declared

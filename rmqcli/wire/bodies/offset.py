@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rmqcli.model import MessageQueue
-from rmqcli.wire.bodies.config import DataVersion
+from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.body import Body, body_field, reader_of
 from rmqcli.wire.fields import declared
 

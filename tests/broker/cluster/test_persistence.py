@@ -20,7 +20,8 @@ from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire import fastjson
-from rmqcli.wire.bodies.config import DataVersion, TopicConfig
+from rmqcli.wire.bodies.config import TopicConfig
+from rmqcli.wire.bodies.data_version import DataVersion
 from tests.broker.driving import Driver
 from tests.golden_vectors import load
 
