@@ -106,7 +106,7 @@ def not_joined(
     return DeadlineError(
         f"no broker took a heartbeat of group {group} in {timeout_ms} ms{why}",
         address=";".join(namesrvs),
-        hint=hint or "see which brokers are there with: rmq brokers",
+        hint=hint or "check that the brokers of the topics are online",
     )
 
 

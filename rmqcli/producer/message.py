@@ -37,7 +37,7 @@ _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 PROPERTIES_RESERVE_BYTES = 512
 
 #: Properties that clients and brokers write about a message's travels. They are not
-#: sent again with a record that was read somewhere, and `--property` cannot set them.
+#: sent again with a record that was read somewhere, and no user property may set them.
 #: Kept, because consumers and FIFO topics use them: KEYS, TAGS, __SHARDINGKEY,
 #: BUYER_ID.
 SYSTEM_PROPERTIES = frozenset(
