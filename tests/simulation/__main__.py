@@ -22,7 +22,7 @@ from rmqcli import tasks
 from rmqcli.clock import SYSTEM_CLOCK
 from tests.simulation.cluster import Plan, SimCluster
 from tests.simulation.faults import Faults
-from tests.simulation.world import World
+from tests.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,8 +68,8 @@ def simulate(
     """
     mode = "orderly" if plan.is_orderly else "concurrent"
     began_ms = SYSTEM_CLOCK.monotonic_ms()
-    world = World(f"{plan.seed} {mode}", trace=trace)
-    cluster = SimCluster(plan, world)
+    schedule = Schedule(f"{plan.seed} {mode}", trace=trace)
+    cluster = SimCluster(plan, schedule)
     checker, faults = cluster.checker, Faults(cluster)
     defects = _Defects(checker.violation)
     defects.listen()
@@ -77,13 +77,13 @@ def simulate(
     settled_ms_max = 0
     for _ in range(plan.members):
         cluster.join()
-    while world.now_ms < end_ms and not checker.violations:
+    while schedule.now_ms < end_ms and not checker.violations:
         cluster.produce()
         if with_faults:
             faults.begin()
-        cycle_end_ms = min(end_ms, world.now_ms + _CYCLE_MS)
-        while world.now_ms < cycle_end_ms and not checker.violations:
-            world.run_until(min(cycle_end_ms, world.now_ms + _SLICE_MS))
+        cycle_end_ms = min(end_ms, schedule.now_ms + _CYCLE_MS)
+        while schedule.now_ms < cycle_end_ms and not checker.violations:
+            schedule.run_until(min(cycle_end_ms, schedule.now_ms + _SLICE_MS))
         faults.end()
         if not checker.violations:
             cluster.heal()
@@ -97,9 +97,9 @@ def simulate(
         seed=plan.seed,
         mode=mode,
         hours=hours,
-        history=world.history_hash(),
+        history=schedule.history_hash(),
         violations=checker.violations,
-        events=world.events,
+        events=schedule.events,
         faults=faults.count,
         produced=cluster.produced,
         dead=checker.dead,

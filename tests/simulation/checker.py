@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.store.message_store import Appended
     from rmqcli.wire.message.encode import MessageFields
-    from tests.simulation.world import World
+    from tests.simulation.schedule import Schedule
 
     Place = tuple[str, str, int]  # broker name, topic, queue id
 
@@ -69,8 +69,8 @@ class Life:
 class Checker:
     """Sees what happens; `violations` says what must not have."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.violations: list[str] = []
         #: numbers that are stored and neither consumed, dead nor trimmed
         self.pending: dict[int, None] = {}
@@ -93,9 +93,9 @@ class Checker:
 
     def violation(self, what: str) -> None:
         """Put down what must not be."""
-        self._world.note(f"VIOLATION {what}")
+        self._schedule.note(f"VIOLATION {what}")
         if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"at {self._world.now_ms} ms: {what}")
+            self.violations.append(f"at {self._schedule.now_ms} ms: {what}")
 
     # --- records ---
 
@@ -178,7 +178,7 @@ class Checker:
         if group != GROUP or topic not in (TOPIC, RETRY_TOPIC):
             return
         place = (broker, topic, queue_id)
-        self._world.note(f"commit {broker} {topic} {queue_id} {offset}")
+        self._schedule.note(f"commit {broker} {topic} {queue_id} {offset}")
         if offset > self._frontier.get(place, 0) and offset > self.first_unsettled(
             place
         ):

@@ -26,14 +26,14 @@ from tests.simulation.checker import (
     Checker,
     RecordingStore,
 )
+from tests.simulation.conditions import NetworkConditions
 from tests.simulation.member import CLOSE_MS_MAX, NAMESRV, SimMember
-from tests.simulation.network import Weather
 from tests.simulation.server import SimBroker, SimServer
 from tests.simulation.watch import Working
-from tests.simulation.workers import Mood
+from tests.simulation.workers import ListenerBehaviour
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.schedule import Schedule
 
 LIVENESS_MS: Final = 120_000
 #: Delays of retries that are short enough to be seen through within LIVENESS_MS.
@@ -58,15 +58,15 @@ class Plan(NamedTuple):
 class SimCluster:
     """Satisfies `sim_link.Cluster`."""
 
-    def __init__(self, plan: Plan, world: World) -> None:
+    def __init__(self, plan: Plan, schedule: Schedule) -> None:
         self.plan = plan
-        self.world = world
-        self.weather = Weather()
-        self.mood = Mood()
-        self.checker = Checker(world)
+        self.schedule = schedule
+        self.conditions = NetworkConditions()
+        self.behaviour = ListenerBehaviour()
+        self.checker = Checker(schedule)
         self.working = Working()
         self.servers: dict[str, SimServer] = {}
-        self.names = NameServer(world.now(), requests=NAMESRV_REQUESTS)
+        self.names = NameServer(schedule.now(), requests=NAMESRV_REQUESTS)
         self._peers = 0
         self._produced = 0
         #: grows when producing ends: what was planned before is void
@@ -74,8 +74,8 @@ class SimCluster:
         self._members = 0
         self.members: list[SimMember] = []
         self._settings = {
-            "batch_size": world.rng.choice((1, 1, 3)),
-            "max_reconsume_times": world.rng.choice((2, 5))
+            "batch_size": schedule.rng.choice((1, 1, 3)),
+            "max_reconsume_times": schedule.rng.choice((2, 5))
             if plan.is_orderly
             else None,
         }
@@ -122,7 +122,7 @@ class SimCluster:
 
     def lose_locks(self, broker: SimBroker) -> None:
         """Let a broker forget who has which queue."""
-        broker.locks_lost_ms = self.world.now_ms
+        broker.locks_lost_ms = self.schedule.now_ms
         broker.broker.locks.clear()
 
     # --- members ---
@@ -153,23 +153,23 @@ class SimCluster:
         turn = self._turn
         for broker in self.brokers:
             self.set_queues(broker, self.queues_of(broker))
-        self.world.later(self._pause_ms(), lambda: self._produce(turn))
+        self.schedule.later(self._pause_ms(), lambda: self._produce(turn))
 
     def _pause_ms(self) -> int:
-        return int(self.world.rng.expovariate(self.plan.messages_per_s) * 1_000)
+        return int(self.schedule.rng.expovariate(self.plan.messages_per_s) * 1_000)
 
     def _produce(self, turn: int) -> None:
         if turn != self._turn:
             return
         burst = 1
-        if self.world.chance(0.01):
-            burst = 1 + int(self.world.rng.random() * 100)
+        if self.schedule.chance(0.01):
+            burst = 1 + int(self.schedule.rng.random() * 100)
         for _ in range(burst):
             self._send_one()
-        self.world.later(self._pause_ms() * burst, lambda: self._produce(turn))
+        self.schedule.later(self._pause_ms() * burst, lambda: self._produce(turn))
 
     def _send_one(self) -> None:
-        broker = self.world.rng.choice(self.brokers)
+        broker = self.schedule.rng.choice(self.brokers)
         if not broker.is_up or broker.is_hung:
             return
         topic = broker.broker.topics.get(TOPIC)
@@ -177,13 +177,13 @@ class SimCluster:
         if not count:
             return
         self._produced += 1
-        now = self.world.now()
+        now = self.schedule.now()
         header = SendMessageRequestHeaderV2(
             producer_group="sim-producer",
             topic=TOPIC,
             default_topic="TBW102",
             default_topic_queue_nums=4,
-            queue_id=int(self.world.rng.random() * count),
+            queue_id=int(self.schedule.rng.random() * count),
             sys_flag=0,
             born_timestamp=now.epoch_ms,
             flag=0,
@@ -208,7 +208,7 @@ class SimCluster:
         """Let a broker's oldest messages be gone; hard: also some that still wait."""
         store = broker.store
         first, end = store.log_bounds()
-        before = first + int((end - first) * self.world.rng.random())
+        before = first + int((end - first) * self.schedule.rng.random())
         if not is_hard:
             before = min(before, self.checker.oldest(broker.name, end))
         store.trim(None, before)
@@ -217,14 +217,14 @@ class SimCluster:
             bounds = store.queue_bounds(topic, queue_id)
             if bounds is not None and topic in (TOPIC, RETRY_TOPIC):
                 minimums[broker.name, topic, queue_id] = bounds[0]
-        self.world.note(f"trim {broker.name} below {before}")
+        self.schedule.note(f"trim {broker.name} below {before}")
         self.checker.trimmed_to(broker.name, store.log_bounds()[0], minimums)
 
     def reset(self, member: SimMember) -> str:
         """Let a member move one of its queues, as request 220 and `seek` do."""
-        queue = self.world.rng.choice(member.owned())
+        queue = self.schedule.rng.choice(member.owned())
         place = (queue.broker_name, queue.topic, queue.queue_id)
-        target = int(self.world.rng.random() * (self.checker.end_of(place) + 1))
+        target = int(self.schedule.rng.random() * (self.checker.end_of(place) + 1))
         member.move(queue, target)
         return f"reset {queue} to {target}"
 
@@ -232,10 +232,10 @@ class SimCluster:
 
     def heal(self) -> None:
         """End every fault. Producing stops too."""
-        self.world.note("heal")
+        self.schedule.note("heal")
         self._turn += 1
-        self.weather.calm()
-        self.mood.calm()
+        self.conditions.heal()
+        self.behaviour.heal()
         for broker in self.brokers:
             if broker.is_hung:
                 broker.resume()
@@ -254,7 +254,7 @@ class SimCluster:
             member.thaw()
             member.workers.hurry()
         for broker in self.brokers:
-            self.names.register(broker.broker, self.world.now())
+            self.names.register(broker.broker, self.schedule.now())
         live = self.live()
         for member in live[self.plan.members :]:
             member.close()
@@ -263,13 +263,13 @@ class SimCluster:
 
     def settle(self) -> int | None:
         """Run until all is at rest; ms that took. None, and a violation: it did not."""
-        began_ms = self.world.now_ms
-        while self.world.now_ms - began_ms < LIVENESS_MS:
-            self.world.run_until(self.world.now_ms + 1_000)
+        began_ms = self.schedule.now_ms
+        while self.schedule.now_ms - began_ms < LIVENESS_MS:
+            self.schedule.run_until(self.schedule.now_ms + 1_000)
             if not self.checker.pending and self._wrong_owners() is None:
                 self._look()
                 self.checker.forget_lives()
-                return self.world.now_ms - began_ms
+                return self.schedule.now_ms - began_ms
         pending = list(self.checker.pending)
         if pending:
             places = [self.checker.where(number) for number in pending[:5]]
@@ -287,10 +287,11 @@ class SimCluster:
         return "; ".join(
             f"{member.name} has {each.msg_count} of {queue}, offset"
             f" {member.member.offsets.table.get(queue)}, pulled"
-            f" {self.world.now_ms - each.last_pull_ms} ms ago"
+            f" {self.schedule.now_ms - each.last_pull_ms} ms ago"
             for member in self.live()
             for queue, each in member.member.process_queues.items()
-            if each.msg_count or self.world.now_ms - each.last_pull_ms > LIVENESS_MS / 2
+            if each.msg_count
+            or self.schedule.now_ms - each.last_pull_ms > LIVENESS_MS / 2
         )
 
     def _wrong_owners(self) -> str | None:
@@ -337,7 +338,7 @@ class SimCluster:
         """All members leave in order; everything must be committed then."""
         for member in self.live():
             member.close()
-        self.world.run_until(self.world.now_ms + CLOSE_MS_MAX)
+        self.schedule.run_until(self.schedule.now_ms + CLOSE_MS_MAX)
         for member in self.members:
             if member.is_alive:
                 self.checker.violation(f"{member.name} did not end its close")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.network import (
+from tests.simulation.conditions import (
     LOCK_CODES,
     MEMBER_CODES,
     OFFSET_CODES,
@@ -36,7 +36,7 @@ class Faults:
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
-        self._world = cluster.world
+        self._schedule = cluster.schedule
         #: grows with each `end`: what was planned before is void
         self._turn = 0
         self.count = 0
@@ -75,19 +75,19 @@ class Faults:
         self._turn += 1
 
     def _next(self, turn: int) -> None:
-        delay_ms = int(self._world.rng.expovariate(1 / _PAUSE_MS_MEAN))
-        self._world.later(delay_ms, lambda: self._strike(turn))
+        delay_ms = int(self._schedule.rng.expovariate(1 / _PAUSE_MS_MEAN))
+        self._schedule.later(delay_ms, lambda: self._strike(turn))
 
     def _strike(self, turn: int) -> None:
         if turn != self._turn:
             return
-        fault = self._world.rng.choice(self._kinds)()
+        fault = self._schedule.rng.choice(self._kinds)()
         self.count += 1
-        self._world.note(f"fault {fault}")
+        self._schedule.note(f"fault {fault}")
         self._next(turn)
 
     def _span(self, low_ms: int, high_ms: int) -> int:
-        return low_ms + int(self._world.rng.random() * (high_ms - low_ms))
+        return low_ms + int(self._schedule.rng.random() * (high_ms - low_ms))
 
     def _for(self, span_ms: int, undo: Callable[[], None]) -> None:
         turn = self._turn
@@ -96,25 +96,25 @@ class Faults:
             if turn == self._turn:
                 undo()
 
-        self._world.later(span_ms, end)
+        self._schedule.later(span_ms, end)
 
     def _any_broker(self) -> SimBroker:
-        return self._world.rng.choice(self._cluster.brokers)
+        return self._schedule.rng.choice(self._cluster.brokers)
 
     # --- members ---
 
     def _storm(self) -> str:
         """Many come and go, a second apart or less."""
         for _ in range(10):
-            self._world.later(self._span(0, 10_000), self._come_or_go(self._turn))
+            self._schedule.later(self._span(0, 10_000), self._come_or_go(self._turn))
         return "storm"
 
     def _come_or_go(self, turn: int) -> Callable[[], None]:
         def act() -> None:
             if turn == self._turn:
-                if self._world.chance(0.5):
+                if self._schedule.chance(0.5):
                     self._member_joins()
-                elif self._world.chance(0.5):
+                elif self._schedule.chance(0.5):
                     self._member_leaves()
                 else:
                     self._member_crash()
@@ -125,8 +125,8 @@ class Faults:
         live = self._cluster.live()
         if not live:
             return "nobody to crash"
-        victim = self._world.rng.choice(live)
-        is_half_open = self._world.chance(0.2)
+        victim = self._schedule.rng.choice(live)
+        is_half_open = self._schedule.chance(0.2)
         victim.crash(self._span(10_000, 180_000) if is_half_open else 5)
         self._for(self._span(100, 60_000), self._refill)
         return f"crash {victim.name}"
@@ -139,7 +139,7 @@ class Faults:
         live = self._cluster.live()
         if not live:
             return "nobody to leave"
-        victim = self._world.rng.choice(live)
+        victim = self._schedule.rng.choice(live)
         victim.close()
         self._for(self._span(100, 60_000), self._refill)
         return f"leave {victim.name}"
@@ -154,13 +154,13 @@ class Faults:
     def _thin_out(self) -> None:
         live = self._cluster.live()
         if len(live) > self._cluster.plan.members:
-            self._world.rng.choice(live).close()
+            self._schedule.rng.choice(live).close()
 
     def _member_frozen(self) -> str:
         live = self._cluster.live()
         if not live:
             return "nobody to freeze"
-        victim = self._world.rng.choice(live)
+        victim = self._schedule.rng.choice(live)
         victim.freeze(self._span(1_000, 180_000))
         return f"freeze {victim.name}"
 
@@ -168,55 +168,55 @@ class Faults:
         live = self._cluster.live()
         if not live:
             return "no clock to jump"
-        victim = self._world.rng.choice(live)
+        victim = self._schedule.rng.choice(live)
         victim.clock.skew_ms = self._span(-_HOUR_MS, _HOUR_MS)
         return f"clock of {victim.name} by {victim.clock.skew_ms}"
 
     def _listeners(self) -> str:
-        mood = self._cluster.mood
-        mood.fail_rate = self._world.rng.random() * 0.3
-        mood.slow_rate = self._world.rng.random() * 0.1
-        mood.stuck_rate = self._world.rng.choice((0.0, 0.001, 0.01))
-        mood.poison = self._world.rng.choice((0, 0, 7, 50))
-        self._for(self._span(5_000, 120_000), mood.calm)
+        behaviour = self._cluster.behaviour
+        behaviour.fail_rate = self._schedule.rng.random() * 0.3
+        behaviour.slow_rate = self._schedule.rng.random() * 0.1
+        behaviour.stuck_rate = self._schedule.rng.choice((0.0, 0.001, 0.01))
+        behaviour.poison = self._schedule.rng.choice((0, 0, 7, 50))
+        self._for(self._span(5_000, 120_000), behaviour.heal)
         return "listeners"
 
     def _reset(self) -> str:
         owners = [each for each in self._cluster.live() if each.owned()]
         if not owners:
             return "nothing to reset"
-        return self._cluster.reset(self._world.rng.choice(owners))
+        return self._cluster.reset(self._schedule.rng.choice(owners))
 
     # --- the network ---
 
     def _loss(self) -> str:
-        weather = self._cluster.weather
-        weather.drop_rate = self._world.rng.random() * 0.3
+        conditions = self._cluster.conditions
+        conditions.drop_rate = self._schedule.rng.random() * 0.3
 
         def undo() -> None:
-            weather.drop_rate = 0.0
+            conditions.drop_rate = 0.0
 
         self._for(self._span(1_000, 60_000), undo)
-        return f"loss {weather.drop_rate}"
+        return f"loss {conditions.drop_rate}"
 
     def _slowness(self) -> str:
-        weather = self._cluster.weather
-        weather.delay_ms_max = self._span(10, 2_000)
-        weather.reorder_rate = self._world.rng.random() * 0.5
+        conditions = self._cluster.conditions
+        conditions.delay_ms_max = self._span(10, 2_000)
+        conditions.reorder_rate = self._schedule.rng.random() * 0.5
 
         def undo() -> None:
-            weather.delay_ms_max, weather.reorder_rate = 2, 0.0
+            conditions.delay_ms_max, conditions.reorder_rate = 2, 0.0
 
         self._for(self._span(1_000, 60_000), undo)
-        return f"delay {weather.delay_ms_max}"
+        return f"delay {conditions.delay_ms_max}"
 
     def _cut(self) -> str:
         live = self._cluster.live()
         if not live:
             return "nobody to cut"
-        victim = self._world.rng.choice(live)
-        address = self._world.rng.choice(sorted(self._cluster.servers))
-        cut, pair = self._cluster.weather.cut, (victim.number, address)
+        victim = self._schedule.rng.choice(live)
+        address = self._schedule.rng.choice(sorted(self._cluster.servers))
+        cut, pair = self._cluster.conditions.cut, (victim.number, address)
         cut.add(pair)
         self._for(self._span(1_000, 150_000), lambda: cut.discard(pair))
         return f"cut {pair}"
@@ -226,19 +226,19 @@ class Faults:
         links = [link for each in live for link in each.remoting.links()]
         if not links:
             return "no connection to lose"
-        link = self._world.rng.choice(links)
-        is_half_open = self._world.chance(0.3)
+        link = self._schedule.rng.choice(links)
+        is_half_open = self._schedule.chance(0.3)
         notice_ms = self._span(1_000, 130_000) if is_half_open else 1
         link.remoting.lose(link, notice_ms=notice_ms)
         return f"lose {link.remoting.number} {link.address}"
 
     def _refusals(self) -> str:
-        codes = self._world.rng.choice(_REFUSED)
-        weather = self._cluster.weather
-        weather.refused = codes
+        codes = self._schedule.rng.choice(_REFUSED)
+        conditions = self._cluster.conditions
+        conditions.refused = codes
 
         def undo() -> None:
-            weather.refused = frozenset()
+            conditions.refused = frozenset()
 
         self._for(self._span(5_000, 120_000), undo)
         return f"refuse {sorted(codes)}"
@@ -276,14 +276,14 @@ class Faults:
 
     def _namesrv_forgets(self) -> str:
         broker = self._any_broker()
-        names, world = self._cluster.names, self._world
+        names, schedule = self._cluster.names, self._schedule
         if not broker.is_up:
             return "broker is forgotten"
-        names.unregister(broker.broker, world.now())
+        names.unregister(broker.broker, schedule.now())
 
         def undo() -> None:
             if broker.is_up:
-                names.register(broker.broker, world.now())
+                names.register(broker.broker, schedule.now())
 
         self._for(self._span(1_000, 90_000), undo)
         return f"forget {broker.name}"
@@ -304,7 +304,7 @@ class Faults:
 
     def _trim(self) -> str:
         broker = self._any_broker()
-        is_hard = self._world.chance(0.1)
+        is_hard = self._schedule.chance(0.1)
         self._cluster.trim(broker, is_hard=is_hard)
         return f"trim {broker.name} {is_hard}"
 

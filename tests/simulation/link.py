@@ -4,8 +4,8 @@
 requests have deadlines, connections end, peers refuse. Commands travel as values: what
 bytes they are is tested elsewhere.
 
-Decisions: on one connection commands arrive in their order, unless the weather says
-otherwise; a request to a server that is down fails soon, one that is cut off late.
+On one connection commands arrive in their order, unless the network conditions reorder
+them; a request to a server that is down fails soon, one that is cut off late.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from rmqcli.errors import TransportError
     from rmqcli.transport.reply import Reply
-    from tests.simulation.network import Weather
+    from tests.simulation.conditions import NetworkConditions
+    from tests.simulation.schedule import Schedule
     from tests.simulation.server import SimServer
-    from tests.simulation.world import World
 
     Handler = Callable[[str, RemotingCommand], RemotingCommand | None]
 
@@ -34,8 +34,8 @@ _CONNECT_TIMEOUT_MS: Final = 3_000
 class Cluster(Protocol):
     """Where servers are found."""
 
-    world: World
-    weather: Weather
+    schedule: Schedule
+    conditions: NetworkConditions
     servers: dict[str, SimServer]
 
     def next_peer(self) -> int:
@@ -81,7 +81,7 @@ class SimRemoting:
     ) -> None:
         self.number = number
         self._cluster = cluster
-        self._world = cluster.world
+        self._schedule = cluster.schedule
         self._run = run
         self._links: dict[str, Link] = {}
         self._opaque = 0
@@ -99,7 +99,7 @@ class SimRemoting:
             return
         link.waiting[reply.opaque] = reply
         expire = functools.partial(self._expire, link, reply)
-        self._world.later(reply.timeout_ms, expire)
+        self._schedule.later(reply.timeout_ms, expire)
         self._send(link, command.with_opaque(reply.opaque))
 
     def send_oneway(self, address: str, command: RemotingCommand) -> None:
@@ -136,8 +136,8 @@ class SimRemoting:
             self._links.pop(link.address)
             link.is_open = False
             link.waiting.clear()
-            at_ms = max(self._world.now_ms, link.there_ms)
-            self._world.at(at_ms, functools.partial(link.server.ended, link))
+            at_ms = max(self._schedule.now_ms, link.there_ms)
+            self._schedule.at(at_ms, functools.partial(link.server.ended, link))
 
     def links(self) -> list[Link]:
         """Those that are open, by address."""
@@ -153,7 +153,7 @@ class SimRemoting:
         link.is_open = False
         self._links.pop(link.address, None)
         if notice_ms is not None:
-            self._world.later(notice_ms, functools.partial(link.server.ended, link))
+            self._schedule.later(notice_ms, functools.partial(link.server.ended, link))
         waiting, link.waiting = link.waiting, {}
         error = DisconnectedError(
             f"connection to {link.address} was lost", address=link.address
@@ -203,19 +203,21 @@ class SimRemoting:
         return link
 
     def _is_cut(self, address: str) -> bool:
-        return (self.number, address) in self._cluster.weather.cut
+        return (self.number, address) in self._cluster.conditions.cut
 
     def _send(self, link: Link, command: RemotingCommand) -> None:
-        weather, world = self._cluster.weather, self._world
-        if self._is_cut(link.address) or world.chance(weather.drop_rate):
+        conditions, schedule = self._cluster.conditions, self._schedule
+        if self._is_cut(link.address) or schedule.chance(conditions.drop_rate):
             return
-        at_ms = world.now_ms + int(world.rng.random() * (weather.delay_ms_max + 1))
-        if not world.chance(weather.reorder_rate):
+        at_ms = schedule.now_ms + int(
+            schedule.rng.random() * (conditions.delay_ms_max + 1)
+        )
+        if not schedule.chance(conditions.reorder_rate):
             at_ms = link.there_ms = max(at_ms, link.there_ms)
-        world.at(at_ms, functools.partial(link.server.receive, link, command))
+        schedule.at(at_ms, functools.partial(link.server.receive, link, command))
 
     def _not_connected(self, reply: Reply[Any]) -> None:
-        delay_ms = 1 + int(self._world.rng.random() * 200)
+        delay_ms = 1 + int(self._schedule.rng.random() * 200)
         if self._is_cut(reply.address):
             delay_ms = min(reply.timeout_ms, _CONNECT_TIMEOUT_MS)
         error = ConnectError(
@@ -230,7 +232,7 @@ class SimRemoting:
             if not self.is_closed:
                 self._run(lambda: reply.fail(error))
 
-        self._world.later(delay_ms, fail)
+        self._schedule.later(delay_ms, fail)
 
     def _expire(self, link: Link, reply: Reply[Any]) -> None:
         if link.waiting.get(reply.opaque) is not reply or self.is_closed:

@@ -18,9 +18,9 @@ from rmqcli.errors import RmqError
 from rmqcli.wire.subscription import parse_subscription
 from tests.simulation.checker import GROUP, RETRY_TOPIC, TOPIC
 from tests.simulation.link import SimRemoting
+from tests.simulation.schedule import SimClock
 from tests.simulation.watch import Watch, WatchedNetwork
 from tests.simulation.workers import SimWorkers
-from tests.simulation.world import SimClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,12 +56,12 @@ class SimMember:
         self._frozen_until_ms = 0
         #: what came while it was frozen
         self._kept: list[Callable[[], None]] = []
-        self._world = world = cluster.world
+        self._schedule = schedule = cluster.schedule
         self._checker = cluster.checker
         self._wake_ms: int | None = None
-        self.clock = SimClock(world)
+        self.clock = SimClock(schedule)
         self.watch = Watch(
-            world,
+            schedule,
             cluster.checker,
             cluster.working,
             name=self.name,
@@ -74,12 +74,12 @@ class SimMember:
             clock=self.clock,
             remoting=cast("RemotingClient", self.remoting),
         )
-        rng = random.Random(world.rng.getrandbits(32))  # seeded
+        rng = random.Random(schedule.rng.getrandbits(32))  # seeded
         network = WatchedNetwork(client, rng=rng, watch=self.watch)
         self.workers = SimWorkers(
-            world,
+            schedule,
             self.watch,
-            cluster.mood,
+            cluster.behaviour,
             threads=_THREADS,
             is_orderly=is_orderly,
             run=self.run,
@@ -99,7 +99,7 @@ class SimMember:
                 instance_name=None,
                 unit_name=None,
                 pid=number,
-                nanotime=world.now_ms,
+                nanotime=schedule.now_ms,
                 is_broadcasting=False,
             ),
             config=config,
@@ -118,14 +118,14 @@ class SimMember:
         requests = PeerRequests(
             self.engine,
             namesrv=NAMESRV,
-            call=lambda action: world.later(1, lambda: self.run(action)),
+            call=lambda action: schedule.later(1, lambda: self.run(action)),
             answer=self.remoting.send_answer,
         )
         self.remoting.set_request_handler(requests.handle)
 
     def start(self) -> None:
         """Join the group."""
-        self._world.note(f"{self.name} start")
+        self._schedule.note(f"{self.name} start")
         self.run(lambda: self.engine.start().on_done(self._started))
 
     def _started(self, pending: Pending[None]) -> None:
@@ -137,7 +137,7 @@ class SimMember:
         """Run something in the engine's thread, once it is not frozen."""
         if not self.is_alive:
             return
-        if self._world.now_ms < self._frozen_until_ms:
+        if self._schedule.now_ms < self._frozen_until_ms:
             self._kept.append(action)
             return
         try:
@@ -151,7 +151,7 @@ class SimMember:
         due_ms = self.engine.next_due_ms()
         if due_ms is not None and (self._wake_ms is None or due_ms < self._wake_ms):
             self._wake_ms = due_ms
-            self._world.at(due_ms, lambda: self._wake(due_ms))
+            self._schedule.at(due_ms, lambda: self._wake(due_ms))
 
     def _wake(self, due_ms: int) -> None:
         if self._wake_ms == due_ms:
@@ -171,18 +171,18 @@ class SimMember:
 
     def freeze(self, for_ms: int) -> None:
         """Do nothing for a while, as after SIGSTOP."""
-        self._world.note(f"{self.name} frozen for {for_ms}")
-        until_ms = self._world.now_ms + for_ms
+        self._schedule.note(f"{self.name} frozen for {for_ms}")
+        until_ms = self._schedule.now_ms + for_ms
         self._frozen_until_ms = max(self._frozen_until_ms, until_ms)
-        self._world.at(self._frozen_until_ms, self._go_on)
+        self._schedule.at(self._frozen_until_ms, self._go_on)
 
     def thaw(self) -> None:
         """Go on now, first with what came meanwhile."""
-        self._frozen_until_ms = self._world.now_ms
+        self._frozen_until_ms = self._schedule.now_ms
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._world.now_ms < self._frozen_until_ms:
+        if self._schedule.now_ms < self._frozen_until_ms:
             return  # frozen again, for longer
         kept, self._kept = self._kept, []
         for action in kept:
@@ -190,7 +190,7 @@ class SimMember:
 
     def crash(self, notice_ms: int) -> None:
         """End without a word; servers notice after `notice_ms`."""
-        self._world.note(f"{self.name} crash")
+        self._schedule.note(f"{self.name} crash")
         self._end()
         for link in self.remoting.links():
             self.remoting.lose(link, notice_ms=notice_ms)
@@ -200,7 +200,7 @@ class SimMember:
         """Leave the group in order."""
         if self.is_closing or not self.is_alive:
             return
-        self._world.note(f"{self.name} close")
+        self._schedule.note(f"{self.name} close")
         self.is_closing = True
         self.run(lambda: self.engine.close(_AWAIT_MS).on_done(self._closed))
 
@@ -208,7 +208,7 @@ class SimMember:
         outcome = pending.outcome()
         if isinstance(outcome, RmqError):
             self._checker.violation(f"{self.name} did not close well: {outcome}")
-        self._world.note(f"{self.name} closed")
+        self._schedule.note(f"{self.name} closed")
         self._end()
         self.remoting.close()
 

@@ -52,7 +52,7 @@ class SimServer:
         self.core: _Core | None = None
         self.is_hung = False
         self._cluster = cluster
-        self._world = cluster.world
+        self._schedule = cluster.schedule
         self._links: dict[int, Link] = {}
         self._kept: deque[Callable[[], None]] = deque()
         self._wake_ms: int | None = None
@@ -73,7 +73,7 @@ class SimServer:
             return
         if self._links.pop(link.peer.number, None) is None or self.core is None:
             return
-        self.carry(self.core.closed(link.peer, self._world.now()))
+        self.carry(self.core.closed(link.peer, self._schedule.now()))
 
     def receive(self, link: Link, command: RemotingCommand) -> None:
         """A command arrives."""
@@ -82,11 +82,13 @@ class SimServer:
             return
         if self.core is None or link.peer.number not in self._links:
             return
-        if command.code in self._cluster.weather.refused and self._world.chance(0.5):
+        if command.code in self._cluster.conditions.refused and self._schedule.chance(
+            0.5
+        ):
             if not command.is_oneway and not command.is_response:
                 self._refuse(link, command)
             return
-        self.carry(self.core.handle(link.peer, command, self._world.now()))
+        self.carry(self.core.handle(link.peer, command, self._schedule.now()))
 
     def _refuse(self, link: Link, command: RemotingCommand) -> None:
         answer = RemotingCommand(
@@ -111,26 +113,28 @@ class SimServer:
         self._plan()
 
     def _send(self, link: Link, command: RemotingCommand) -> None:
-        weather, world = self._cluster.weather, self._world
-        is_cut = (link.remoting.number, self.address) in weather.cut
-        if is_cut or world.chance(weather.drop_rate):
+        conditions, schedule = self._cluster.conditions, self._schedule
+        is_cut = (link.remoting.number, self.address) in conditions.cut
+        if is_cut or schedule.chance(conditions.drop_rate):
             return
-        at_ms = world.now_ms + int(world.rng.random() * (weather.delay_ms_max + 1))
-        if not world.chance(weather.reorder_rate):
+        at_ms = schedule.now_ms + int(
+            schedule.rng.random() * (conditions.delay_ms_max + 1)
+        )
+        if not schedule.chance(conditions.reorder_rate):
             at_ms = link.back_ms = max(at_ms, link.back_ms)
-        world.at(at_ms, functools.partial(link.remoting.receive, link, command))
+        schedule.at(at_ms, functools.partial(link.remoting.receive, link, command))
 
     def _plan(self) -> None:
         due_ms = None if self.core is None else self.core.next_due_ms()
         if due_ms is not None and (self._wake_ms is None or due_ms < self._wake_ms):
             self._wake_ms = due_ms
-            self._world.at(due_ms, functools.partial(self._wake, due_ms))
+            self._schedule.at(due_ms, functools.partial(self._wake, due_ms))
 
     def _wake(self, due_ms: int) -> None:
         if self._wake_ms == due_ms:
             self._wake_ms = None
             if not self.is_hung and self.core is not None:
-                self.carry(self.core.run_due(self._world.now()))
+                self.carry(self.core.run_due(self._schedule.now()))
 
     def hang(self) -> None:
         """Answer nothing from now on."""
@@ -209,13 +213,13 @@ class SimBroker(SimServer):
         self.start(self.broker)
 
     def _make(self, before: Broker | None) -> Broker:
-        now = self._world.now()
+        now = self._schedule.now()
         core = Broker(
             self.settings,
             self.store,
             now,
             requests=BROKER_REQUESTS,
-            on_topics_changed=lambda: self._names.register(core, self._world.now()),
+            on_topics_changed=lambda: self._names.register(core, self._schedule.now()),
             offsets=WatchedOffsets(self.name, self._committed),
         )
         if before is not None:
@@ -233,8 +237,8 @@ class SimBroker(SimServer):
 
     def crash(self) -> None:
         """Be down: the name server forgets it too."""
-        self._names.unregister(self.broker, self._world.now())
-        self.locks_lost_ms = self._world.now_ms
+        self._names.unregister(self.broker, self._schedule.now())
+        self.locks_lost_ms = self._schedule.now_ms
         super().crash()
 
     def restart(self) -> None:

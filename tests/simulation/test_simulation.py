@@ -13,7 +13,7 @@ from rmqcli.engine.process_queue import ProcessQueue
 from rmqcli.engine.queue_locks import QueueLocks
 from tests.simulation.__main__ import main, simulate
 from tests.simulation.cluster import Plan, SimCluster
-from tests.simulation.world import World
+from tests.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,8 @@ def test_a_seed_is_one_history(is_orderly: bool):
 def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, hung):
     """Queues of the healthy broker have an owner again within a second."""
     plan = Plan(seed=3, is_orderly=is_orderly, queues=16, brokers=2)
-    world = World("hung")
-    cluster = SimCluster(plan, world)
+    schedule = Schedule("hung")
+    cluster = SimCluster(plan, schedule)
     sick, healthy = cluster.brokers
     if hung == "broker 1":
         sick, healthy = healthy, sick
@@ -46,12 +46,14 @@ def test_members_that_join_while_a_broker_hangs_share_the_other_one(is_orderly, 
     cluster.join()
     owned_after_ms = []
     for _ in range(3):
-        began_ms = world.now_ms
-        while len(owned_at(cluster, healthy)) != 8 and world.now_ms < began_ms + 9_000:
-            world.run_until(world.now_ms + 50)
-        owned_after_ms.append(world.now_ms - began_ms)
+        began_ms = schedule.now_ms
+        while (
+            len(owned_at(cluster, healthy)) != 8 and schedule.now_ms < began_ms + 9_000
+        ):
+            schedule.run_until(schedule.now_ms + 50)
+        owned_after_ms.append(schedule.now_ms - began_ms)
         cluster.join()
-        world.run_until(world.now_ms + 200)
+        schedule.run_until(schedule.now_ms + 200)
     assert max(owned_after_ms) <= 1_000
     assert not cluster.checker.violations
 
@@ -62,16 +64,16 @@ def test_after_a_broker_restarts_its_queues_have_owners_in_time(
 ):
     """Whenever it comes back: 40 s, with the period of 20 s that is the default."""
     for down_ms in (1_000, 35_000, 70_000):
-        world = World(f"restart {down_ms}")
-        cluster = SimCluster(Plan(seed=5, is_orderly=is_orderly, brokers=2), world)
+        schedule = Schedule(f"restart {down_ms}")
+        cluster = SimCluster(Plan(seed=5, is_orderly=is_orderly, brokers=2), schedule)
         for _ in range(3):
             cluster.join()
-        world.run_until(30_000)
+        schedule.run_until(30_000)
         broker = cluster.brokers[1]
         broker.crash()
-        world.run_until(world.now_ms + down_ms)
+        schedule.run_until(schedule.now_ms + down_ms)
         broker.restart()
-        world.run_until(world.now_ms + 40_000)
+        schedule.run_until(schedule.now_ms + 40_000)
         owned = owned_at(cluster, broker)
         assert len(owned) == len(set(owned)) == 8
         assert not cluster.checker.violations
@@ -110,16 +112,16 @@ def test_a_member_that_was_asked_to_leave_while_frozen_leaves_once_thawed(
     is_orderly: bool,
 ):
     """Seed 22, orderly: healed on its last day, it was to leave a minute too late."""
-    world = World("1")
-    cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), world)
+    schedule = Schedule("1")
+    cluster = SimCluster(Plan(seed=1, is_orderly=is_orderly), schedule)
     member = cluster.join()
-    world.run_until(5_000)
+    schedule.run_until(5_000)
     member.freeze(600_000)
     member.close()
-    world.run_until(20_000)
+    schedule.run_until(20_000)
     assert member.is_alive
     cluster.heal()
-    world.run_until(25_000)
+    schedule.run_until(25_000)
     assert not member.is_alive
 
 

@@ -1,4 +1,4 @@
-"""Who looks on as simulated members work."""
+"""The checks of a member's calls, pulls and commits find what is wrong."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rmqcli.model import MessageQueue
 from rmqcli.wire.subscription import parse_subscription
 from tests.engine.world import stored
 from tests.simulation.checker import RETRY_TOPIC, Checker
+from tests.simulation.schedule import Schedule
 from tests.simulation.watch import Watch, Working
-from tests.simulation.world import World
 
 QUEUE = MessageQueue("sim", "broker-a", 0)
 
@@ -26,10 +26,10 @@ def queue_locked_at(now_ms: int) -> ProcessQueue[Pulled]:
     ids=["nothing was lost", "the first's was", "the second's was"],
 )
 def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms, count):
-    """Found by seed 11, orderly: the broker forgets at 10 s, a third member locks."""
-    world = World("1")
-    checker, working = Checker(world), Working()
-    world.run_until(31_000)
+    """The broker loses its locks at 10 s, and a third member locks the queue."""
+    schedule = Schedule("1")
+    checker, working = Checker(schedule), Working()
+    schedule.run_until(31_000)
     batch = decode_pulled(
         stored(QUEUE, 0, body=b"0"),
         Origin(QUEUE, 0, 1),
@@ -38,7 +38,7 @@ def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms,
     )
     for name, locked_ms in (("m1", first_ms), ("m2", second_ms)):
         watch = Watch(
-            world, checker, working, name=name, locks_lost_ms=lambda _: 10_000
+            schedule, checker, working, name=name, locks_lost_ms=lambda _: 10_000
         )
         watch.is_orderly = True
         watch.begins(QUEUE, queue_locked_at(locked_ms), batch)
@@ -58,11 +58,11 @@ def test_two_calls_are_right_only_if_a_broker_forgot_a_lock(first_ms, second_ms,
 def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_again(
     is_orderly, is_asked, is_pulled, count
 ):
-    """Found by seeds 366 and 389, orderly: the last owner's commit of 226 came late,
-    and under the lock the queue begins there and not at 230."""
-    world = World("1")
-    checker = Checker(world)
-    watch = Watch(world, checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
+    """The last owner's commit of 226 came late, so that the queue begins there under
+    the lock, and not at 230."""
+    schedule = Schedule("1")
+    checker = Checker(schedule)
+    watch = Watch(schedule, checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
     watch.is_orderly = is_orderly
     process_queue = queue_locked_at(0)
     watch.asks(QUEUE)
@@ -82,8 +82,10 @@ def test_a_commit_goes_back_only_where_an_orderly_queue_s_offset_was_asked_for_a
 )
 def test_what_was_reset_is_pulled_from_there(is_lost, offset, count):
     """Unless it was lost and got again: then it begins where it was committed."""
-    checker = Checker(World("1"))
-    watch = Watch(World("1"), checker, Working(), name="m1", locks_lost_ms=lambda _: -1)
+    checker = Checker(Schedule("1"))
+    watch = Watch(
+        Schedule("1"), checker, Working(), name="m1", locks_lost_ms=lambda _: -1
+    )
     before, after = queue_locked_at(0), queue_locked_at(0)
     watch.moves(QUEUE, before, 70)
     watch.asks(QUEUE, before)  # the commit is read back
@@ -95,7 +97,7 @@ def test_what_was_reset_is_pulled_from_there(is_lost, offset, count):
 
 
 def test_what_a_reset_skips_is_waited_for_no_more():
-    checker = Checker(World("1"))
+    checker = Checker(Schedule("1"))
     place = (QUEUE.broker_name, QUEUE.topic, QUEUE.queue_id)
     for number in range(4):
         checker.stored(*place, number, 100 * number)

@@ -1,4 +1,4 @@
-"""Looks on as one member works: its listener calls, pulls and commits.
+"""Checks the listener calls, pulls and commits of one member while it runs.
 
 Checked here: one live pull a queue; what was reset is pulled from there; no commit
 grows after its queue was dropped, and none goes back while it is not; a queue's orderly
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.tasks import Task
     from rmqcli.wire.pull_answer import PullAnswer
     from tests.simulation.checker import Checker
-    from tests.simulation.world import World
+    from tests.simulation.schedule import Schedule
 
 #: A lock counts as lost for calls that took it so long before the loss, or later.
 _LOST_LOCK_MS: Final = 5_000
@@ -45,14 +45,14 @@ class Watch:
 
     def __init__(
         self,
-        world: World,
+        schedule: Schedule,
         checker: Checker,
         working: Working,
         *,
         name: str,
         locks_lost_ms: Callable[[str], int],
     ) -> None:
-        self.world = world
+        self.schedule = schedule
         self.checker = checker
         self.name = name
         self.is_orderly = False
@@ -75,7 +75,7 @@ class Watch:
     ) -> None:
         """A listener is called."""
         first = batch[0].queue_offset
-        self.world.note(f"{self.name} call {queue} {first} {len(batch)}")
+        self.schedule.note(f"{self.name} call {queue} {first} {len(batch)}")
         if self.is_orderly:
             self._overlaps(queue, process_queue)
             calls = self._working.calls.setdefault(queue, [])
@@ -88,7 +88,7 @@ class Watch:
             if other is self:
                 self.checker.violation(f"{self.name} has two calls of {queue}")
                 continue
-            held_ms = self.world.now_ms - process_queue.last_lock_ms
+            held_ms = self.schedule.now_ms - process_queue.last_lock_ms
             lost_ms = self._locks_lost_ms(queue.broker_name)
             older_ms = min(process_queue.last_lock_ms, mine.last_lock_ms)
             is_lost = lost_ms >= older_ms - _LOST_LOCK_MS
@@ -109,7 +109,7 @@ class Watch:
         """It returned, or raised."""
         kept = {id(each.message) for each in failed}
         succeeded = [each for each in done if id(each) not in kept]
-        self.world.note(f"{self.name} end {queue} {len(succeeded)} {len(failed)}")
+        self.schedule.note(f"{self.name} end {queue} {len(succeeded)} {len(failed)}")
         if self.is_orderly:
             self._working.calls[queue].remove((self, process_queue))
         life = self.checker.life(process_queue)
@@ -126,7 +126,7 @@ class Watch:
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], offset: int
     ) -> None:
         """It is told to consume a queue from there on; what is before is given up."""
-        self.world.note(f"{self.name} move {queue} {offset}")
+        self.schedule.note(f"{self.name} move {queue} {offset}")
         self._moves[queue] = (process_queue, offset)
         self.checker.skipped_to(
             (queue.broker_name, queue.topic, queue.queue_id), offset
@@ -181,7 +181,7 @@ class Watch:
 
 
 class WatchedNetwork(RemotingNetwork):
-    """The network of a member, with somebody who looks on."""
+    """The network of a member; its requests are reported to a `Watch`."""
 
     def __init__(self, client: Client, *, rng: random.Random, watch: Watch) -> None:
         super().__init__(client, rng=rng)

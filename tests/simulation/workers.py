@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.push_consumer import PushConsumer
+    from tests.simulation.schedule import Schedule
     from tests.simulation.watch import Watch
-    from tests.simulation.world import World
 
     Steps: TypeAlias = Generator[int, None, None]
 
 _TWENTY_MINUTES_MS: Final = 20 * 60 * 1_000
 
 
-class Mood:
+class ListenerBehaviour:
     """How the listeners behave; shared by all members. Healed: all succeed soon."""
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Mood:
         #: numbers divisible by it never succeed; 0: none
         self.poison = 0
 
-    def calm(self) -> None:
-        """Let everything be well."""
+    def heal(self) -> None:
+        """Let all listeners succeed soon."""
         self.fail_rate = self.slow_rate = self.stuck_rate = 0.0
         self.poison = 0
 
@@ -70,17 +70,17 @@ class SimWorkers:
 
     def __init__(
         self,
-        world: World,
+        schedule: Schedule,
         watch: Watch,
-        mood: Mood,
+        behaviour: ListenerBehaviour,
         *,
         threads: int,
         is_orderly: bool,
         run: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._world = world
+        self._schedule = schedule
         self._watch = watch
-        self._mood = mood
+        self._mood = behaviour
         self._run = run
         self._queue: deque[ConcurrentRequest | OrderlyRequest] = deque()
         self._threads = self._idle = threads
@@ -101,7 +101,7 @@ class SimWorkers:
     def consume_concurrently(self, request: ConcurrentRequest) -> None:
         """See Workers."""
         self._queue.append(request)
-        self._world.later(0, lambda: self._run(self._begin))
+        self._schedule.later(0, lambda: self._run(self._begin))
 
     def share(self, request: ConcurrentRequest) -> None:
         """See Workers: as ConsumeThreads does."""
@@ -113,15 +113,15 @@ class SimWorkers:
     def consume_orderly(self, request: OrderlyRequest) -> None:
         """See Workers."""
         self._queue.append(request)
-        self._world.later(0, lambda: self._run(self._begin))
+        self._schedule.later(0, lambda: self._run(self._begin))
 
     def hurry(self) -> None:
         """Let every call that is under way end within a second."""
-        soon_ms = self._world.now_ms + 1_000
+        soon_ms = self._schedule.now_ms + 1_000
         for key, (end_ms, steps) in list(self._calls.items()):
             if end_ms > soon_ms:
                 del self._calls[key]
-                self._wait(steps, 1 + int(self._world.rng.random() * 999))
+                self._wait(steps, 1 + int(self._schedule.rng.random() * 999))
 
     def _begin(self) -> None:
         while self._idle and self._queue:
@@ -144,22 +144,22 @@ class SimWorkers:
     def _wait(self, steps: Steps, duration_ms: int) -> None:
         self._numbers += 1
         key = self._numbers
-        self._calls[key] = (self._world.now_ms + duration_ms, steps)
+        self._calls[key] = (self._schedule.now_ms + duration_ms, steps)
 
         def end() -> None:
             if self._calls.pop(key, None) is not None:
                 self._step(steps)
 
-        self._world.later(duration_ms, lambda: self._run(end))
+        self._schedule.later(duration_ms, lambda: self._run(end))
 
     def _concurrently(self, request: ConcurrentRequest) -> Steps:
         """As consume.consume_concurrently."""
-        world, watch, queue = self._world, self._watch, request.message_queue
+        schedule, watch, queue = self._schedule, self._watch, request.message_queue
         request.begun.append(None)
         is_single = request.batch_size == 1
         done: list[Pulled] = []
         failed: list[Failed] = []
-        started_ms = before_ms = world.now_ms
+        started_ms = before_ms = schedule.now_ms
         while not (request.is_cancelled or request.process_queue.dropped):
             taken = next(request.batches, None)
             if taken is None:
@@ -175,9 +175,9 @@ class SimWorkers:
             watch.ends(queue, request.process_queue, called[0], called[1])
             done += called[0]
             failed += called[1]
-            if world.now_ms - before_ms >= SHARE_MS and not request.is_shared:
+            if schedule.now_ms - before_ms >= SHARE_MS and not request.is_shared:
                 self.share(request)
-            before_ms = world.now_ms
+            before_ms = schedule.now_ms
             if before_ms - started_ms >= REPORT_MS:
                 spent_ms = before_ms - started_ms
                 self._report(
@@ -187,23 +187,27 @@ class SimWorkers:
         self._report(ConcurrentOutcome(request, done, failed, before_ms - started_ms))
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
-        self._world.later(0, lambda: self._run(lambda: self._engine.consumed(outcome)))
+        self._schedule.later(
+            0, lambda: self._run(lambda: self._engine.consumed(outcome))
+        )
 
     def _orderly(self, request: OrderlyRequest) -> Steps:
         """As consume.consume_orderly."""
-        world, watch, queue = self._world, self._watch, request.message_queue
+        schedule, watch, queue = self._schedule, self._watch, request.message_queue
         process_queue, messages = request.process_queue, request.messages
         succeeded, size = 0, request.batch_size
-        started_ms = world.now_ms
-        while succeeded < len(messages) and world.now_ms - started_ms < REPORT_MS:
+        started_ms = schedule.now_ms
+        while succeeded < len(messages) and schedule.now_ms - started_ms < REPORT_MS:
             if request.is_cancelled or process_queue.dropped:
                 break
-            if not process_queue.locked or process_queue.is_lock_expired(world.now_ms):
+            if not process_queue.locked or process_queue.is_lock_expired(
+                schedule.now_ms
+            ):
                 break
             batch = messages[succeeded : succeeded + size]
             call = self._plan(batch)
             watch.begins(queue, process_queue, batch)
-            before_ms = world.now_ms
+            before_ms = schedule.now_ms
             yield call.duration_ms
             self._outcome = call.outcome
             context = ConsumeOrderlyContext(queue)
@@ -225,30 +229,30 @@ class SimWorkers:
         status: ConsumeOrderlyStatus | None,
         started_ms: int,
     ) -> None:
-        spent_ms = self._world.now_ms - started_ms
+        spent_ms = self._schedule.now_ms - started_ms
         outcome = OrderlyOutcome(
             request, succeeded, batch, status, True, None, spent_ms
         )
-        self._world.later(
+        self._schedule.later(
             0, lambda: self._run(lambda: self._engine.consumed_orderly(outcome))
         )
 
     def _plan(self, batch: Sequence[Pulled]) -> _Call:
         """How long a call takes and how it ends."""
-        mood, rng = self._mood, self._world.rng
+        behaviour, rng = self._mood, self._schedule.rng
         chance = rng.random()
-        if chance < mood.stuck_rate:
+        if chance < behaviour.stuck_rate:
             duration_ms = 1 + int(rng.random() * _TWENTY_MINUTES_MS)
-        elif chance < mood.stuck_rate + mood.slow_rate:
+        elif chance < behaviour.stuck_rate + behaviour.slow_rate:
             duration_ms = 100 + int(rng.random() * 5_000)
         else:
             duration_ms = int(rng.random() * 10)
         chance = rng.random()
-        is_poisoned = mood.poison and any(
-            int(each.body) % mood.poison == 0  # type: ignore[union-attr]
+        is_poisoned = behaviour.poison and any(
+            int(each.body) % behaviour.poison == 0  # type: ignore[union-attr]
             for each in batch
         )
-        if is_poisoned or chance < mood.fail_rate:
+        if is_poisoned or chance < behaviour.fail_rate:
             return _Call(duration_ms, rng.choice(("raise", "later", "some", "exit")))
         return _Call(duration_ms, "success")
 

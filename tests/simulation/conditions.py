@@ -1,4 +1,4 @@
-"""How the simulated network behaves at the moment. Healed: a calm one."""
+"""The simulated network: delays, losses, refusals and cut connections."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PULL_CODES = frozenset(
 
 
 @dataclass(slots=True)
-class Weather:
+class NetworkConditions:
     """Rates are probabilities for each command that travels.
 
     `refused`: request codes that a server answers with an error, half of the time;
@@ -53,8 +53,8 @@ class Weather:
     refused: AbstractSet[int] = frozenset()
     cut: set[tuple[int, str]] = field(default_factory=set)
 
-    def calm(self) -> None:
-        """Let everything be well."""
+    def heal(self) -> None:
+        """End all faults of the network."""
         self.delay_ms_max = 2
         self.drop_rate = self.reorder_rate = 0.0
         self.refused = frozenset()

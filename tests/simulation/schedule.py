@@ -22,8 +22,8 @@ _HASH_EACH: Final = 512
 _TAIL_MAX: Final = 40
 
 
-class World:
-    """The event heap of a run. `trace` gets each line of the history, if it is set."""
+class Schedule:
+    """The events of a run in their order. `trace` gets each line of the history."""
 
     def __init__(
         self, seed: str, *, trace: Callable[[str], None] | None = None
@@ -88,15 +88,15 @@ class World:
 class SimClock:
     """Satisfies `rmqcli.clock.Clock`. `skew_ms`: how far the epoch's time is wrong."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self.skew_ms = 0
 
     def monotonic_ms(self) -> int:
-        return self._world.now_ms
+        return self._schedule.now_ms
 
     def epoch_ms(self) -> int:
-        return EPOCH_MS + self._world.now_ms + self.skew_ms
+        return EPOCH_MS + self._schedule.now_ms + self.skew_ms
 
     def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
         """Nobody may wait here."""
