@@ -1,4 +1,4 @@
-"""Documentation that cannot drift: help of every command, and the README's tables."""
+"""Documentation that cannot drift: help of every command, the README, the design."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from rmqcli.cli.commands import COMMANDS, GROUPS
 from rmqcli.cli.main import build_app
 from rmqcli.errors import ExitCode
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "rmqcli"
+README = ROOT / "README.md"
+DOCUMENTS = [
+    README,
+    PACKAGE / "DESIGN.md",
+    PACKAGE / "CHANGELOG.md",
+    ROOT / ".github" / "CONTRIBUTING.md",
+]
 
 every_command = pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)
 
@@ -79,3 +87,34 @@ def test_the_readme_s_exit_codes_are_the_exit_codes():
     text = README.read_text(encoding="utf-8")
     rows = re.findall(r"^\|\s*`?(\d+)`?\s*\|", text, re.MULTILINE)
     assert sorted(map(int, rows)) == sorted(ExitCode)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_links_between_documents_lead_to_files(document):
+    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    assert [each for each in links if not (document.parent / each).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS[1:], ids=lambda path: path.stem)
+def test_source_files_that_documents_name_exist(document):
+    """Paths such as `engine/rebalance.py` are below rmqcli, others below the root."""
+    text = document.read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert [
+        each for each in sorted(named)
+        if not ((PACKAGE / each).is_file() or (ROOT / each).is_file())
+    ] == []  # fmt: skip
+
+
+def test_the_map_of_the_design_names_every_module_and_folder_of_two_levels():
+    """Modules of the package's top, and folders down to those of its packages."""
+    text = (PACKAGE / "DESIGN.md").read_text(encoding="utf-8")
+    the_map = text.partition("## The map")[2].partition("###")[0]
+    words = set(re.findall(r"[a-z_]+/?", the_map))
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__main__"}
+    folders = {
+        f"{path.parent.name}/"
+        for pattern in ("*/__init__.py", "*/*/__init__.py")
+        for path in PACKAGE.glob(pattern)
+    }
+    assert sorted((modules | folders) - words) == []
