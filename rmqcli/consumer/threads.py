@@ -70,7 +70,7 @@ class Latch:
         waiter.acquire()
         self._waiters.append(waiter)
         try:
-            if not self.is_set:  # else `set` may have looked before we were there
+            if not self.is_set:  # else `set` may have released the waiters before
                 waiter.acquire(timeout=timeout_ms / 1000)
         finally:
             with suppress(ValueError):

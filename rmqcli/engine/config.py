@@ -20,7 +20,7 @@ from rmqcli.engine.allocate import (
 
 
 class MessageModel(enum.Enum):
-    """Who gets a message: one member of the group, or every one."""
+    """Whether one member of the group gets a message, or every member."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
@@ -45,7 +45,8 @@ class ConsumerConfig:
     too), and `await_termination_ms` how long `close` waits for listeners: both are
     ours, and Java has no limit for all queues together. So is
     `share_slow_pulls`: other threads help with what one pull brought once a listener is
-    slow. Without, whoever raises LeaveRest has consumed everything before it.
+    slow. Without that, a listener that raises LeaveRest has
+    consumed everything before it.
     `like_4_6_offset_illegal` leaves a queue alone for 10 s when a broker corrects its
     offset, as clients before 5.2 do.
     """

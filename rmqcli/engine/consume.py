@@ -71,7 +71,7 @@ def consume_concurrently(
     is_fast = listener.one_message and is_single and not listener.none_is_failure
     call = listener.call if is_fast else None
     report_ms = 0 if listener.reports_each else REPORT_MS
-    # Looked at before a batch is taken: so what was consumed is always a prefix.
+    # Checked before a batch is taken, so that what was consumed is always a prefix.
     while not (request.is_cancelled or process_queue.dropped):
         taken = next(batches, None)
         if taken is None:
@@ -330,7 +330,7 @@ def _failure_of(error: BaseException, listener: Listener, queue: MessageQueue) -
 
 
 def _surfaced(message: UndecodableMessage, listener: Listener) -> bool:
-    """Hand an unreadable message to who is to know of it; whether that worked."""
+    """Pass an undecodable message to `on_undecodable`; whether that succeeded."""
     queue = message.message_queue
     if listener.on_undecodable is None:
         logger.error(

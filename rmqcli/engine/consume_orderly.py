@@ -104,7 +104,7 @@ class ConsumeMessageOrderlyService:
         if not process_queue.is_pulled or not member.is_running:
             return
         if queue in self._out:
-            return  # its end looks for what came meanwhile
+            return  # its end takes what came meanwhile
         now_ms = member.now_ms()
         if member.needs_lock and (
             not process_queue.locked or process_queue.is_lock_expired(now_ms)

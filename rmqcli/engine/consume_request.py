@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ConcurrentRequest:
     """Messages that may be consumed in any order, in batches of `batch_size`.
 
-    `batches` gives each of them once, to whoever asks next: safe between threads.
+    `batches` gives each of them once, to the thread that asks next; thread-safe.
     """
 
     __slots__ = (
@@ -53,13 +53,13 @@ class ConcurrentRequest:
         self.batch_size = batch_size
         #: set when the consumer closes: nothing more of it is begun
         self.is_cancelled = False
-        #: how often the engine looked whether it is done
+        #: how often the engine checked whether it is done
         self.checks = 0
         #: whether other threads were asked to help
         self.is_shared = len(messages) <= batch_size
-        #: one entry for each thread, made before it looks at `is_cancelled`
+        #: one entry for each thread, made before it reads `is_cancelled`
         self.begun: list[None] = []
-        #: how many of them have told the engine that they ended
+        #: how many of these threads have reported their end
         self.ended = 0
         #: messages whose outcome the engine has not got yet
         self.left = len(messages)

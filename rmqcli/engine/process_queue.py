@@ -170,7 +170,7 @@ _TRANSITIONS: Final = {
     QueueState.RESTING: {QueueState.DROPPED},
     QueueState.DROPPED: {QueueState.RESTING},
 }
-#: Transitions of one queue that are kept for a look at what happened.
+#: How many transitions of a queue are kept, to explain what happened to it.
 _STORY_MAX: Final = 100
 
 

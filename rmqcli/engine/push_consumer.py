@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _HEARTBEAT_AGAIN_MS: Final = 1_000
-#: When to look for the retry topic's route, after the heartbeat that makes the topic.
+#: When to fetch the retry topic's route, after the heartbeat that creates the topic.
 _RETRY_ROUTE_DELAYS_MS: Final = (0, 100, 200, 400, 800, 1_600, 3_200, 6_400)
 _DRAIN_CHECK_MS: Final = 5
 #: How long a close waits for brokers once listeners have ended: what is left of its

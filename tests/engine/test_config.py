@@ -75,7 +75,7 @@ def test_both_ends_of_a_range_are_in_it_and_no_more(name, low, high):
         ("../x", "not allowed"),
         ("grüppe", "not allowed"),
         ("g\n", "not allowed"),
-        ("DEFAULT_CONSUMER", "the name of no group"),
+        ("DEFAULT_CONSUMER", "cannot be a group name"),
     ],
 )
 def test_names_that_brokers_refuse_are_refused_here(group, why):

@@ -167,7 +167,7 @@ def _results(options: argparse.Namespace) -> Iterator[Result]:
         with_faults=not options.calm,
         trace=_to_stderr if options.trace else None,
     )
-    # What engines say of faults that were made on purpose helps nobody but in a trace.
+    # Logs about injected faults are only useful in a trace.
     level = logging.DEBUG if options.trace else logging.CRITICAL
     if options.jobs <= 1:
         _log_from(level)

@@ -128,14 +128,14 @@ class Checker:
         self._minimum.update(minimums)
 
     def skipped_to(self, place: Place, offset: int) -> None:
-        """A queue is reset: of what waits before that nobody need hear any more."""
+        """A queue is reset: the messages before that need not be consumed any more."""
         for number, sequence in self._records.get(place, ())[:offset]:
             if number in self.pending and self._last[number] == sequence:
                 del self.pending[number]
                 self.skipped += 1
 
     def oldest(self, broker: str, end: int) -> int:
-        """Where in its log a broker's oldest record is that somebody needs."""
+        """The commit log offset of a broker's oldest record that is still needed."""
         places = [self._where[number] for number in self.pending]
         return min([at for where, at in places if where == broker], default=end)
 
@@ -157,7 +157,7 @@ class Checker:
         return list(self._records)
 
     def is_settled(self, place: Place, offset: int) -> bool:
-        """Whether nobody needs that record any more."""
+        """Whether that record is not needed any more."""
         if offset < self._minimum.get(place, 0):
             return True
         number, sequence = self._records[place][offset]
@@ -174,7 +174,7 @@ class Checker:
     def committed(
         self, broker: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
-        """A broker was told an offset."""
+        """A broker received a commit."""
         if group != GROUP or topic not in (TOPIC, RETRY_TOPIC):
             return
         place = (broker, topic, queue_id)

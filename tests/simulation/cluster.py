@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     queues: int = 16
     brokers: int = 2
     messages_per_s: float = 0.5
-    #: whether somebody resets offsets, which is no fault: then messages may be skipped
+    #: whether offsets are reset, which is not a fault: then messages may be skipped
     has_resets: bool = False
 
 
@@ -312,7 +312,7 @@ class SimCluster:
             if queue not in wanted:
                 return f"{queue} is owned by {names}, but is not there"
             if len(names) != 1:
-                return f"{queue} is owned by {names or 'nobody'}"
+                return f"{queue} is owned by {names or 'no member'}"
         return None
 
     def _read_queues(self, broker: SimBroker, topic: str) -> int:

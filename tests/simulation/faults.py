@@ -124,7 +124,7 @@ class Faults:
     def _member_crash(self) -> str:
         live = self._cluster.live()
         if not live:
-            return "nobody to crash"
+            return "no member to crash"
         victim = self._schedule.rng.choice(live)
         is_half_open = self._schedule.chance(0.2)
         victim.crash(self._span(10_000, 180_000) if is_half_open else 5)
@@ -138,7 +138,7 @@ class Faults:
     def _member_leaves(self) -> str:
         live = self._cluster.live()
         if not live:
-            return "nobody to leave"
+            return "no member to leave"
         victim = self._schedule.rng.choice(live)
         victim.close()
         self._for(self._span(100, 60_000), self._refill)
@@ -159,7 +159,7 @@ class Faults:
     def _member_frozen(self) -> str:
         live = self._cluster.live()
         if not live:
-            return "nobody to freeze"
+            return "no member to freeze"
         victim = self._schedule.rng.choice(live)
         victim.freeze(self._span(1_000, 180_000))
         return f"freeze {victim.name}"
@@ -213,7 +213,7 @@ class Faults:
     def _cut(self) -> str:
         live = self._cluster.live()
         if not live:
-            return "nobody to cut"
+            return "no member to cut"
         victim = self._schedule.rng.choice(live)
         address = self._schedule.rng.choice(sorted(self._cluster.servers))
         cut, pair = self._cluster.conditions.cut, (victim.number, address)

@@ -99,5 +99,5 @@ class SimClock:
         return EPOCH_MS + self._schedule.now_ms + self.skew_ms
 
     def wait_ms(self, event: threading.Event, timeout_ms: int) -> bool:
-        """Nobody may wait here."""
+        """Simulated code must not wait."""
         raise RuntimeError(f"a simulation cannot wait {timeout_ms} ms for {event!r}")

@@ -125,7 +125,7 @@ class Watch:
     def moves(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], offset: int
     ) -> None:
-        """It is told to consume a queue from there on; what is before is given up."""
+        """It is to consume a queue from there on; what is before is given up."""
         self.schedule.note(f"{self.name} move {queue} {offset}")
         self._moves[queue] = (process_queue, offset)
         self.checker.skipped_to(
