@@ -1,9 +1,9 @@
-"""Names that may become a file's, and files that are read and written safely.
+"""File names made of untrusted text, and safe reading and writing of files.
 
-A name from a peer, or from a file that anybody may have written, comes near a path
-only after `file_name_fault` found nothing. What is written appears whole or not at all,
-under a temporary name that nobody can guess, and never through a symbolic link; what is
-read is a regular file of a bounded length.
+A name from a peer, or from a file that other users can write, becomes part of a path
+only after `file_name_fault` found no fault in it. A written file appears whole or not
+at all: it gets a temporary name that cannot be guessed first, and symbolic links are
+not followed. Only regular files of a bounded length are read.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def read_regular(path: str | Path, bytes_max: int) -> bytes:
     Raises OSError, also for a symbolic link, a folder, a device and a named pipe, none
     of which it waits for.
     """
-    # Without O_NONBLOCK the open of a pipe waits for somebody who writes it.
+    # Without O_NONBLOCK the open of a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags)
     with os.fdopen(fd, "rb") as file:

@@ -1,8 +1,8 @@
-"""What is to be done later, by the monotonic time it is due. Pure.
+"""Actions to run later, by the monotonic time at which they are due. Pure.
 
-Instead of the threads and timers of a Java broker (PullRequestHoldService,
-ClientHousekeepingService, ScheduleMessageService ...): whoever drives a core asks when
-the next thing is due, and runs what is.
+They replace the threads and timers of a Java broker (PullRequestHoldService,
+ClientHousekeepingService, ScheduleMessageService ...): the thread that drives a core
+asks when the next action is due, and runs those that are.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
 
 
 def _finish(common: Common, record: RunRecord, path: str) -> None:
-    """Print the summary; leave with 6 when gaps are left that nobody accepted."""
+    """Print the summary; exit with 6 if messages are missing without --allow-gaps."""
     from rmqcli.spark.export.summary import summarise
 
     summary = summarise(record, root=os.path.realpath(path))

@@ -100,7 +100,7 @@ class Common:
 
         Call it once: with `--acl-file -` it uses up stdin.
         """
-        if self.store is not None:  # in this process, where nobody asks who we are
+        if self.store is not None:  # served by this process, without access control
             return ClientConfig(namesrv=self.namesrv, timeout_ms=self.timeout_ms)
         from rmqcli.credentials import load_credentials
 
@@ -395,7 +395,7 @@ def _build_common(
 ) -> Common:
     """Turn the values of the common options into one value.
 
-    Any `--tls-...` implies `--tls`: nobody names a CA to talk in the clear.
+    Any `--tls-...` option implies `--tls`.
     """
     tls_options = None
     if tls_key and not tls_cert:

@@ -221,8 +221,8 @@ class ConsumeMessageOrderlyService:
     ) -> Task[bool]:
         """Give up what failed too often; whether anything is to be tried again.
 
-        As in Java one message that is makes the whole batch be tried again (T18). The
-        listener is not called while an unreadable one is not taken: nothing is counted.
+        As in Java, one such message makes the whole batch be tried again. While an
+        unreadable message is not taken, the listener is not called and nothing counts.
         """
         unreadable = [each for each in batch if isinstance(each, UndecodableMessage)]
         if not all(each.is_taken for each in unreadable):

@@ -387,7 +387,7 @@ class Producer:
         selector: MessageQueueSelector | None = None,
         arg: object = None,
     ) -> None:
-        """Hand a message to the connection. Nobody learns whether it is stored.
+        """Send a message without an answer: whether it is stored stays unknown.
 
         Raises as `send` does for what is known before: an unknown topic, or no name
         server.

@@ -1,7 +1,8 @@
-"""Where messages for a topic go: its queues, or those of the topic it will copy.
+"""The queues that messages of a topic can be sent to.
 
-A topic that nobody knows is created by the broker that gets its first message, as far
-as the broker allows that: then it has announced TBW102 to the name servers.
+A topic that does not exist is created by the broker that receives its first message, if
+that broker allows it. Such a broker has announced the topic TBW102 to the name servers,
+and the new topic gets its queues from TBW102's.
 
 Source: MQClientInstance.updateTopicRouteInfoFromNameServer, SelectMessageQueueByHash.
 """

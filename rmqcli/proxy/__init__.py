@@ -1,1 +1,1 @@
-"""gRPC for apache.rocketmq.v2. Its room; nothing lives here yet."""
+"""The gRPC protocol of RocketMQ 5 (apache.rocketmq.v2). Nothing is implemented yet."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How peers are verified, and how we are.
+    """How the peer is verified, and which certificate this client shows.
 
-    By default the system's CAs and the host name count. `ca_file` replaces the CAs.
-    `insecure` takes any certificate: the connection is then secret from listeners
-    only, not from whoever is in between. `server_hostname` is the name to look for in
-    the certificate instead of the address's host, for brokers that advertise an IP.
+    By default the peer's certificate must be signed by one of the system's CAs and name
+    its host. `ca_file` replaces the CAs. `insecure` accepts any certificate: that
+    protects against listening only, not against a man in the middle. `server_hostname`
+    replaces the host name to look for, for brokers that advertise an IP address.
     """
 
     ca_file: str | None = None

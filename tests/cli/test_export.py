@@ -40,8 +40,14 @@ def closed_port():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--since-last", "--resume"], "--since-last and --resume contradict"),
-        (["--since-last", "--from", "0"], "--since-last and --from contradict"),
+        (
+            ["--since-last", "--resume"],
+            "--since-last and --resume cannot be used together",
+        ),
+        (
+            ["--since-last", "--from", "0"],
+            "--since-last and --from cannot be used together",
+        ),
         (["--from", "yesterday"], "--from"),
         (["--rows-per-file", "0"], "--rows-per-file"),
         (["--partition-by", "week"], "'week' is not one of none, queue, date, hour"),

@@ -1,8 +1,9 @@
 """Names of topics and groups for completion: `rmq __complete topic|group LINE`.
 
-Started by a shell while somebody types, so: only the standard library, an answer within
-BUDGET_S or none, from a cache if it is fresh, and silence about every error. Names are
-those of the name server's topics; a group that has consumed has a retry topic there.
+A shell runs this at each press of TAB. It therefore uses only the standard library,
+answers within BUDGET_S or not at all, prefers a fresh cache, and is silent about
+errors. The names come from the name server's topics; a group that has consumed has a
+retry topic there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rmqcli.transport.topic_list import ask_topic_list
 #: For the network; Python itself takes a few tens of milliseconds before.
 BUDGET_S = 0.05
 FRESH_S = 30
-#: Names that old are better than none while nobody answers.
+#: Names of up to this age are offered while no name server answers.
 STALE_S = 24 * 60 * 60
 NAMES_MAX = 10_000
 _CACHE_BYTES_MAX = 4 << 20

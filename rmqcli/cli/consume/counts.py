@@ -113,7 +113,7 @@ class Counts:
             self.fates[fate] += 1
 
     def drain(self) -> None:
-        """Let nobody wait for what others may give back."""
+        """Stop waiting for messages that other threads may give back."""
         with self._changed:
             self._is_draining = True
             self._changed.notify_all()

@@ -249,10 +249,10 @@ class CommandRunner:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the command's process group, SIGKILL once it ended or did not.
+    """Send SIGTERM to the command's process group and, after a while, SIGKILL.
 
-    The command is not waited for before SIGKILL was sent: until then nobody else can
-    have its process group's number.
+    The command is waited for only after SIGKILL was sent: until then, no other process
+    group can get the same number.
     """
     _signal_group(process, signal.SIGTERM)
     grace, never = Deadline(SYSTEM_CLOCK, TERM_GRACE_MS), threading.Event()

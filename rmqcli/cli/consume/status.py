@@ -93,7 +93,7 @@ class Status:
         if self._in_place:
             text = self._line(consumer.running_info())
             columns = shutil.get_terminal_size().columns
-            # An interrupt in between would leave a line that nobody knows of.
+            # An interrupt in between would leave a line that is never cleared.
             with interrupts.deferred(), self._lock:
                 self._messages.progress(text[: max(1, columns - 1)])
 

@@ -197,7 +197,7 @@ def write_reset(
 
 
 def show_plan(common: Common, plan: ResetPlan) -> None:
-    """The plan as a table on stderr, for whoever is asked to agree."""
+    """Show the plan as a table on stderr, before the question whether to apply it."""
     columns = _shown_columns(plan, is_plan=True)
     rows = _rows(plan, None)
     write_table(

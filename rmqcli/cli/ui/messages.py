@@ -148,7 +148,7 @@ class Messages:
         self._write(text + "\n")
 
     def _write(self, text: str) -> None:
-        # Nobody is left to tell that stderr does not work.
+        # There is no place left to report that stderr does not work.
         with contextlib.suppress(OSError, ValueError):
             if sys.stderr is not None:
                 sys.stderr.write(text)
