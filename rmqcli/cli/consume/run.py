@@ -279,7 +279,7 @@ class _Run:
             counts.drain()
             self._consumer.close(timeout_ms=DRAIN_MS)
         except KeyboardInterrupt:
-            status.warn("left at once: what was begun will be consumed again")
+            status.warn("left at once: messages in progress will be delivered again")
             self._leave_at_once(ExitCode.INTERRUPTED)
         is_stuck = counts.at_work > 0 or not self._listener.close()
         status.clear()

@@ -123,7 +123,9 @@ def test_in_order_too(rmq_cluster, start):
     assert sorted(seen + other.lines(), key=int) == [str(n) for n in range(400)]
 
 
-def test_a_command_that_was_begun_ends_before_we_leave(rmq_cluster, start, tmp_path):
+def test_a_command_in_progress_ends_before_the_consumer_leaves(
+    rmq_cluster, start, tmp_path
+):
     """Ctrl-C on a terminal goes to the whole group of processes: not to the command."""
     rmq_cluster.send("T", ["x"])
     go = tmp_path / "go"
@@ -132,7 +134,9 @@ def test_a_command_that_was_begun_ends_before_we_leave(rmq_cluster, start, tmp_p
     wait_until(lambda: member.lines() == ["begun"], "the command")
     assert os.getpgid(member.process.pid) == os.getpgid(0)
     member.process.send_signal(signal.SIGINT)
-    wait_until(lambda: "ending what was begun" in member.err(), "the first words")
+    wait_until(
+        lambda: "finishing messages in progress" in member.err(), "the first words"
+    )
     go.touch()
     assert member.process.wait(PATIENCE_S) == 130
     assert member.lines() == ["begun", "ended"]
@@ -152,7 +156,7 @@ def test_a_second_signal_ends_the_command_too(rmq_cluster, start):
     wait_until(ends, "the process")
     assert member.process.returncode == 130
     wait_until(lambda: member.lines() == ["begun", "told"], "the command's last word")
-    assert "left at once: what was begun will be consumed again" in member.err()
+    assert "left at once: messages in progress will be delivered again" in member.err()
     again = start("--count", "1", "-o", "raw")
     assert again.process.wait(PATIENCE_S) == 0
     assert again.lines() == ["x"]
@@ -245,4 +249,4 @@ def test_on_a_terminal_a_line_says_how_it_goes(rmq_cluster, start):
         process.wait(PATIENCE_S)
         os.close(ours)
     # The line is taken away before words follow it.
-    assert b"\r\x1b[Kending what was begun" in shown
+    assert b"\r\x1b[Kfinishing messages in progress" in shown
