@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import stat
 import zlib
 from dataclasses import dataclass
@@ -210,7 +209,7 @@ class LagMemory:
                 del groups[group]
 
     def _write(self, data: bytes) -> None:
-        temporary = self._directory / f".{secrets.token_hex(8)}.part"
+        temporary = self._directory / f".{os.urandom(8).hex()}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
