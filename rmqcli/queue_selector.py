@@ -72,7 +72,7 @@ def select_queues(
         if not any(selector.matches(queue) for queue in all_queues):
             brokers = sorted({queue.broker_name for queue in all_queues})
             raise UsageError(
-                f"--queue {selector}: no such queue",
+                f"no such queue: {selector}",
                 hint=f"queues {_id_span(all_queues)} on {', '.join(brokers)}",
             )
     if not selectors:

@@ -40,7 +40,7 @@ def test_selection_keeps_the_queues_order():
 
 
 def test_a_selector_that_means_nothing_is_an_error():
-    with pytest.raises(UsageError, match="--queue a:7: no such queue") as caught:
+    with pytest.raises(UsageError, match="no such queue: a:7") as caught:
         select_queues(QUEUES, [QueueSelector("a", 7)])
     assert caught.value.hint == "queues 0 to 1 exist on a, b:c"
     with pytest.raises(UsageError):

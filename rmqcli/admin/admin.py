@@ -646,7 +646,7 @@ def _no_group(group: str) -> NotFoundError:
         f"no broker knows group {group}",
         code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint="list the groups with Admin.groups",
+        hint="list groups with: Admin.groups()",
     )
 
 

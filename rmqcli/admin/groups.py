@@ -208,7 +208,7 @@ def show_group(client: Client, group: str) -> GroupDetail:
             f"group {group} does not exist",
             code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
             name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-            hint="list groups with: rmq groups",
+            hint="list groups with: Admin.groups()",
         )
     clients = _clients(client, group, connections, addresses)
     seen = Members()
@@ -386,7 +386,7 @@ def create_group(
         else:
             error = RefusedError(
                 f"group {group} exists on {name} with other settings",
-                hint=f"change them with: rmq group update {group}",
+                hint=f"change them with: Admin.update_group({group!r})",
             )
             results[name] = _failed(group, name, masters, error)
     results |= _write(client, group, masters, wanted, done="created")
@@ -450,8 +450,8 @@ def check_may_delete(
         names = ", ".join([*shown, *([f"{more} more"] if more else [])])
         raise RefusedError(
             f"group {group} has members online: {names}; nothing was deleted",
-            hint="stop them first, or add --force; a broker may then create the group"
-            " again at their next heartbeat",
+            hint="stop them first, or add force=True; a broker may then create the"
+            " group again at their next heartbeat",
         )
     warnings = []
     for name in sorted(masters.keys() & detail.configs.keys()):
@@ -461,7 +461,7 @@ def check_may_delete(
             raise RefusedError(
                 f"{shown_version}, which creates a deleted group again, with default"
                 " settings, unless its offsets are removed; nothing was deleted",
-                hint="add --remove-offsets",
+                hint="add remove_offsets=True",
             )
         if version < V4_9_0 and remove_offsets:
             warnings.append(f"{shown_version}, which keeps the offsets of the group")
@@ -521,7 +521,7 @@ def _configs(
         version = client.broker_version(masters[name])
         if change.consume_message_orderly is not None and version < V5_0_0:
             raise UnsupportedError(
-                f"--consume-message-orderly: {name} runs RocketMQ"
+                f"consumeMessageOrderly: {name} runs RocketMQ"
                 f" {version_name(version)}, and that needs {version_name(V5_0_0)}"
             )
     return found
@@ -583,5 +583,5 @@ def _no_group(group: str, where: str) -> NotFoundError:
         f"group {group} does not exist on {where}",
         code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint=f"create it with: rmq group create {group}",
+        hint=f"create it with: Admin.create_group({group!r})",
     )

@@ -634,5 +634,5 @@ def _no_group(group: str, brokers: list[str], known: set[str]) -> NotFoundError:
         f"group {group} does not exist on {', '.join(brokers)}",
         code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint=f"did you mean {near[0]}?" if near else "list groups with: rmq groups",
+        hint=f"did you mean {near[0]}?" if near else "list groups with: Admin.groups()",
     )

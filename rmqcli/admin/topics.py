@@ -410,7 +410,7 @@ def choose_masters(
         if len(clusters) > 1:
             raise UsageError(
                 f"there are {len(clusters)} clusters: {', '.join(clusters)}",
-                hint=f"name one: --cluster {clusters[0]}",
+                hint=f"name one: cluster={clusters[0]!r}",
             )
         names = set(masters)
     elif cluster in info.clusters:
@@ -596,8 +596,8 @@ def _check_attributes(client: Client, masters: Mapping[str, str]) -> None:
         version = client.broker_version(address)
         if version < V5_0_0:
             raise UnsupportedError(
-                f"--attribute: {name} runs RocketMQ {version_name(version)}, and"
-                f" attributes need {version_name(V5_0_0)}"
+                f"{name} runs RocketMQ {version_name(version)}, and attributes need"
+                f" {version_name(V5_0_0)}"
             )
 
 
@@ -606,5 +606,5 @@ def _not_found(what: str, known: list[str]) -> NotFoundError:
         what,
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint=f"there are: {', '.join(known)}" if known else "see: rmq brokers",
+        hint=f"there are: {', '.join(known)}" if known else "see: Admin.brokers()",
     )

@@ -35,15 +35,18 @@ _TABLE: dict[int, tuple[type[BrokerError], str]] = {
         DeniedError,
         "check the topic's permissions and the credentials",
     ),
-    ResponseCode.TOPIC_NOT_EXIST: (NotFoundError, "list topics with: rmq topics"),
+    ResponseCode.TOPIC_NOT_EXIST: (NotFoundError, "list topics with: Admin.topics()"),
     ResponseCode.QUERY_NOT_FOUND: (NotFoundError, ""),
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (
         NotFoundError,
-        "list groups with: rmq groups",
+        "list groups with: Admin.groups()",
     ),
     ResponseCode.CONSUMER_NOT_ONLINE: (NotFoundError, ""),
     ResponseCode.NO_MESSAGE: (NotFoundError, ""),
-    ResponseCode.BROKER_NOT_EXIST: (NotFoundError, "list brokers with: rmq brokers"),
+    ResponseCode.BROKER_NOT_EXIST: (
+        NotFoundError,
+        "list brokers with: Admin.brokers()",
+    ),
     ResponseCode.USER_NOT_EXIST: (DeniedError, "check the access key"),
 }
 

@@ -328,5 +328,5 @@ def _no_broker(topic: str, broker_name: str, why: str) -> NotFoundError:
         f"broker {broker_name} of topic {topic} {why}",
         code=int(ResponseCode.BROKER_NOT_EXIST),
         name=ResponseCode.BROKER_NOT_EXIST.name,
-        hint="see which brokers are there with: rmq brokers",
+        hint="see which brokers are there with: Admin.brokers()",
     )

@@ -326,23 +326,6 @@ def resume_command(
     return shlex.join(words)
 
 
-#: Arguments that hints of the library name, and their flags.
-_FLAGS = {
-    "allow_gaps=True": "--allow-gaps",
-    "allow_unencrypted=True": "--allow-unencrypted-keys",
-    "resume=True": "--resume",
-    "rows_per_file": "--rows-per-file",
-    "since_last=True": "--since-last",
-}
-
-
-def _with_flags(hint: str) -> str:
-    """Return the hint with flags in the place of the library's arguments."""
-    for argument, flag in _FLAGS.items():
-        hint = hint.replace(argument, flag)
-    return hint
-
-
 class _Report:
     """Tells people how an export goes, and how to go on when it does not end."""
 
@@ -377,7 +360,6 @@ class _Report:
                 self._messages.warn(f"not finished; to go on: {self._resume}")
             raise
         except RmqError as error:
-            error.hint = _with_flags(error.hint)
             self._close()
             if self._plan is not None:
                 if error.hint:

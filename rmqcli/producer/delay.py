@@ -77,11 +77,13 @@ def delay_properties(
         return {"DELAY": str(levels.index(delay_ms) + 1)}
     wanted = format_duration(delay_ms)
     if version >= V5_0_0:
-        raise UnsupportedError(f"--delay {wanted}: only whole seconds can be asked for")
+        raise UnsupportedError(
+            f"a delay of {wanted} is not possible: only whole seconds are"
+        )
     known = " ".join(map(format_duration, levels))
     raise UnsupportedError(
-        f"--delay {wanted}: RocketMQ {version_name(version)} only has the levels"
-        f" {known}",
+        f"a delay of {wanted} is not possible: RocketMQ {version_name(version)} only"
+        f" has the levels {known}",
         hint="name one of them, or its number",
     )
 
@@ -108,7 +110,7 @@ def resolve_delay(
         if found is not None and found != properties:
             raise UnsupportedError(
                 "the topic's brokers keep time differently (versions or delay levels)",
-                hint="choose queues of one broker with --queue BROKER:ID",
+                hint="choose queues of one broker with queues=[QUEUE]",
             )
         found = properties
     return found or {}

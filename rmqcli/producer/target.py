@@ -78,7 +78,7 @@ def find_target(
             " its permissions do not allow it",
             code=int(ResponseCode.NO_PERMISSION),
             name=ResponseCode.NO_PERMISSION.name,
-            hint=f"see: rmq topic show {topic}",
+            hint=f"see: Admin.topic({topic!r})",
         )
     chosen = select_queues(queues, selectors)
     return SendTarget(
@@ -125,8 +125,8 @@ def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
     if value is None:
         where = f"{message.source}: " if message.source else ""
         raise UsageError(
-            f"{where}--shard-by {field_name}: neither the body nor the properties"
-            " have it"
+            f"{where}neither the body nor the properties have {field_name!r},"
+            " which decides the queue"
         )
     return abs(java_string_hash(value)) % shards
 
@@ -146,9 +146,14 @@ def _field_text(body: bytes, field_name: str) -> str | None:
 
 def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFoundError:
     near = _near_topics(client, topic)
-    hint = "add --create to let a broker create it, or list topics with: rmq topics"
+    hint = (
+        "add may_create=True to let a broker create it, or list topics with:"
+        " Admin.topics()"
+    )
     if near:
-        hint = f"did you mean {' or '.join(near)}? --create lets a broker create it"
+        hint = (
+            f"did you mean {' or '.join(near)}? may_create=True lets a broker create it"
+        )
     return NotFoundError(
         f"topic {topic} does not exist",
         code=missing.code,
@@ -177,7 +182,7 @@ def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:
     try:
         return client.route(AUTO_CREATE_TOPIC_KEY_TOPIC)
     except NotFoundError:
-        missing.hint = "no broker creates topics by itself; use: rmq topic create"
+        missing.hint = "no broker creates topics by itself; use: Admin.create_topic()"
         raise missing from None
 
 

@@ -36,7 +36,7 @@ def check_layout(folder: Path) -> None:
                 raise StoreError(
                     f"{folder} keeps its consume queues in RocksDB, which cannot be "
                     "read",
-                    hint="read it through its broker, with --namesrv",
+                    hint="read it through its broker, with namesrv=HOST:PORT",
                 )
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def check_layout(folder: Path) -> None:
     if dledger and "commitlog" not in names:
         raise StoreError(
             f"{folder} has a DLedger log ({dledger[0]}), which cannot be read",
-            hint="read it through its broker, with --namesrv",
+            hint="read it through its broker, with namesrv=HOST:PORT",
         )
 
 

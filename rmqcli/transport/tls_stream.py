@@ -97,8 +97,8 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
         return ConnectError(
             f"{start}its certificate is not accepted: {error.verify_message.lower()}",
             address=address.text,
-            hint="name the CA that signed it with --tls-ca FILE,"
-            " or accept any certificate with --tls-insecure",
+            hint="name the CA that signed it with ca_file=FILE,"
+            " or accept any certificate with insecure=True",
         )
     reason = getattr(error, "reason", None) or ""
     if reason in _NOT_TLS:
@@ -115,7 +115,7 @@ def handshake_error(address: Address, error: Exception) -> ConnectError:
     return ConnectError(f"{start}{words}", address=address.text)
 
 
-_PLAIN_HINT = "does this peer take TLS at all? try without --tls"
+_PLAIN_HINT = "does this peer take TLS at all? try tls=None"
 #: What OpenSSL calls bytes that are not a TLS record.
 _NOT_TLS = frozenset(
     {

@@ -72,8 +72,8 @@ def test_by_default_a_certificate_of_an_unknown_ca_is_refused():
         assert message.startswith(
             f"no TLS with {peer.address}: its certificate is not accepted: "
         )
-        assert "--tls-ca" in caught.value.hint
-        assert "--tls-insecure" in caught.value.hint
+        assert "ca_file=FILE" in caught.value.hint
+        assert "insecure=True" in caught.value.hint
 
 
 def test_by_default_a_certificate_for_another_name_is_refused():
@@ -156,7 +156,7 @@ def test_a_plaintext_peer_is_said_to_be_one(script):
             client.invoke(peer.address, PULL, timeout_ms=10_000)
 
         assert caught.value.message.startswith(f"no TLS with {peer.address}: it ")
-        assert caught.value.hint == "does this peer take TLS at all? try without --tls"
+        assert caught.value.hint == "does this peer take TLS at all? try tls=None"
 
 
 def test_a_handshake_that_never_ends_has_a_deadline():

@@ -52,7 +52,8 @@ def _tries(lag: GroupLag) -> Iterator[str]:
         yield f"{retries} of them failed before and wait to be tried again."
     if lag.reading.dead_letters:
         count = lag.reading.dead_letters
-        yield f"It gave up on {count} messages: rmq tail {dlq_topic(lag.group)}"
+        dead_letters = f"Admin.read({dlq_topic(lag.group)!r})"
+        yield f"It gave up on {count} messages: {dead_letters}"
 
 
 def _states(lag: GroupLag) -> Iterator[str]:

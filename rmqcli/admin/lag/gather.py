@@ -185,7 +185,7 @@ class LagGatherer:
             address=seen.address,
             message=f"it has left the route; a name server named it last at"
             f" {format_rfc3339(seen.seen_ms)}, and groups had queues there"
-            " (gone for good: --forget)",
+            " (gone for good: LagMemory.forget())",
         )
 
     def _remember(
@@ -232,7 +232,7 @@ class LagGatherer:
                     f"no broker has a topic {topic}",
                     code=int(ResponseCode.TOPIC_NOT_EXIST),
                     name=ResponseCode.TOPIC_NOT_EXIST.name,
-                    hint="list topics with: rmq topics",
+                    hint="list topics with: Admin.topics()",
                 )
 
     def _groups(

@@ -139,7 +139,7 @@ def _no_group(group: str, names: Sequence[str]) -> NotFoundError:
         f"group {group} does not exist on {', '.join(names)}",
         code=int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         name=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST.name,
-        hint="list groups with: rmq groups",
+        hint="list groups with: Admin.groups()",
     )
 
 

@@ -303,7 +303,6 @@ def _aim_past(client: Client, message_id: str, group: str, topic: _Topic) -> Que
         raise RefusedError(
             f"group {group} {stands} and the message is at {found.queue_offset} of"
             f" {queue}: {others} other {messages} would be skipped too",
-            hint=f"to skip those too: --queue {queue.broker_name}:{queue.queue_id}"
-            f" --to {behind}",
+            hint=f"to skip those too: queues=[{queue!r}], to='{behind}'",
         )
     return replace(facts, wanted=behind)

@@ -151,7 +151,7 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
             name=ResponseCode.NO_MESSAGE.name,
             hint=(
                 "the index may not reach back that far; with the message's queue and"
-                " offset: --queue BROKER:ID --to OFFSET+1"
+                " offset: queues=[QUEUE], to=OFFSET+1"
             ),
         )
     if len(found) > 1:

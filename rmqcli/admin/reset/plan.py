@@ -288,14 +288,14 @@ def _retry_warnings(group: GroupFacts) -> list[str]:
     if count:
         what = "message waits" if count == 1 else "messages wait"
         warnings.append(
-            f"{count} {what} in {topic} and will still be delivered; --include-retry"
-            " resets that too"
+            f"{count} {what} in {topic} and will still be delivered;"
+            " include_retry=True resets that too"
         )
     if group.retry_unknown:
         queues = "queue" if group.retry_unknown == 1 else "queues"
         warnings.append(
             f"{group.retry_unknown} {queues} of {topic} could not be read: messages may"
-            " wait there; --include-retry resets that too"
+            " wait there; include_retry=True resets that too"
         )
     return warnings
 

@@ -64,7 +64,7 @@ def write_plan(path: Path, plan: ResetPlan, document: Mapping[str, object]) -> N
     elif path.suffix == ".csv":
         text = _to_csv(plan)
     else:
-        raise UsageError(f"--out {path} must end in .json or .csv")
+        raise UsageError(f"{path} must end in .json or .csv")
     replace_file(path, text.encode())
 
 
@@ -148,7 +148,7 @@ def _read_json(path: Path, text: str) -> _Json:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a plan: {type(error).__name__} {error}",
-            hint="write one with: rmq reset-offset GROUP TOPIC --to POS --out P.json",
+            hint="write one with: write_plan()",
         ) from error
 
 

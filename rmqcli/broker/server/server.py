@@ -65,7 +65,7 @@ def open_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             what = f"cannot listen on {address}: the port is taken"
-            hint = "stop what listens there, or choose another port with --listen"
+            hint = "stop what listens there, or choose another namesrv_port"
         else:
             reason = (error.strerror or str(error)).lower()
             what, hint = f"cannot listen on {address}: {reason}", ""

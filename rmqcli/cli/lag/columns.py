@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.output import Column, Row, row_of
 from rmqcli.units import format_duration, format_rfc3339
 
@@ -115,7 +116,11 @@ _TOPIC_KEYS = (
     Column("retry", value=lambda topic: topic.is_retry),
     Column("expression"),
 )
-_ERROR_KEYS = (Column("broker_name"), Column("address"), Column("message"))
+_ERROR_KEYS = (
+    Column("broker_name"),
+    Column("address"),
+    Column("message", value=lambda failure: with_flags(failure.message)),
+)
 
 #: In the order of JSON; `errors` comes last, then what only some options add.
 GROUP_COLUMNS = (

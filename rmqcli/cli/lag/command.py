@@ -21,6 +21,7 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
 )
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -255,7 +256,8 @@ def _exit_code(
     process_queues: bool,
 ) -> int:
     for failure in reading.failures:
-        common.messages.warn(f"{failure.broker_name}: {failure.message}")
+        message = with_flags(failure.message)
+        common.messages.warn(f"{failure.broker_name}: {message}")
     if reading.failures or reading.missing:
         return ExitCode.PARTIAL
     if any(group.is_partial for group in lags):

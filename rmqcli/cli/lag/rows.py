@@ -24,6 +24,7 @@ from rmqcli.cli.lag.columns import (
     summary_columns,
     summary_row,
 )
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import row_of, write_rows, write_table
 from rmqcli.units import format_duration
@@ -169,7 +170,8 @@ class LagView:
         from rmqcli.admin.lag.explain import explain
 
         trend = self.trends.get(lag.group)
-        return explain(lag, None if trend is None else trend.group)
+        words = explain(lag, None if trend is None else trend.group)
+        return list(map(with_flags, words))
 
 
 def without_empty_retries(rows: Sequence[Row]) -> Sequence[Row]:

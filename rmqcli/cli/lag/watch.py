@@ -17,6 +17,7 @@ from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
 from rmqcli.cli.lag.columns import queue_columns, summary_columns
 from rmqcli.cli.lag.rows import LagView, without_empty_retries
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import json_line
 from rmqcli.clock import SYSTEM_CLOCK
@@ -150,7 +151,9 @@ class _Watcher:
             columns = queue_columns(
                 with_group=len(view.groups) > 1, with_trend=True, with_spark=True
             )
-        failures = [f"{each.broker_name}: {each.message}" for each in view.failures]
+        failures = [
+            f"{each.broker_name}: {with_flags(each.message)}" for each in view.failures
+        ]
         return Picture(
             title=f"lag of {what}",
             words=(

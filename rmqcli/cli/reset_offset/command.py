@@ -22,6 +22,7 @@ from rmqcli.cli.reset_offset.view import (
     write_backups,
     write_reset,
 )
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ def _read_backup(
         backup_directory,
         is_of_cluster,
         latest_backup,
+        list_backups,
         load_backup,
         origin_of,
     )
@@ -305,9 +307,19 @@ def _read_backup(
     directory = backup_directory(os.environ)
     if backup_id is None:
         here = identity_of(client.route(topic))
-        backup = latest_backup(
-            directory, group=group, topic=topic, cluster=here, namesrv=common.namesrv
-        )
+        try:
+            backup = latest_backup(
+                directory,
+                group=group,
+                topic=topic,
+                cluster=here,
+                namesrv=common.namesrv,
+            )
+        except RefusedError as refused:
+            found = list_backups(directory, group=group, topic=topic)
+            other = [each.backup_id for each in found if not each.undo_of]
+            refused.hint = f"to restore it here: --undo {other[-1]} --other-cluster"
+            raise
     else:
         backup = load_backup(directory, backup_id)
         if (backup.group, backup.topic) != (group, topic):
@@ -347,7 +359,7 @@ def _warn(common: Common, plan: ResetPlan, target: Target) -> None:
     if isinstance(target, ToPosition) and isinstance(target.position, AtTime):
         common.messages.info(f"target: {target.position}")
     for warning in plan.warnings:
-        common.messages.warn(warning)
+        common.messages.warn(with_flags(warning))
 
 
 def _write_file(common: Common, plan: ResetPlan, out: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.admin.reset.cluster_identity import identity_json
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import color_is_on
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.units import format_rfc3339
@@ -169,7 +170,7 @@ def document(
         "backup": backup_id,
         "cluster": None if plan.cluster is None else identity_json(plan.cluster),
         "client_ids": list(plan.client_ids),
-        "warnings": list(plan.warnings),
+        "warnings": list(map(with_flags, plan.warnings)),
     }
 
 

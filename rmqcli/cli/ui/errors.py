@@ -19,6 +19,7 @@ from typing import NamedTuple
 import typer
 
 from rmqcli.cli.ui.escape import safe, safe_json
+from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import BrokerError, ExitCode, RmqError, TextError, UsageError
 
@@ -111,7 +112,7 @@ def _describe_rmq_error(error: RmqError) -> Failure:
     return Failure(
         kind=type(error).__name__,
         message=error.message,
-        hint=error.hint,
+        hint=with_flags(error.hint),
         exit_code=error.exit_code,
         code=error.code if isinstance(error, BrokerError) else None,
         code_name=error.name if isinstance(error, BrokerError) else None,

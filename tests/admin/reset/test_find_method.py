@@ -150,7 +150,7 @@ def test_a_group_that_no_broker_knows_does_not_exist(start, connect):
     assert caught.value.message == ("group nobody does not exist on broker-a, broker-b")
     assert (caught.value.code, caught.value.hint) == (
         26,
-        "list groups with: rmq groups",
+        "list groups with: Admin.groups()",
     )
 
 

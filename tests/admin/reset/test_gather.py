@@ -35,7 +35,7 @@ from tests.consumer.collecting import committed
 RETRY = "%RETRY%G"
 QUEUE = MessageQueue("T", "broker-a", 0)
 RETRY_QUEUE = MessageQueue(RETRY, "broker-a", 0)
-WAITING = f"5 messages wait in {RETRY} and will still be delivered; --include-retry"
+WAITING = f"5 messages wait in {RETRY} and will still be delivered; include_retry"
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_retry_topic_that_cannot_be_read_is_said(start):
     with connect(cluster) as client:
         plan = plan_of(client, ToPosition(Latest()))
     what = f"1 queue of {RETRY} could not be read: messages may wait there"
-    assert plan.warnings == (f"{what}; --include-retry resets that too",)
+    assert plan.warnings == (f"{what}; include_retry=True resets that too",)
     assert not plan.unknown
 
 

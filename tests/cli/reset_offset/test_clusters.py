@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from rmqcli import Admin, RefusedError
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
@@ -73,6 +74,19 @@ def test_undo_without_an_id_refuses_the_backup_of_another_cluster(start, capsys)
     assert f"--undo {backup} --other-cluster" in err
     assert reset(one.namesrv, capsys, "--undo", *DO)[0] == 0
     assert at(one) == 5
+
+
+def test_the_library_does_not_name_the_flag_for_a_backup_of_another_cluster(
+    start, capsys
+):
+    one, other = start(5), start(90)
+    make_backup(one, capsys)
+    with (
+        Admin(namesrv=other.namesrv) as admin,
+        pytest.raises(RefusedError) as caught,
+    ):
+        admin.plan_undo("G", "T")
+    assert caught.value.hint == "plan the undo with a client of that cluster"
 
 
 def test_undo_without_an_id_passes_over_newer_backups_of_other_clusters(start, capsys):
