@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -75,7 +76,7 @@ def check_no_shell_needed(text: str) -> None:
         at += 1
 
 
-#: At once, if --threads does not say: lines have an order, commands wait.
+#: Without --threads: lines have an order, commands wait.
 THREADS_TO_EXEC = 4
 #: Failed commands in a row, if --max-failures does not say.
 FAILURES_MAX = 20
@@ -143,23 +144,36 @@ def _parse_template(text: str) -> str:
     return text
 
 
-@command_options(formats=FORMATS, fields=FIELDS)
-def consume(
-    common: Common,
+#: Options that mean different things.
+_CONTRADICTIONS: Final = (
+    ("--tag", "--sql"),
+    ("--format", "--output"),
+    ("--exec", "--format"),
+    ("--exec", "--output"),
+    ("--broadcast", "--max-reconsume"),
+)
+#: Options that mean nothing without `--exec`.
+_OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """The options of `rmq consume` as they were typed, and what they mean together."""
+
     topics: Annotated[
         list[str], typer.Argument(metavar="TOPIC...", help="Topics to consume.")
-    ],
+    ]
     group: Annotated[
         str,
         typer.Option("--group", "-g", metavar="GROUP", help="Consumer group to join."),
-    ],
+    ]
     orderly: Annotated[
         bool,
         typer.Option(
             "--orderly",
             help="Consume each queue in order, with its lock held at the broker.",
         ),
-    ] = False,
+    ] = False
     broadcast: Annotated[
         bool,
         typer.Option(
@@ -168,7 +182,7 @@ def consume(
                 "Every member receives all messages; offsets are kept in a local file."
             ),
         ),
-    ] = False,
+    ] = False
     from_: Annotated[
         Any,
         typer.Option(
@@ -179,20 +193,20 @@ def consume(
             help="Where the group begins in a queue that is new to it: earliest,"
             " latest, now, -15m or @TIME.  [default: latest]",
         ),
-    ] = None,
+    ] = None
     tag: Annotated[
         str | None,
         typer.Option(
             metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
         ),
-    ] = None,
+    ] = None
     sql: Annotated[
         str | None,
         typer.Option(
             metavar="EXPR",
             help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
         ),
-    ] = None,
+    ] = None
     threads: Annotated[
         int | None,
         typer.Option(
@@ -205,7 +219,7 @@ def consume(
                 "--count]"
             ),
         ),
-    ] = None,
+    ] = None
     batch: Annotated[
         int | None,
         typer.Option(
@@ -215,11 +229,11 @@ def consume(
             show_default=False,
             help="Up to N messages of one queue per command.  [default: 1]",
         ),
-    ] = None,
+    ] = None
     pull_batch: Annotated[
         int,
         typer.Option(min=1, max=1024, metavar="N", help="Messages per pull request."),
-    ] = 32,
+    ] = 32
     max_reconsume: Annotated[
         int | None,
         typer.Option(
@@ -230,7 +244,7 @@ def consume(
             help="Retries before a message becomes a dead letter."
             "  [default: 16; --orderly: no limit]",
         ),
-    ] = None,
+    ] = None
     max_failures: Annotated[
         int,
         typer.Option(
@@ -239,7 +253,7 @@ def consume(
             metavar="N",
             help="Stop after N failed commands in a row; 0 is never.",
         ),
-    ] = FAILURES_MAX,
+    ] = FAILURES_MAX
     exec_: Annotated[
         str | None,
         typer.Option(
@@ -251,14 +265,14 @@ def consume(
                 "consumed."
             ),
         ),
-    ] = None,
+    ] = None
     exec_input: Annotated[
         str,
         choice_option(
             choices=("jsonl", "raw"),
             help="What the command reads: the record as JSON, or the body.",
         ),
-    ] = "jsonl",
+    ] = "jsonl"
     exec_timeout: Annotated[
         Any,
         typer.Option(
@@ -268,10 +282,10 @@ def consume(
             show_default=False,
             help="Stop a command that runs longer; 0 is never.  [default: 15m]",
         ),
-    ] = EXEC_TIMEOUT_MS,
+    ] = EXEC_TIMEOUT_MS
     shell: Annotated[
         bool, typer.Option("--shell", help="Run the command through /bin/sh.")
-    ] = False,
+    ] = False
     format_: Annotated[
         str | None,
         typer.Option(
@@ -280,15 +294,66 @@ def consume(
             metavar="TEMPLATE",
             help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Exit after N consumed messages."),
-    ] = None,
+    ] = None
     timeout: Annotated[
         Any, duration_option("--timeout", help="Exit after this long.")
-    ] = None,
-) -> None:
+    ] = None
+
+    def check(self, output: str) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        given = {
+            "--tag": self.tag is not None,
+            "--sql": self.sql is not None,
+            "--exec": self.exec_ is not None,
+            "--shell": self.shell,
+            "--exec-input": self.exec_input != "jsonl",
+            "--exec-timeout": self.exec_timeout != EXEC_TIMEOUT_MS,
+            "--max-failures": self.max_failures != FAILURES_MAX,
+            "--format": self.format_ is not None,
+            "--output": output != "auto",
+            "--broadcast": self.broadcast,
+            "--max-reconsume": self.max_reconsume is not None,
+        }
+        for one, other in _CONTRADICTIONS:
+            if given[one] and given[other]:
+                raise UsageError(f"{one} and {other} cannot be used together")
+        for flag in _OF_EXEC:
+            if given[flag] and not given["--exec"]:
+                raise UsageError(f"{flag} needs --exec")
+        if self.exec_input == "raw" and self.batch is not None and self.batch > 1:
+            raise UsageError(
+                "--exec-input raw and --batch cannot be used together",
+                hint="bodies have no end of their own: take one at a time, or jsonl",
+            )
+        if self.exec_ is not None and not self.shell:
+            check_no_shell_needed(self.exec_)
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics, each of them once."""
+        return tuple(dict.fromkeys(self.topics))
+
+    @property
+    def consume_threads(self) -> int:
+        """How many threads consume."""
+        if self.threads is not None:
+            return self.threads
+        if self.exec_ is not None and self.count is None:
+            return THREADS_TO_EXEC
+        return 1
+
+    @property
+    def failures_max(self) -> int | None:
+        """Failed commands in a row that end it; None: it never ends for that."""
+        return self.max_failures or None
+
+
+@command_options(formats=FORMATS, fields=FIELDS)
+def consume(common: Common, options: ConsumeOptions) -> None:
     """Consume in a group: print messages, or run a command for each.
 
     Example: rmq consume orders --group billing --exec ./charge.sh --threads 8
@@ -303,69 +368,7 @@ def consume(
     The exit code is 1 if every delivery failed, 6 if some failed and others were
     consumed, and 130 if rmq was interrupted.
     """
-    _check(
-        {
-            "--tag": tag is not None,
-            "--sql": sql is not None,
-            "--exec": exec_ is not None,
-            "--shell": shell,
-            "--exec-input": exec_input != "jsonl",
-            "--exec-timeout": exec_timeout != EXEC_TIMEOUT_MS,
-            "--max-failures": max_failures != FAILURES_MAX,
-            "--format": format_ is not None,
-            "--output": common.output != "auto",
-            "--broadcast": broadcast,
-            "--max-reconsume": max_reconsume is not None,
-        }
-    )
-    if exec_input == "raw" and batch is not None and batch > 1:
-        raise UsageError(
-            "--exec-input raw and --batch cannot be used together",
-            hint="bodies have no end of their own: take one at a time, or jsonl",
-        )
-    if exec_ is not None and not shell:
-        check_no_shell_needed(exec_)
-    from rmqcli.cli.consume.run import ConsumeRequest, run_consume
+    options.check(common.output)
+    from rmqcli.cli.consume.run import run_consume
 
-    if threads is None:
-        threads = THREADS_TO_EXEC if exec_ is not None and count is None else 1
-    run_consume(
-        common,
-        ConsumeRequest(
-            topics=tuple(dict.fromkeys(topics)),
-            group=group,
-            orderly=orderly,
-            broadcast=broadcast,
-            start=from_,
-            tag=tag,
-            sql=sql,
-            threads=threads,
-            batch=batch,
-            pull_batch=pull_batch,
-            max_reconsume=max_reconsume,
-            command=exec_,
-            exec_input=exec_input,
-            shell=shell,
-            template=format_,
-            count=count,
-            timeout_ms=timeout,
-            exec_timeout_ms=exec_timeout,
-            failures_max=max_failures or None,
-        ),
-    )
-
-
-def _check(given: dict[str, bool]) -> None:
-    """Refuse flags that mean different things, or nothing."""
-    for one, other in (
-        ("--tag", "--sql"),
-        ("--format", "--output"),
-        ("--exec", "--format"),
-        ("--exec", "--output"),
-        ("--broadcast", "--max-reconsume"),
-    ):
-        if given[one] and given[other]:
-            raise UsageError(f"{one} and {other} cannot be used together")
-    for flag in ("--shell", "--exec-input", "--exec-timeout", "--max-failures"):
-        if given[flag] and not given["--exec"]:
-            raise UsageError(f"{flag} needs --exec")
+    run_consume(common, options)

@@ -32,6 +32,7 @@ from rmqcli.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqcli.cli.consume.command import ConsumeOptions
     from rmqcli.cli.options import Common
     from rmqcli.wire.subscription import SubscriptionData
 
@@ -77,81 +78,59 @@ class StartAt:
         return self.epoch_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeRequest:
-    """What the flags say, checked against each other."""
-
-    topics: tuple[str, ...]
-    group: str
-    orderly: bool
-    broadcast: bool
-    start: StartAt | None
-    tag: str | None
-    sql: str | None
-    threads: int
-    batch: int | None
-    pull_batch: int
-    max_reconsume: int | None
-    command: str | None
-    exec_input: str
-    shell: bool
-    template: str | None
-    count: int | None
-    timeout_ms: int | None
-    #: None: a command may take as long as it likes
-    exec_timeout_ms: int | None
-    #: failed commands in a row that end it; None: it never ends for that
-    failures_max: int | None
-
-    def subscriptions(self) -> Mapping[str, str | SubscriptionData]:
-        """What is asked of each topic."""
-        if self.sql is not None:
-            return {topic: sql(topic, self.sql) for topic in self.topics}
-        return dict.fromkeys(self.topics, "*" if self.tag is None else self.tag)
-
-    def config(self) -> ConsumerConfig:
-        """The engine's settings."""
-        start = self.start or StartAt("last")
-        model = MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
-        return ConsumerConfig(
-            message_model=model,
-            consume_from_where=_WHERE[start.where],
-            consume_timestamp_ms=start.timestamp_ms(),
-            consume_threads=self.threads,
-            # The last tickets could go to a message, and not to the one before it.
-            share_slow_pulls=self.count is None,
-            consume_message_batch_max_size=self._batch_size(),
-            pull_batch_size=self.pull_batch,
-            max_reconsume_times=self.max_reconsume,
-            await_termination_ms=DRAIN_MS,
-            consume_timeout_ms=self._consume_timeout_ms(),
-        )
-
-    def _consume_timeout_ms(self) -> int:
-        """When a message is sent back although its listener has not ended.
-
-        Not while its command may still run: it would be consumed twice.
-        """
-        if self.command is None:
-            return _CONSUME_TIMEOUT_MS
-        if self.exec_timeout_ms is None:
-            return _CONSUME_TIMEOUT_MS_MAX
-        longest_ms = self.exec_timeout_ms + _KILL_MS
-        return min(max(_CONSUME_TIMEOUT_MS, longest_ms), _CONSUME_TIMEOUT_MS_MAX)
-
-    def _batch_size(self) -> int:
-        if self.batch is not None:
-            return self.batch
-        is_free = self.command is None and self.count is None and not self.orderly
-        return _LINES if is_free else 1
+def subscriptions_of(options: ConsumeOptions) -> Mapping[str, str | SubscriptionData]:
+    """What is subscribed of each topic."""
+    topics = options.topic_names
+    if options.sql is not None:
+        return {topic: sql(topic, options.sql) for topic in topics}
+    return dict.fromkeys(topics, "*" if options.tag is None else options.tag)
 
 
-def run_consume(common: Common, request: ConsumeRequest) -> None:
+def config_of(options: ConsumeOptions) -> ConsumerConfig:
+    """The engine's settings."""
+    start = options.from_ or StartAt("last")
+    model = MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING
+    return ConsumerConfig(
+        message_model=model,
+        consume_from_where=_WHERE[start.where],
+        consume_timestamp_ms=start.timestamp_ms(),
+        consume_threads=options.consume_threads,
+        # The last tickets could go to a message, and not to the one before it.
+        share_slow_pulls=options.count is None,
+        consume_message_batch_max_size=_batch_size(options),
+        pull_batch_size=options.pull_batch,
+        max_reconsume_times=options.max_reconsume,
+        await_termination_ms=DRAIN_MS,
+        consume_timeout_ms=_consume_timeout_ms(options),
+    )
+
+
+def _consume_timeout_ms(options: ConsumeOptions) -> int:
+    """When a message is sent back although its listener has not ended.
+
+    Not while its command may still run: it would be consumed twice.
+    """
+    if options.exec_ is None:
+        return _CONSUME_TIMEOUT_MS
+    if options.exec_timeout is None:
+        return _CONSUME_TIMEOUT_MS_MAX
+    longest_ms: int = options.exec_timeout + _KILL_MS
+    return min(max(_CONSUME_TIMEOUT_MS, longest_ms), _CONSUME_TIMEOUT_MS_MAX)
+
+
+def _batch_size(options: ConsumeOptions) -> int:
+    if options.batch is not None:
+        return options.batch
+    is_free = options.exec_ is None and options.count is None and not options.orderly
+    return _LINES if is_free else 1
+
+
+def run_consume(common: Common, options: ConsumeOptions) -> None:
     """Consume until there is a reason to end.
 
     Raises KeyboardInterrupt when that was a signal, after everything was committed.
     """
-    run = _Run(common, request)
+    run = _Run(common, options)
     run.check()
     thresholds = gc.get_threshold()
     gc.set_threshold(_GC_THRESHOLD)
@@ -168,28 +147,28 @@ def run_consume(common: Common, request: ConsumeRequest) -> None:
 class _Run:
     """One run of the command."""
 
-    def __init__(self, common: Common, request: ConsumeRequest) -> None:
+    def __init__(self, common: Common, options: ConsumeOptions) -> None:
         self._common = common
-        self._request = request
-        self._counts = counts = Counts(request.count, failures_max=request.failures_max)
+        self._options = options
+        self._counts = counts = Counts(options.count, failures_max=options.failures_max)
         self._client_config = common.client_config()
-        self._failed = FailedDeliveries(request.group, counts, self._client_config)
-        config = request.config()
+        self._failed = FailedDeliveries(options.group, counts, self._client_config)
+        config = config_of(options)
         # A command's own output would be torn by a line that is drawn again and again.
-        in_place = request.command is None or not is_terminal(sys.stdout)
+        in_place = options.exec_ is None or not is_terminal(sys.stdout)
         self.status = Status(
             common.messages,
             counts,
             pull_threshold_for_queue=config.pull_threshold_for_queue,
             in_place=in_place,
         )
-        self._starts = _starts(request, config, counts)
+        self._starts = _starts(options, config, counts)
         self._listener = self._make_listener()
         self._consumer = Consumer(
-            request.group,
-            request.subscriptions(),
+            options.group,
+            subscriptions_of(options),
             on_batch=self._listener.on_batch,
-            orderly=request.orderly,
+            orderly=options.orderly,
             config=config,
             client=self._client_config,
             on_undecodable=self._listener.on_undecodable,
@@ -198,26 +177,26 @@ class _Run:
         )
 
     def _make_listener(self) -> Printer | CommandRunner:
-        request = self._request
-        if request.command is None:
+        options = self._options
+        if options.exec_ is None:
             writer = make_writer(
                 self._common.output,
-                template=request.template,
+                template=options.format_,
                 color=self._common.use_color,
             )
             return Printer(writer, self._counts, self.status.clear)
-        if not request.shell:
-            program = shlex.split(request.command)[0]
+        if not options.shell:
+            program = shlex.split(options.exec_)[0]
             if shutil.which(program) is None:
                 raise ConfigError(
                     f"--exec: no program {program}",
                     hint="see its path and mode, or add --shell for a shell's words",
                 )
         return CommandRunner(
-            request.command,
-            shell=request.shell,
-            raw=request.exec_input == "raw",
-            timeout_ms=request.exec_timeout_ms,
+            options.exec_,
+            shell=options.shell,
+            raw=options.exec_input == "raw",
+            timeout_ms=options.exec_timeout,
             counts=self._counts,
             failed=self._failed,
             say=self.status.say,
@@ -225,36 +204,36 @@ class _Run:
 
     def check(self) -> None:
         """Look for the topics and the group, before anybody hears of us."""
-        request = self._request
+        options = self._options
         with Client(self._client_config) as client:
-            _check_topics(client, request.topics)
-            if not request.broadcast:
+            _check_topics(client, options.topic_names)
+            if not options.broadcast:
                 self._starts.committed = read_committed(
-                    client, request.group, request.topics
+                    client, options.group, options.topic_names
                 )
-            if request.start is not None and request.start.where == "first":
-                self._starts.min_offsets = read_min_offsets(client, request.topics)
+            if options.from_ is not None and options.from_.where == "first":
+                self._starts.min_offsets = read_min_offsets(client, options.topic_names)
 
     def consume(self) -> None:
         """Join and stay until there is a reason to end."""
-        request, counts, status = self._request, self._counts, self.status
+        options, counts, status = self._options, self._counts, self.status
         started_ms = SYSTEM_CLOCK.monotonic_ms()
         try:
             self._consumer.start()
         except RmqError as error:
-            if request.sql is not None:
+            if options.sql is not None:
                 from rmqcli.cli.tail.run import explain_sql
 
                 raise explain_sql(error) from None
             raise
-        status.say(f"joined group {request.group} as {self._consumer.client_id}")
+        status.say(f"joined group {options.group} as {self._consumer.client_id}")
         while not counts.ended.is_set():
             wait_ms = _LOOK_MS
-            if request.timeout_ms is not None:
+            if options.timeout is not None:
                 spent_ms = SYSTEM_CLOCK.monotonic_ms() - started_ms
-                if spent_ms >= request.timeout_ms:
+                if spent_ms >= options.timeout:
                     return
-                wait_ms = min(wait_ms, request.timeout_ms - spent_ms)
+                wait_ms = min(wait_ms, options.timeout - spent_ms)
             self._say_news()
             status.look(self._consumer)
             counts.has_news.wait(wait_ms / 1000)
@@ -299,7 +278,7 @@ class _Run:
         failure = counts.failure()
         if error is None and failure is not None:
             if failure.hint == "" and counts.has_dead_letters():
-                letters = dlq_topic(self._request.group)
+                letters = dlq_topic(self._options.group)
                 failure.hint = (
                     f"read the dead letters with: rmq tail '{letters}' --from earliest"
                     " --to latest"
@@ -313,17 +292,17 @@ class _Run:
         os._exit(code)
 
 
-def _starts(request: ConsumeRequest, config: ConsumerConfig, counts: Counts) -> Starts:
-    start = request.start or StartAt("last")
-    words = ["rmq", "reset-offset", request.group, request.topics[0]]
+def _starts(options: ConsumeOptions, config: ConsumerConfig, counts: Counts) -> Starts:
+    start = options.from_ or StartAt("last")
+    words = ["rmq", "reset-offset", options.group, options.topic_names[0]]
     words += ["--to", start.text]
     return Starts(
         counts,
         where=start.where,
-        is_typed=request.start is not None,
+        is_typed=options.from_ is not None,
         time_ms=config.consume_timestamp_ms,
         reset_hint=shlex.join(words),
-        is_local=request.broadcast,
+        is_local=options.broadcast,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rmqcli.cli.consume.command import ConsumeOptions
+from rmqcli.cli.consume.run import config_of
 from rmqcli.cli.main import run
 from rmqcli.wire.codes import RequestCode
 from tests.test_startup import modules_after
@@ -107,3 +109,58 @@ def test_help_imports_no_engine():
     assert code == 0
     assert not {name for name in modules if name.startswith("rmqcli.engine")}
     assert not {name for name in modules if name.startswith("rmqcli.consumer")}
+
+
+def options_of(**typed):
+    return ConsumeOptions(topics=["T"], group="g", **typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "threads"),
+    [
+        ({}, 1),
+        ({"exec_": "true"}, 4),
+        ({"exec_": "true", "count": 5}, 1),
+        ({"exec_": "true", "count": 5, "threads": 8}, 8),
+        ({"threads": 2}, 2),
+    ],
+)
+def test_commands_get_more_threads_unless_their_number_is_limited(typed, threads):
+    assert config_of(options_of(**typed)).consume_threads == threads
+
+
+@pytest.mark.parametrize(
+    ("typed", "batch"),
+    [
+        ({}, 32),
+        ({"orderly": True}, 1),
+        ({"count": 5}, 1),
+        ({"exec_": "true"}, 1),
+        ({"exec_": "true", "batch": 7}, 7),
+    ],
+)
+def test_lines_are_written_together_where_nothing_speaks_against_it(typed, batch):
+    assert config_of(options_of(**typed)).consume_message_batch_max_size == batch
+
+
+@pytest.mark.parametrize(
+    ("typed", "timeout_ms"),
+    [
+        ({}, 900_000),
+        ({"exec_": "true"}, 960_000),
+        ({"exec_": "true", "exec_timeout": 1_000}, 900_000),
+        ({"exec_": "true", "exec_timeout": None}, 86_400_000),
+    ],
+)
+def test_a_message_is_not_sent_back_while_its_command_may_run(typed, timeout_ms):
+    assert config_of(options_of(**typed)).consume_timeout_ms == timeout_ms
+
+
+def test_a_topic_that_is_given_twice_is_consumed_once():
+    options = ConsumeOptions(topics=["b", "a", "b"], group="g")
+    assert options.topic_names == ("b", "a")
+
+
+def test_no_failures_max_is_written_as_0():
+    assert options_of().failures_max == 20
+    assert options_of(max_failures=0).failures_max is None
