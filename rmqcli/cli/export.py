@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +33,8 @@ from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.cli.ui.progress import Progress
+    from rmqcli.queue_selector import QueueSelector
+    from rmqcli.spark.export.export import ExportOptions
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import RunRecord
     from rmqcli.spark.export.plan import ExportPlan, ExportRequest
@@ -93,10 +96,14 @@ def _parse_folder(text: str) -> str:
     return path
 
 
-@command_options(formats=FORMATS, fields=FIELDS)
-def export(
-    common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to export.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCommandOptions:
+    """The options of `rmq export` as they were typed, and what they mean together.
+
+    The library's own `ExportOptions` and `ExportRequest` are made from it.
+    """
+
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to export.")]
     to_parquet: Annotated[
         str,
         typer.Option(
@@ -105,35 +112,35 @@ def export(
             metavar="DIR",
             help="Folder for the Parquet files: a local path or file:// URL.",
         ),
-    ],
+    ]
     from_: Annotated[
         Any, position_option("--from", help="Start position.  [default: earliest]")
-    ] = None,
+    ] = None
     to: Annotated[
         Any,
         position_option(
             "--to", help="End position, resolved at the start.  [default: latest]"
         ),
-    ] = None,
-    queue: Queues = None,
+    ] = None
+    queue: Queues = None
     tag: Annotated[
         str | None,
         typer.Option(
             metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
         ),
-    ] = None,
+    ] = None
     master: Annotated[
         str | None,
         typer.Option(
             metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."
         ),
-    ] = None,
+    ] = None
     rows_per_file: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="Start a new file after N rows.  [default: 500000]"
         ),
-    ] = None,
+    ] = None
     partition_by: Annotated[
         str | None,
         choice_option(
@@ -144,7 +151,7 @@ def export(
                 "none]"
             ),
         ),
-    ] = None,
+    ] = None
     compression: Annotated[
         str | None,
         choice_option(
@@ -152,80 +159,111 @@ def export(
             choices=("zstd", "snappy", "lz4", "gzip", "none"),
             help="Parquet compression codec.  [default: zstd]",
         ),
-    ] = None,
+    ] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish an interrupted run.")
-    ] = False,
+    ] = False
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Continue where the last run ended.")
-    ] = False,
+    ] = False
     allow_gaps: Annotated[
         bool,
         typer.Option("--allow-gaps", help="Do not fail because of missing messages."),
-    ] = False,
+    ] = False
     allow_unencrypted_keys: Annotated[
         bool,
         typer.Option(
             "--allow-unencrypted-keys",
             help="Allow access keys to be sent unencrypted to the workers of --master.",
         ),
-    ] = False,
-    store: Store = None,
-) -> None:
+    ] = False
+    store: Store = None
+
+    def check(self) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        if self.since_last and (self.resume or self.from_ is not None):
+            other = "--resume" if self.resume else "--from"
+            raise UsageError(f"--since-last and {other} cannot be used together")
+        master = self.master
+        if self.store is not None and not (master or "local").startswith("local"):
+            raise UsageError(
+                f"--store cannot be exported by --master {master}: the folder is read"
+                " here",
+                hint="leave --master out, or give local[*]",
+            )
+
+    @property
+    def selectors(self) -> tuple[QueueSelector, ...]:
+        """The queues of `--queue`."""
+        return tuple(self.queue or ())
+
+    def given(self) -> dict[str, Any]:
+        """The fields of ExportRequest that were typed."""
+        fields = {
+            "from_position": None if self.from_ is None else str(self.from_),
+            "to_position": None if self.to is None else str(self.to),
+            "queues": tuple(map(str, self.selectors)) or None,
+            "tag": self.tag,
+            "rows_per_file": self.rows_per_file,
+            "partition_by": self.partition_by,
+            "compression": self.compression,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def request(self) -> ExportRequest:
+        """What is exported."""
+        from rmqcli.spark.export.plan import ExportRequest
+
+        ends = {"from_position": "earliest", "to_position": "latest"}
+        return ExportRequest(topic=self.topic, **{**ends, **self.given()})
+
+    def run_options(self) -> ExportOptions:
+        """How the library is to export it."""
+        from rmqcli.spark.export.export import ExportOptions
+
+        return ExportOptions(
+            path=self.to_parquet,
+            given=frozenset(self.given()),
+            master=self.master,
+            resume=self.resume,
+            since_last=self.since_last,
+            allow_gaps=self.allow_gaps,
+        )
+
+
+@command_options(formats=FORMATS, fields=FIELDS)
+def export(common: Common, options: ExportCommandOptions) -> None:
     """Write a range of a topic to Parquet files through Spark.
 
     Example: rmq export orders --to-parquet ./orders --from -1d --to latest
     """
-    if since_last and (resume or from_ is not None):
-        other = "--resume" if resume else "--from"
-        raise UsageError(f"--since-last and {other} cannot be used together")
-    if store is not None and master is not None and not master.startswith("local"):
-        raise UsageError(
-            f"--store cannot be exported by --master {master}: the folder is read here",
-            hint="leave --master out, or give local[*]",
-        )
+    options.check()
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.export.export import Export, ExportOptions
+    from rmqcli.spark.export.export import Export
 
-    given = {
-        "from_position": None if from_ is None else str(from_),
-        "to_position": None if to is None else str(to),
-        "queues": tuple(str(selector) for selector in queue or ()) or None,
-        "tag": tag,
-        "rows_per_file": rows_per_file,
-        "partition_by": partition_by,
-        "compression": compression,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    with read_from(common, store) as source:
+    master, is_allowed = options.master, options.allow_unencrypted_keys
+    with read_from(common, options.store) as source:
         client_config = source.client_config()
-        is_secret = client_config.credentials is not None and not allow_unencrypted_keys
+        is_secret = client_config.credentials is not None and not is_allowed
         report = _Report(
             source,
-            topic,
-            to_parquet,
+            options.topic,
+            options.to_parquet,
             master,
-            allow_unencrypted_keys=allow_unencrypted_keys,
+            allow_unencrypted_keys=is_allowed,
         )
         job = Export(
-            request=_request(topic, given),
-            options=ExportOptions(
-                path=to_parquet,
-                given=frozenset(given),
-                master=master,
-                resume=resume,
-                since_last=since_last,
-                allow_gaps=allow_gaps,
-            ),
+            request=options.request(),
+            options=options.run_options(),
             cluster=BrokerCluster(
                 config=client_config,
-                allow_unencrypted=allow_unencrypted_keys,
-                selectors=queue or (),
-                start=from_ or Earliest(),
-                end=to or Latest(),
+                allow_unencrypted=is_allowed,
+                selectors=options.selectors,
+                start=options.from_ or Earliest(),
+                end=options.to or Latest(),
                 note=common.messages.info,
             ),
             report=report,
@@ -233,7 +271,7 @@ def export(
             disk=Disk(),
             check_ready=lambda: _check_ready(master, is_secret=is_secret),
         )
-        _finish(common, report.watch(job), to_parquet)
+        _finish(common, report.watch(job), options.to_parquet)
 
 
 def _check_ready(master: str | None, *, is_secret: bool) -> None:
@@ -245,13 +283,6 @@ def _check_ready(master: str | None, *, is_secret: bool) -> None:
     find_java(os.environ)
     if is_secret and not is_local(master):
         check_encrypted(submitted_settings(os.environ).get)
-
-
-def _request(topic: str, given: dict[str, Any]) -> ExportRequest:
-    from rmqcli.spark.export.plan import ExportRequest
-
-    ends = {"from_position": "earliest", "to_position": "latest"}
-    return ExportRequest(topic=topic, **{**ends, **given})
 
 
 def _finish(common: Common, record: RunRecord, path: str) -> None:
