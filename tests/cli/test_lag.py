@@ -16,7 +16,7 @@ from rmqcli.admin.lag.model import (
     compute_lag,
 )
 from rmqcli.cli.lag.columns import QUEUE_COLUMNS
-from rmqcli.cli.lag.command import sort_groups
+from rmqcli.cli.lag.command import LagOptions, sort_groups
 from rmqcli.cli.lag.rows import LagView, without_empty_retries
 from rmqcli.cli.lag.watch import sparkline, watch_lag
 from rmqcli.cli.main import run
@@ -54,8 +54,8 @@ def reading(*groups):
     [
         (["--sort", "size"], "is not one of queue, lag, age, state, group"),
         (["--watch", "2"], "a unit is missing"),
-        (["--watch", "0s"], "--watch must be longer than nothing"),
-        (["--sample", "0s"], "--sample must be longer than nothing"),
+        (["--watch", "0s"], "--watch must be greater than zero"),
+        (["--sample", "0s"], "--sample must be greater than zero"),
         (["--watch", "1s", "--sample", "1s"], "cannot be used together"),
         (["--watch", "1s", "-o", "csv"], "--watch cannot write csv"),
         (["--watch", "1s", "-o", "json"], "--watch cannot write json"),
@@ -250,12 +250,7 @@ class Looks:
 
 def watch(*looks):
     with pytest.raises(KeyboardInterrupt):
-        watch_lag(
-            Common(),
-            Looks(*looks),
-            interval_ms=1,
-            order=list,
-        )
+        watch_lag(Common(), Looks(*looks), LagOptions(watch=1))
 
 
 def test_watch_writes_json_lines_in_a_pipe(capsys):
@@ -281,6 +276,14 @@ def test_watch_tells_no_rates_before_members_have_committed_twice(capsys):
     assert ["trend" in line for line in lines] == [False, False]
 
 
+def test_watch_orders_groups_as_sort_says(capsys):
+    found = reading(group("b", queue(1, 5)), group("a", queue(1, 2)))
+    with pytest.raises(KeyboardInterrupt):
+        watch_lag(Common(), Looks(found), LagOptions(watch=1, sort="group"))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["group"] for line in lines] == ["a", "b"]
+
+
 def test_watch_survives_a_look_that_fails(capsys):
     lost = ConnectError("nobody at 127.0.0.1:1", address="127.0.0.1:1")
     watch(reading(group("G", queue(1, 5))), lost, reading(group("G", queue(1, 5))))
@@ -292,7 +295,7 @@ def test_watch_survives_a_look_that_fails(capsys):
 def test_the_first_look_must_work():
     lost = ConnectError("nobody", address="127.0.0.1:1")
     with pytest.raises(ConnectError):
-        watch_lag(Common(), Looks(lost), interval_ms=1, order=list)
+        watch_lag(Common(), Looks(lost), LagOptions(watch=1))
 
 
 def test_empty_retry_queues_are_left_out_unless_there_is_nothing_else():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ from rmqcli.cli.ui.hints import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from rmqcli.admin.lag.assemble import LagQuery
     from rmqcli.admin.lag.gather import LagGatherer, LagReading
     from rmqcli.admin.lag.memory import LagMemory
     from rmqcli.admin.lag.model import GroupLag
@@ -34,53 +36,109 @@ if TYPE_CHECKING:
 SORT_KEYS = ("queue", "lag", "age", "state", "group")
 
 
-@command_options(fields=QUEUE_COLUMNS)
-def lag(
-    common: Common,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagOptions:
+    """The options of `rmq lag` as they were typed, and what they mean together."""
+
     groups: Annotated[
         list[str] | None,
         typer.Argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
-    ] = None,
+    ] = None
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
-    ] = None,
+    ] = None
     process_queues: Annotated[
         bool,
         typer.Option(
             "--process-queues", help="Show what members have cached per queue."
         ),
-    ] = False,
+    ] = False
     sample: Annotated[
         int | None,
         duration_option(
             "--sample",
             help="Sample twice, DURATION apart, and show rates and a verdict.",
         ),
-    ] = None,
+    ] = None
     watch: Annotated[
         int | None,
         duration_option("--watch", help="Refresh every DURATION."),
-    ] = None,
+    ] = None
     sort: Annotated[
         str | None,
         choice_option("--sort", choices=SORT_KEYS, help="Sort the rows by this."),
-    ] = None,
+    ] = None
     explain: Annotated[
         bool, typer.Option("--explain", help="Explain in words why a group is behind.")
-    ] = False,
+    ] = False
     no_memory: Annotated[
         bool,
         typer.Option(
             "--no-memory", help="Do not use the record of queues seen earlier."
         ),
-    ] = False,
+    ] = False
     forget: Annotated[
         bool,
         typer.Option("--forget", help="Forget brokers that were removed for good."),
-    ] = False,
-    store: Store = None,
-) -> int:
+    ] = False
+    store: Store = None
+
+    def check(self, output: str) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        for name, value in (("--sample", self.sample), ("--watch", self.watch)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be greater than zero")
+        if self.watch is not None:
+            self._check_watch(output)
+        if self.forget and self.no_memory:
+            raise UsageError("--forget and --no-memory cannot be used together")
+        if self.store is not None and self.process_queues:
+            raise UsageError(
+                "--store and --process-queues cannot be used together",
+                hint="only members know what they hold; a folder knows no members",
+            )
+
+    def _check_watch(self, output: str) -> None:
+        if self.sample is not None:
+            raise UsageError(
+                "--watch and --sample cannot be used together",
+                hint="--watch shows rates by itself, from its second look on",
+            )
+        if output not in ("table", "jsonl"):
+            raise UsageError(
+                f"--watch cannot write {output}",
+                hint="-o jsonl writes one line per group and look",
+            )
+
+    def query(self) -> LagQuery:
+        """What is read from the brokers."""
+        from rmqcli.admin.lag.assemble import LagQuery
+
+        return LagQuery(
+            groups=tuple(dict.fromkeys(self.groups or ())),
+            topics=tuple(dict.fromkeys(self.topic or ())),
+            process_queues=self.process_queues,
+            members_unknown=None if self.store is None else MEMBERS_UNKNOWN,
+        )
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether a table has a row for a group instead of a queue."""
+        return not self.groups
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the record of queues seen earlier is used."""
+        return self.store is None and not self.no_memory
+
+    def ordered(self, lags: Sequence[GroupLag]) -> list[GroupLag]:
+        """The groups in the order of `--sort`."""
+        return sort_groups(lags, self.sort)
+
+
+@command_options(fields=QUEUE_COLUMNS)
+def lag(common: Common, options: LagOptions) -> int:
     """Show how far groups are behind, per queue, and why.
 
     Lag is the max offset minus the committed offset. Where a number is not known, a
@@ -96,53 +154,32 @@ def lag(
 
     Example: rmq lag my-group --process-queues --explain
     """
-    _check(common, sample=sample, watch=watch)
-    if forget and no_memory:
-        raise UsageError("--forget and --no-memory cannot be used together")
-    if store is not None and process_queues:
-        raise UsageError(
-            "--store and --process-queues cannot be used together",
-            hint="only members know what they hold; a folder knows no members",
-        )
-    from rmqcli.admin.lag.assemble import LagQuery
+    options.check(common.output)
     from rmqcli.admin.lag.gather import LagGatherer
 
-    query = LagQuery(
-        groups=tuple(dict.fromkeys(groups or ())),
-        topics=tuple(dict.fromkeys(topic or ())),
-        process_queues=process_queues,
-        members_unknown=None if store is None else MEMBERS_UNKNOWN,
-    )
-    with read_from(common, store) as source, source.open_client() as client:
+    with read_from(common, options.store) as source, source.open_client() as client:
         memory = None
-        if store is None and not no_memory:
-            memory = _open_memory(client, forget=forget)
-        gatherer = LagGatherer(client, query, memory)
-        if watch is not None:
+        if options.has_memory:
+            memory = _open_memory(client, forget=options.forget)
+        gatherer = LagGatherer(client, options.query(), memory)
+        if options.watch is not None:
             from rmqcli.cli.lag.watch import watch_lag
 
-            return watch_lag(
-                common,
-                gatherer,
-                interval_ms=watch,
-                order=lambda found: sort_groups(found, sort),
-                process_queues=process_queues,
-                is_summary=not groups,
-            )
-        reading, lags, trends = _look(common, gatherer, sample_ms=sample)
+            return watch_lag(common, gatherer, options)
+        reading, lags, trends = _look(common, gatherer, sample_ms=options.sample)
     from rmqcli.cli.lag.rows import LagView
 
     view = LagView(
-        groups=sort_groups(lags, sort),
+        groups=options.ordered(lags),
         trends=trends,
         failures=reading.failures,
-        is_summary=not groups,
-        process_queues=process_queues,
-        explain=explain,
-        sort=sort,
+        is_summary=options.is_summary,
+        process_queues=options.process_queues,
+        explain=options.explain,
+        sort=options.sort,
     )
     view.write(common)
-    return _exit_code(common, reading, lags, process_queues=process_queues)
+    return _exit_code(common, reading, lags, process_queues=options.process_queues)
 
 
 def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
@@ -174,24 +211,6 @@ def sort_groups(lags: Sequence[GroupLag], key: str | None) -> list[GroupLag]:
         case "group":
             return sorted(lags, key=lambda g: g.group)
     return list(lags)
-
-
-def _check(common: Common, *, sample: int | None, watch: int | None) -> None:
-    for name, value in (("--sample", sample), ("--watch", watch)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be longer than nothing")
-    if watch is None:
-        return
-    if sample is not None:
-        raise UsageError(
-            "--watch and --sample cannot be used together",
-            hint="--watch shows rates by itself, from its second look on",
-        )
-    if common.output not in ("table", "jsonl"):
-        raise UsageError(
-            f"--watch cannot write {common.output}",
-            hint="-o jsonl writes one line per group and look",
-        )
 
 
 def _look(

@@ -25,10 +25,10 @@ from rmqcli.errors import RmqError
 from rmqcli.units import format_duration, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rmqcli.admin.lag.gather import LagReading
-    from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.cli.lag.command import LagOptions
     from rmqcli.cli.options import Common
     from rmqcli.cli.ui.rich.live import LiveScreen, Picture
 
@@ -53,22 +53,15 @@ def sparkline(values: Sequence[int | None]) -> str:
     )
 
 
-def watch_lag(
-    common: Common,
-    gatherer: ReadsLag,
-    *,
-    interval_ms: int,
-    order: Callable[[Sequence[GroupLag]], list[GroupLag]],
-    process_queues: bool = False,
-    is_summary: bool = False,
-) -> int:
-    """Look every `interval_ms` until interrupted.
+def watch_lag(common: Common, gatherer: ReadsLag, options: LagOptions) -> int:
+    """Look every `options.watch` milliseconds until interrupted.
 
     The first look raises what it meets; a later one that fails is reported, and the
-    next may work again. `is_summary` draws a row a group instead of a queue.
+    next may work again.
     """
-    view = LagView(groups=(), process_queues=process_queues, is_summary=is_summary)
-    watcher = _Watcher(common, view, order=order)
+    assert options.watch is not None  # else this is not called  # noqa: S101
+    interval_ms = options.watch
+    watcher = _Watcher(options)
     pause = threading.Event()
     screen: LiveScreen | None = None
     if common.output == "table" and is_screen(sys.stdout):
@@ -99,16 +92,13 @@ def watch_lag(
 class _Watcher:
     """Remembers enough of earlier looks for rates and sparklines."""
 
-    def __init__(
-        self,
-        common: Common,
-        view: LagView,
-        *,
-        order: Callable[[Sequence[GroupLag]], list[GroupLag]],
-    ) -> None:
-        self._common = common
-        self._order = order
-        self._view = view
+    def __init__(self, options: LagOptions) -> None:
+        self._options = options
+        self._view = LagView(
+            groups=(),
+            process_queues=options.process_queues,
+            is_summary=options.is_summary,
+        )
         self._samples = Samples()
         self._history: dict[tuple[object, ...], deque[int | None]] = {}
         self._at_ms = 0
@@ -117,7 +107,9 @@ class _Watcher:
         """Take in a look."""
         found = [compute_lag(group) for group in reading.groups]
         trends = self._samples.take(found, at_ms=reading.at_ms)
-        lags = self._order([judge(lag, trends.get(lag.group)) for lag in found])
+        lags = self._options.ordered(
+            [judge(lag, trends.get(lag.group)) for lag in found]
+        )
         self._view = dataclasses.replace(
             self._view, groups=lags, failures=reading.failures, trends=trends
         )
