@@ -14,7 +14,6 @@ the user typed, and stays as it is.
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Final
 
 #: The library's calls, and the commands that do the same. A call has one string as
@@ -110,5 +109,6 @@ def _flag(name: str, value: str) -> str:
 def _word(literal: str) -> str:
     """A Python string as a word for the shell."""
     import ast  # for the few hints that have one
+    import shlex
 
     return shlex.quote(str(ast.literal_eval(literal)))
