@@ -134,7 +134,7 @@ class PushConsumer:
         return self.member.timers.next_ms()
 
     def run_due(self, now: Now) -> None:
-        """Do what is due."""
+        """Run the actions that are due."""
         self.member.timers.run_due(now)
 
     def rebalance_soon(self) -> None:

@@ -140,7 +140,7 @@ _SLOTS_MAX: Final = 20_000_000
 
 
 def file_bytes(slots: int) -> int:
-    """Length of a file with so many slots."""
+    """Length of a file with this many slots."""
     return _HEADER.size + slots * _BYTES_PER_SLOT
 
 

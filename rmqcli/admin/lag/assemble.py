@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 GroupTopic = tuple[str, str]
 
-#: Up to so many groups by name are asked for one by one.
+#: Up to this many named groups are asked for one by one.
 GROUPS_ONE_BY_ONE_MAX = 32
 
 

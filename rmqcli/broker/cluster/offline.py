@@ -260,7 +260,7 @@ class ReadOnlyCore:
         return self._core.closed(peer, now)
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Do what is due."""
+        """Run the actions that are due."""
         return self._core.run_due(now)
 
     def next_due_ms(self) -> int | None:

@@ -205,7 +205,7 @@ def as_boolean(node: Node) -> Node:
 
 
 def negate(node: Node) -> Node:
-    """Minus; unknown for what is no number."""
+    """Minus; unknown if the text is not a number."""
 
     def evaluate(properties: Mapping[str, str]) -> Value:
         value = node.evaluate(properties)

@@ -55,7 +55,7 @@ class Core(Protocol):
         """A connection is gone."""
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Do what is due."""
+        """Run the actions that are due."""
 
     def next_due_ms(self) -> int | None:
         """When something is due (monotonic ms); None: never."""
