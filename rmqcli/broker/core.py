@@ -1,7 +1,7 @@
 """One broker without sockets, threads or clock: requests in, answers and pushes out.
 
 Adds to the state of a broker what a server drives: it hands requests to their handlers
-and runs what is due. An unknown request code is answered with 3.
+and runs the due actions. An unknown request code is answered with 3.
 
 Source: `BrokerController` and `NettyRemotingAbstract.processRequestCommand`.
 """

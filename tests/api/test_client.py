@@ -255,7 +255,7 @@ def test_a_call_that_needs_a_version_can_be_submitted_from_a_callback():
 
 
 def test_an_answer_that_breaks_the_parser_still_ends_the_call(caplog):
-    """A defect of ours is logged, and whoever waits gets an RmqError."""
+    """A defect is logged, and the waiting caller gets an RmqError."""
 
     def broken(_answer):
         raise ZeroDivisionError("oops")

@@ -121,7 +121,7 @@ def test_the_first_id_of_a_retry_stays():
 
 
 def test_sending_back_holds_up_no_thread_and_no_other_message():
-    """Java's worker waits 5 s for it; here nobody does."""
+    """Java's worker waits 5 s for it; here no thread waits."""
     world = started(act=failing(0))
     world.network.hold.add("send_back")
     world.found([0])

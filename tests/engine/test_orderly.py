@@ -237,7 +237,7 @@ def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
 
 
 def test_what_cannot_be_given_up_stays():
-    """It holds its queue until somebody takes it."""
+    """It holds its queue until the program takes it."""
     world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
     world.network.fail["send_retry"] = no_answer()
     world.found([0])

@@ -184,7 +184,7 @@ def test_not_being_among_the_members(members):
 
 
 def test_no_queues_at_all_changes_nothing():
-    """A topic without queues is a mistake of whoever says so."""
+    """An answer with a topic without queues is a mistake."""
     world = started(queues=2)
     world.network.queues[TOPIC] = []
     world.run(40_000)

@@ -241,7 +241,7 @@ class EmbeddedCluster:
         return [found[index] for index in range(len(seeds))]
 
     def advance(self, by_ms: int) -> None:
-        """Move a ManualClock, and do what is due by then before returning."""
+        """Move a ManualClock, and run what is due by then before returning."""
         clock = self.options.clock
         move = getattr(clock, "advance", None)
         if move is None:

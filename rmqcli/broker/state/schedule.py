@@ -75,7 +75,7 @@ class ScheduleMessageService:
         self._context.background.at(monotonic_ms, lambda now: self._run(level, now))
 
     def _run(self, level: int, now: Now) -> None:
-        """Deliver what is due of one level, then wait for the rest."""
+        """Deliver the messages of one level that are due."""
         self._armed.discard(level)
         store = self._context.store
         bounds = store.queue_bounds(SCHEDULE_TOPIC, level - 1)

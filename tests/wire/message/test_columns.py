@@ -101,7 +101,7 @@ def test_columns_of_each_golden_record_alone(name):
 
 @pytest.mark.parametrize("name", ["messages", "message-runs", "batches"])
 def test_columns_of_all_golden_records_at_once(name):
-    """With so many bodies all of them advance by a record in one numpy step."""
+    """With this many bodies, one numpy step advances each by a record."""
     check(vectors(name))
 
 
