@@ -18,6 +18,25 @@ DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
 #: by the broker and stay there.
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
 
+#: Groups that brokers have by themselves, of any version. Source: MixAll,
+#: `SubscriptionGroupManager#init` and `BrokerController`.
+SYSTEM_GROUPS = frozenset(
+    (
+        TOOLS_CONSUMER_GROUP,
+        "CID_DefaultHeartBeatSyncerTopic",
+        "CID_ONS-HTTP-PROXY",
+        "CID_SYS_RMQ_TRANS",
+        "CLIENT_INNER_PRODUCER",
+        "DEFAULT_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_P_GROUP",
+        "__MONITOR_CONSUMER",
+    )
+)
+SYSTEM_GROUP_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_")
+
 PERM_READ = 4  # PermName.PERM_READ
 PERM_WRITE = 2  # PermName.PERM_WRITE
 
@@ -30,6 +49,11 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """The topic that holds the messages `group` gave up on."""
     return DLQ_GROUP_TOPIC_PREFIX + group
+
+
+def is_system_group(group: str) -> bool:
+    """Whether the group is RocketMQ's own, and no application's."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True, order=True)

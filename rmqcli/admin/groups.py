@@ -34,6 +34,7 @@ from rmqcli.model import (
     DLQ_GROUP_TOPIC_PREFIX,
     RETRY_GROUP_TOPIC_PREFIX,
     dlq_topic,
+    is_system_group,
     retry_topic,
 )
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig
@@ -46,17 +47,6 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.wire.bodies.consumer import Connection, ConsumerConnection
     from rmqcli.wire.subscription import SubscriptionData
-
-
-SYSTEM_GROUPS = frozenset(
-    (
-        *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"),
-        *("__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP"),
-        *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
-        *("CID_ONSAPI_PERMISSION", "CID_SYS_RMQ_TRANS"),
-    )
-)
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"  # MixAll.CID_RMQ_SYS_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +74,7 @@ class GroupList:
 
 def group_kind(group: str) -> str:
     """`system` or `normal`. Pure."""
-    is_system = group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
-    return "system" if is_system else "normal"
+    return "system" if is_system_group(group) else "normal"
 
 
 def list_groups(client: Client) -> GroupList:

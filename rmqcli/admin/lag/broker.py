@@ -33,6 +33,7 @@ from rmqcli.model import (
     RETRY_GROUP_TOPIC_PREFIX,
     MessageQueue,
     dlq_topic,
+    is_system_group,
     retry_topic,
 )
 from rmqcli.tasks import All, Request
@@ -57,21 +58,6 @@ _ZEROS_ONE_BY_ONE_MAX = 64
 OWNER_TIMEOUT_MS = 1_000
 #: Of larger groups owners are only asked with --process-queues.
 OWNERS_ASKED_MAX = 16
-
-
-_SYSTEM_PREFIXES = ("CID_RMQ_SYS_", "CID_ONSAPI_")
-_SYSTEM_GROUPS = frozenset(
-    (
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-        "SCHEDULE_CONSUMER",
-        "DEFAULT_CONSUMER",
-        "__MONITOR_CONSUMER",
-        "CID_ONS-HTTP-PROXY",
-        "CID_DefaultHeartBeatSyncerTopic",
-    )
-)
 
 
 def read_broker(
@@ -200,7 +186,7 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
     part.known_groups.update(
         name
         for name in names
-        if (name in wanted if wanted else not _is_system_group(name))
+        if (name in wanted if wanted else not is_system_group(name))
     )
     if query.members_unknown:
         return
@@ -211,11 +197,6 @@ def _read_all_groups(part: BrokerPart, query: LagQuery) -> Task[None]:
             part.connections[group] = outcome
     _drop_unsubscribed(part)
     yield from _read_inflight(part)
-
-
-def _is_system_group(group: str) -> bool:
-    """Whether every broker has this group by itself."""
-    return group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_PREFIXES)
 
 
 def _drop_unsubscribed(part: BrokerPart) -> None:
