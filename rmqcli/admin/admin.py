@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.brokers import BrokerRow
     from rmqcli.admin.groups import GroupDetail, GroupList, GroupResult
     from rmqcli.admin.lag.model import GroupLag
+    from rmqcli.admin.reset.backup import Backup
     from rmqcli.admin.reset.plan import ResetPlan
     from rmqcli.admin.reset.result import Outcome
     from rmqcli.admin.reset.target import Target
@@ -194,13 +195,30 @@ class Admin:
             group, topic, target, queues=queues, include_retry=include_retry
         )
 
+    def backups(
+        self, *, group: str | None = None, topic: str | None = None
+    ) -> list[Backup]:
+        """The offsets that resets have saved, of all groups and topics or of one, of
+        whatever cluster; oldest first. Files that cannot be read are left out."""
+        from rmqcli.admin.reset.backup import list_backups
+
+        return list_backups(self._backup_folder(), group=group, topic=topic)
+
     def plan_undo(
-        self, group: str, topic: str, *, backup_id: str | None = None
+        self,
+        group: str,
+        topic: str,
+        *,
+        backup_id: str | None = None,
+        other_cluster: bool = False,
     ) -> PlannedReset:
         """What it would do to restore the offsets that a reset has saved.
 
         Without `backup_id` the newest backup of this cluster that is not itself of an
-        undo. Raises NotFoundError without one, RefusedError for one of another cluster.
+        undo. `other_cluster` allows a backup that was made on another cluster, or on
+        this one before all its brokers moved; it needs a `backup_id`. Raises
+        NotFoundError without a backup, RefusedError for one of another group, topic or
+        cluster.
         """
         from rmqcli.admin.reset import backup as backups
         from rmqcli.admin.reset.cluster_identity import identity_of
@@ -209,6 +227,8 @@ class Admin:
         folder, namesrv = self._backup_folder(), self._client.config.namesrv
         here = identity_of(self._client.route(topic))
         if backup_id is None:
+            if other_cluster:
+                raise UsageError("other_cluster needs a backup_id")
             found = backups.latest_backup(
                 folder, group=group, topic=topic, cluster=here, namesrv=namesrv
             )
@@ -220,10 +240,13 @@ class Admin:
                     f" {found.topic}",
                     hint="pass the backup's own group and topic",
                 )
-            if not backups.is_of_cluster(found, here, namesrv=namesrv):
+            if not other_cluster and not backups.is_of_cluster(
+                found, here, namesrv=namesrv
+            ):
                 raise RefusedError(
                     f"backup {backup_id} is of {backups.origin_of(found)}, and this is"
-                    f" {here}"
+                    f" {here}",
+                    hint="if these offsets are meant, add other_cluster=True",
                 )
         return self._planned(
             group, topic, Restore(found.committed), undo_of=found.backup_id
@@ -282,10 +305,18 @@ class Admin:
         )
 
     def undo_reset(
-        self, group: str, topic: str, *, backup_id: str | None = None
+        self,
+        group: str,
+        topic: str,
+        *,
+        backup_id: str | None = None,
+        other_cluster: bool = False,
     ) -> ResetResult:
         """`apply_reset` of `plan_undo`; raises as both of them."""
-        return self.apply_reset(self.plan_undo(group, topic, backup_id=backup_id))
+        planned = self.plan_undo(
+            group, topic, backup_id=backup_id, other_cluster=other_cluster
+        )
+        return self.apply_reset(planned)
 
     def _planned(
         self,

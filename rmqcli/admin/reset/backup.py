@@ -196,7 +196,8 @@ def latest_backup(
             f"there is no backup of group {group} and topic {topic} of this cluster,"
             f" {cluster}; the latest, {found[-1].backup_id}, is of"
             f" {origin_of(found[-1])}",
-            hint="plan the undo with a client of that cluster",
+            hint="plan the undo with a client of that cluster, or pass backup_id and"
+            " other_cluster=True",
         )
     raise _no_backup(f"there is no backup of group {group} and topic {topic}")
 
@@ -283,5 +284,5 @@ def _no_backup(message: str) -> NotFoundError:
         message,
         code=int(ResponseCode.QUERY_NOT_FOUND),
         name=ResponseCode.QUERY_NOT_FOUND.name,
-        hint="see: list_backups()",
+        hint="see: Admin.backups()",
     )

@@ -19,6 +19,7 @@ from typing import Final
 #: The library's calls, and the commands that do the same. A call has one string as
 #: its argument, or none.
 _CALLS: Final = {
+    "Admin.backups": "rmq reset-offset --list-backups",
     "Admin.brokers": "rmq brokers",
     "Admin.create_group": "rmq group create",
     "Admin.create_topic": "rmq topic create",
@@ -28,7 +29,6 @@ _CALLS: Final = {
     "Admin.topics": "rmq topics",
     "Admin.update_group": "rmq group update",
     "LagMemory.forget": "--forget",
-    "list_backups": "rmq reset-offset --list-backups",
     "write_plan": "rmq reset-offset GROUP TOPIC --to POS --out P.json",
 }
 #: The library's arguments, and the flags that do the same in every command that has
@@ -43,6 +43,7 @@ _ARGUMENTS: Final = {
     "insecure": "--tls-insecure",
     "may_create": "--create",
     "namesrv": "--namesrv",
+    "other_cluster": "--other-cluster",
     "namesrv_port": "--listen",
     "queues": "--queue",
     "remove_offsets": "--remove-offsets",

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from rmqcli import Admin, RefusedError
+from rmqcli import Admin, RefusedError, UsageError
 from rmqcli.api.calls.offset import update_consumer_offset
 from rmqcli.api.client import Client
 from rmqcli.cli.main import run
@@ -86,7 +86,27 @@ def test_the_library_does_not_name_the_flag_for_a_backup_of_another_cluster(
         pytest.raises(RefusedError) as caught,
     ):
         admin.plan_undo("G", "T")
-    assert caught.value.hint == "plan the undo with a client of that cluster"
+    assert caught.value.hint == (
+        "plan the undo with a client of that cluster, or pass backup_id and"
+        " other_cluster=True"
+    )
+
+
+def test_the_library_restores_a_backup_of_another_cluster_when_told_so(start, capsys):
+    one, other = start(5), start(90)
+    backup = make_backup(one, capsys)
+    with Admin(namesrv=other.namesrv) as admin:
+        (saved,) = admin.backups(group="G", topic="T")
+        assert (saved.backup_id, list(saved.committed.values())) == (backup, [5])
+        assert admin.backups(group="H") == []
+        with pytest.raises(RefusedError, match="is of DefaultCluster") as caught:
+            admin.undo_reset("G", "T", backup_id=backup)
+        assert caught.value.hint == "if these offsets are meant, add other_cluster=True"
+        with pytest.raises(UsageError, match="needs a backup_id"):
+            admin.plan_undo("G", "T", other_cluster=True)
+        done = admin.undo_reset("G", "T", backup_id=backup, other_cluster=True)
+    assert done.is_complete
+    assert at(other) == 5
 
 
 def test_undo_without_an_id_passes_over_newer_backups_of_other_clusters(start, capsys):
