@@ -155,6 +155,10 @@ class Within:
 Step: TypeAlias = "Request[Any] | Sleep | Pending[Any] | All | Race | Within"
 Task: TypeAlias = Generator[Step, Any, T]
 Part: TypeAlias = "Step | Task[Any]"
+#: An answer that comes later, for `start` or a `yield`: a function that mostly sends
+#: one request returns that request's Pending, which costs half of what a task does, and
+#: a task only where more has to be waited for.
+Answer: TypeAlias = Task[T] | Pending[T]
 
 
 class Runner(Protocol):
@@ -184,9 +188,9 @@ def start(part: Part, runner: Runner) -> Pending[Any]:
         try:
             return runner.submit(part)
         except RmqError as error:
-            return _failed(error)
+            return failed(error)
         except Exception as error:  # noqa: BLE001  # a defect must not hang the task
-            return _failed(unexpected(error))
+            return failed(unexpected(error))
     if isinstance(part, Generator):
         run = _Run(part, runner)
         run.go_on(None)
@@ -247,7 +251,8 @@ class _Run:
         self.go_on(waited_for.outcome())
 
 
-def _failed(error: RmqError) -> Pending[Any]:
+def failed(error: RmqError) -> Pending[Any]:
+    """A Pending that has ended with an error."""
     pending: Pending[Any] = Pending()
     pending.fail(error)
     return pending

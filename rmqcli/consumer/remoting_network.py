@@ -10,6 +10,7 @@ Source: MQClientAPIImpl, PullAPIWrapper, RemoteBrokerOffsetStore, RebalanceImpl.
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +38,7 @@ from rmqcli.api.calls.send import send_message
 from rmqcli.api.routes import reading_address
 from rmqcli.errors import NotFoundError, RmqError, TransportError
 from rmqcli.model import MASTER_ID, MessageQueue
-from rmqcli.tasks import All, Pending, Request
+from rmqcli.tasks import All, Request, failed
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.engine.interfaces import PullAsk, RetryMessage, SendBack
     from rmqcli.model import BrokerData, TopicRoute
-    from rmqcli.tasks import Task
+    from rmqcli.tasks import Answer, Pending, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
@@ -255,12 +256,23 @@ class RemotingNetwork:
                 return
         raise failure
 
-    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
+    def pull(self, ask: PullAsk) -> Answer[PullAnswer]:
         """See Network."""
-        queue = ask.queue
-        broker = self._routes.broker(queue.broker_name)
+        broker = self._routes.broker(ask.queue.broker_name)
         if broker is None:
-            broker = yield from self._fetch_broker(queue)
+            return self._fetch_broker_and_pull(ask)
+        # No task where the broker is known: a busy consumer pulls thousands of times a
+        # second, and starting a generator costs as much as the rest of this method.
+        return self._pull_from(broker, ask)
+
+    def _fetch_broker_and_pull(self, ask: PullAsk) -> Task[PullAnswer]:
+        broker = yield from self._fetch_broker(ask.queue)
+        answer: PullAnswer = yield self._pull_from(broker, ask)
+        return answer
+
+    def _pull_from(self, broker: BrokerData, ask: PullAsk) -> Pending[PullAnswer]:
+        """Send a pull; one that cannot be sent has failed."""
+        queue = ask.queue
         suggested = self._suggested.get(queue, MASTER_ID)
         broker_id, address = _reading(broker, suggested)
         call = pull_for_group(
@@ -274,14 +286,26 @@ class RemotingNetwork:
             expression=ask.expression,
             expression_type=ask.expression_type,
         )
+        pending: Pending[PullAnswer]
         try:
-            answer: PullAnswer = yield Request(address, call, ask.timeout_ms)
+            pending = self._client.submit(address, call, timeout_ms=ask.timeout_ms)
+        except RmqError as error:
+            pending = failed(error)
+        # The first callback: when the engine sees the answer, it pulls again at once.
+        pending.on_done(functools.partial(self._note_suggestion, queue))
+        return pending
+
+    def _note_suggestion(self, queue: MessageQueue, pull: Pending[PullAnswer]) -> None:
+        """Remember which broker id to pull the queue from next."""
+        try:
+            answer = pull.result()
         except TransportError:
             # A slave that died must not be asked until its route is gone.
             self._suggested.pop(queue, None)
-            raise
-        self._suggested[queue] = answer.suggest_which_broker_id
-        return answer
+        except RmqError:
+            pass  # a broker that refuses suggests nothing
+        else:
+            self._suggested[queue] = answer.suggest_which_broker_id
 
     def _at_any(self, queue: MessageQueue, call: Call[T]) -> Task[T]:
         """Ask the queue's master or, while it has none, a slave."""
@@ -345,9 +369,7 @@ class RemotingNetwork:
         try:
             return self.submit(Request(address, call, _API_TIMEOUT_MS))
         except RmqError as error:
-            failed: Pending[T] = Pending()
-            failed.fail(error)
-            return failed
+            return failed(error)
 
     def _oneway(self, queue: MessageQueue, call: Call[Any]) -> None:
         broker = self._routes.broker(queue.broker_name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
     from rmqcli.model import MessageQueue
-    from rmqcli.tasks import Pending, Request, Task
+    from rmqcli.tasks import Answer, Pending, Request, Task
     from rmqcli.wire.bodies.consumer import ConsumerConnection
     from rmqcli.wire.bodies.heartbeat import HeartbeatData
     from rmqcli.wire.pull_answer import PullAnswer
@@ -173,9 +173,11 @@ class Network(Protocol):
     def send_retry(self, message: RetryMessage) -> Task[None]:
         """Send a message into a retry topic, to any broker that has it."""
 
-    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
+    def pull(self, ask: PullAsk) -> Answer[PullAnswer]:
         """Pull from the broker id that the last answer suggested, else from the
         master, else from a slave. A slave is never asked to commit.
+
+        Unlike the other methods it may send the request before it returns.
         """
 
     def keep_topics(self, topics: Collection[str]) -> None:

@@ -42,7 +42,7 @@ from rmqcli.engine.reports import Start, report_start
 from rmqcli.errors import BrokerError, DecodeError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
-from rmqcli.tasks import start, unexpected
+from rmqcli.tasks import failed, start, unexpected
 from rmqcli.wire.codes import ResponseCode
 from rmqcli.wire.pull_answer import PullStatus
 from rmqcli.wire.subscription import TAG
@@ -459,7 +459,13 @@ class PullMessageService:
             expression=subscription.sub_string if posted else None,
             expression_type=subscription.expression_type or TAG,
         )
-        pending = start(member.network.pull(ask), member)
+        pending: Pending[PullAnswer]
+        try:
+            pending = start(member.network.pull(ask), member)
+        except RmqError as error:
+            pending = failed(error)
+        except Exception as error:  # noqa: BLE001  # the queue must not stand still
+            pending = failed(unexpected(error))
         pending.on_done(functools.partial(self._ended, request))
 
     def _ended(self, request: PullRequest, pull: Pending[PullAnswer]) -> None:

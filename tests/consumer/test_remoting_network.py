@@ -6,7 +6,13 @@ import pytest
 
 from rmqcli.api.routes import reading_address
 from rmqcli.engine.interfaces import RetryMessage, SendBack
-from rmqcli.errors import BrokerError, NotFoundError, RmqError, TransportError
+from rmqcli.errors import (
+    BrokerError,
+    DisconnectedError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+)
 from rmqcli.model import BrokerData, MessageQueue
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -358,6 +364,33 @@ def test_a_slave_serves_when_the_master_died(with_slave):
     cluster.fail_over()
     network.fetch_queues("T")
     assert network.pull(pull_of(A)).status is PullStatus.FOUND
+
+
+def test_a_broker_that_refuses_a_pull_leaves_the_suggested_slave_in_place(with_slave):
+    cluster, network = with_slave
+    cluster.faults.next(GO_TO_SLAVE, code=PULL)
+    network.pull(pull_of(A, commit_offset=1))
+    cluster.faults.next(BUSY, code=PULL)
+    assert isinstance(network.pull(pull_of(A, commit_offset=1)), BrokerError)
+    seen = cluster.faults.observe(code=PULL)
+    network.pull(pull_of(A, commit_offset=1))
+    assert flags(seen) == [("6", "0")]
+
+
+def test_a_pull_whose_broker_is_in_no_known_route_fetches_the_route_first(
+    asking, rmq_cluster, rmq_topic
+):
+    rmq_cluster.send(rmq_topic, ["x"], queue_id=0)
+    queue = MessageQueue(rmq_topic, "broker-a", 0)
+    assert asking.pull(pull_of(queue)).status is PullStatus.FOUND
+    stranger = MessageQueue(rmq_topic, "broker-x", 0)
+    assert isinstance(asking.pull(pull_of(stranger)), NotFoundError)
+
+
+def test_a_pull_that_cannot_be_sent_fails_as_one_without_an_answer_does(with_slave):
+    _, network = with_slave
+    network.client.close()
+    assert isinstance(network.pull(pull_of(A)), DisconnectedError)
 
 
 # --- retries ---

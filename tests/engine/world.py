@@ -259,7 +259,7 @@ class ScriptedNetwork:
         args = {"ask": ask, "process_queue": process_queue}
         call = self._record("pull", args, Pending())
         self.pulls.append(call)
-        return (yield call.pending)
+        return call.pending
 
     def keep_topics(self, topics):
         self.kept = set(topics)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.consumer.remoting_network import RemotingNetwork
 from rmqcli.engine.rebalance import UNLOCK_FORCE_MS
-from rmqcli.errors import RmqError
+from rmqcli.tasks import start
 
 if TYPE_CHECKING:
     import random
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
-    from rmqcli.tasks import Task
+    from rmqcli.tasks import Answer, Task
     from rmqcli.wire.pull_answer import PullAnswer
     from tests.simulation.checker import Checker
     from tests.simulation.schedule import Schedule
@@ -188,19 +188,15 @@ class WatchedNetwork(RemotingNetwork):
         self._watch = watch
         self.member: Member
 
-    def pull(self, ask: PullAsk) -> Task[PullAnswer]:
+    def pull(self, ask: PullAsk) -> Answer[PullAnswer]:
         """As RemotingNetwork."""
         process_queue = self.member.process_queues.get(ask.queue)
         self._watch.pulls(ask.queue, process_queue, ask.queue_offset)
         if ask.commit_offset is not None:
             self._watch.commits(ask.queue, process_queue, ask.commit_offset)
-        try:
-            answer = yield from super().pull(ask)
-        except RmqError:
-            self._watch.pulled(ask.queue, process_queue)
-            raise
-        self._watch.pulled(ask.queue, process_queue)
-        return answer
+        pull = start(super().pull(ask), self.member)
+        pull.on_done(lambda _: self._watch.pulled(ask.queue, process_queue))
+        return pull
 
     def query_offset(self, group: str, queue: MessageQueue) -> Task[int | None]:
         """As RemotingNetwork."""
