@@ -314,11 +314,11 @@ class Loop:
     def close(self) -> None:
         """Give the selector and the waker back. Nothing is due any more."""
         self.deadlines = Deadlines()
+        self._selector.close()
+        # Not unregistered: an interrupt may have ended `need_waker` before it was.
         if self._waker is not None:
-            self._selector.unregister(self._waker.sock)
             self._waker.close()
             self._waker = None
-        self._selector.close()
 
     def forget_after_fork(self) -> None:
         """In a forked child: a selector and a lock of our own, and nothing handed over.

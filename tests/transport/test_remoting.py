@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import selectors
 import signal
 import threading
 
@@ -250,6 +251,21 @@ def test_close_fails_what_waits_and_refuses_more(client):
             client.submit(peer.address, PULL, timeout_ms=5000)
         assert client.wait([reply])
         assert client.poll(10) == 0
+
+
+class InterruptedSelector(selectors.DefaultSelector):
+    """As if Ctrl-C came while a socket is registered."""
+
+    def register(self, fileobj, events, data=None):
+        raise KeyboardInterrupt
+
+
+def test_close_works_after_an_interrupt_before_the_waker_was_registered(client):
+    client._loop._selector.close()
+    client._loop._selector = InterruptedSelector()
+    with pytest.raises(KeyboardInterrupt):
+        client.let_wake(bool)
+    client.close()
 
 
 def test_close_from_a_callback_ends_the_client(client):
