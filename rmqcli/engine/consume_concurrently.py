@@ -22,7 +22,7 @@ from rmqcli.log import get_logger
 from rmqcli.tasks import start, unexpected
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rmqcli.engine.consume_request import ConcurrentOutcome, Failed
     from rmqcli.engine.member import Member
@@ -42,8 +42,9 @@ _EXPIRED_DELAY_LEVEL: Final = 3
 class ConsumeMessageConcurrentlyService:
     """Hands out what was pulled, and settles the outcomes."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, *, rebalance_soon: Callable[[], None]) -> None:
         self._member = member
+        self._rebalance_soon = rebalance_soon
         #: what was handed out and has not ended, oldest first
         self._open: dict[ConcurrentRequest, None] = {}
         #: messages on their way into the retry topic
@@ -107,6 +108,22 @@ class ConsumeMessageConcurrentlyService:
 
     def consumed(self, outcome: ConcurrentOutcome) -> None:
         """Settle the outcome of one thread."""
+        try:
+            self._consumed(outcome)
+        except Exception as error:  # noqa: BLE001  # the messages must not be forgotten
+            self._begin_anew(outcome.request.process_queue, error)
+
+    def _begin_anew(
+        self, process_queue: ProcessQueue[Pulled], error: Exception
+    ) -> None:
+        """Drop a queue after an error that nobody foresaw: messages that are neither
+        consumed nor sent back would hold its offset for ever. It begins at its
+        committed offset, so that messages may come twice and none is lost."""
+        unexpected(error)
+        process_queue.drop("its consumption failed unexpectedly")
+        self._rebalance_soon()
+
+    def _consumed(self, outcome: ConcurrentOutcome) -> None:
         request, done, failed, spent_ms, is_end = outcome
         request.left -= len(done)
         request.ended += is_end

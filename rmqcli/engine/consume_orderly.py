@@ -26,7 +26,7 @@ from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
 from rmqcli.engine.send_back import send_orderly_back
 from rmqcli.errors import RmqError
 from rmqcli.log import get_logger
-from rmqcli.tasks import start
+from rmqcli.tasks import start, unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,7 +119,11 @@ class ConsumeMessageOrderlyService:
         if messages:
             request = OrderlyRequest(queue, process_queue, messages, size)
             self._out[queue] = request
-            member.workers.consume_orderly(request)
+            try:
+                member.workers.consume_orderly(request)
+            except Exception as error:  # noqa: BLE001  # the queue must not stand still
+                del self._out[queue]
+                self._begin_anew(process_queue, error)
 
     def _drain_later(
         self, queue: MessageQueue, process_queue: ProcessQueue[Pulled], delay_ms: int
@@ -149,6 +153,22 @@ class ConsumeMessageOrderlyService:
 
     def consumed(self, outcome: OrderlyOutcome) -> None:
         """Settle what the thread did, and go on."""
+        try:
+            self._consumed(outcome)
+        except Exception as error:  # noqa: BLE001  # the queue must not stand still
+            self._begin_anew(outcome.request.process_queue, error)
+
+    def _begin_anew(
+        self, process_queue: ProcessQueue[Pulled], error: Exception
+    ) -> None:
+        """Drop a queue after an error that nobody foresaw: which of its messages are
+        with a listener is not known any more. It begins at its committed offset, so
+        that messages may come twice and none is lost."""
+        unexpected(error)
+        process_queue.drop("its consumption failed unexpectedly")
+        self._rebalance_soon()
+
+    def _consumed(self, outcome: OrderlyOutcome) -> None:
         request = outcome.request
         queue, process_queue = request.message_queue, request.process_queue
         if self._out.get(queue) is request:
@@ -274,12 +294,15 @@ class ConsumeMessageOrderlyService:
             outcome.request.message_queue,
             outcome.request.process_queue,
         )
-        suspend_ms = pending.result()
-        if suspend_ms is not None:
-            self._drain_later(queue, process_queue, suspend_ms)
-            self._let_go(queue, process_queue)
-        else:
-            self._go_on(queue, process_queue, is_stopped=False)
+        try:
+            suspend_ms = pending.result()
+            if suspend_ms is not None:
+                self._drain_later(queue, process_queue, suspend_ms)
+                self._let_go(queue, process_queue)
+            else:
+                self._go_on(queue, process_queue, is_stopped=False)
+        except Exception as error:  # noqa: BLE001  # the queue must not stand still
+            self._begin_anew(process_queue, error)
 
     def _go_on(
         self,

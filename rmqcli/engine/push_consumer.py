@@ -96,7 +96,9 @@ class PushConsumer:
         orderly = ConsumeMessageOrderlyService(
             member, self.locks, rebalance_soon=self.rebalance_soon
         )
-        concurrently = ConsumeMessageConcurrentlyService(member)
+        concurrently = ConsumeMessageConcurrentlyService(
+            member, rebalance_soon=self.rebalance_soon
+        )
         self.service: ConsumeMessageOrderlyService | ConsumeMessageConcurrentlyService
         self.service = orderly if member.is_orderly else concurrently
         #: where consume threads report their outcomes

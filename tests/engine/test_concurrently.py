@@ -360,3 +360,20 @@ def test_the_messages_of_a_failed_listener_are_counted_in_all(batch_size, is_sha
     failed = 2 * batch_size
     assert (stats.consume_ok, stats.consume_failed) == (6 - failed, failed)
     assert world.member.stats.retries == failed
+
+
+def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplog):
+    """Its messages held the offset for ever, and no listener got them again."""
+    world = started()
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    (outcome,) = world.outcomes
+    world.outcomes = []
+    world.engine.consumed(outcome._replace(spent_ms="no number"))
+    assert "a task failed unexpectedly" in caplog.text
+    world.holds_work = False
+    world.run(61_000)
+    world.found([0, 1], call=world.pulls()[-1])
+    assert world.offsets_seen() == [0, 1, 0, 1]
+    assert world.offset() == 2

@@ -18,6 +18,7 @@ from tests.engine.world import (
     START_MS,
     TOPIC,
     deliveries,
+    failing,
     no_answer,
     queue_of,
     refusal,
@@ -799,3 +800,47 @@ def test_a_warning_about_a_listener_names_the_queue(caplog):
         "listener said COMMIT with auto_commit on orders@broker-a:0",
         "listener failed on orders@broker-a:0",
     ]
+
+
+def test_a_queue_is_consumed_again_after_an_error_that_nobody_foresaw(caplog):
+    """The queue stood still for good when giving up a message raised something that is
+    not an RmqError: its messages were handed out, and neither settled nor returned."""
+    world = orderly(failing(1), max_reconsume_times=0)
+    world.network.broken["send_retry"] = ZeroDivisionError("injected")
+    world.found([0, 1, 2])
+    assert world.offsets_seen() == [0, 1]
+    assert "injected" in caplog.text
+    world.network.broken.clear()
+    world.run(61_000)
+    world.found([1, 2], call=world.pulls()[-1])
+    assert world.offsets_seen() == [0, 1, 1, 2]
+    assert world.offset() == 3
+
+
+def test_a_queue_is_consumed_again_after_its_messages_could_not_be_handed_out(caplog):
+    """The queue counted as being consumed for ever, and nobody consumed it."""
+    world = orderly()
+    world.workers.error = ZeroDivisionError("injected")
+    world.found([0, 1])
+    assert "injected" in caplog.text
+    world.workers.error = None
+    world.run(61_000)
+    world.found([0, 1])
+    assert world.offsets_seen() == [0, 1]
+    assert world.offset() == 2
+
+
+def test_a_queue_is_consumed_again_after_an_outcome_that_cannot_be_settled(caplog):
+    world = orderly()
+    world.holds_work = True
+    world.found([0, 1])
+    world.consume()
+    (outcome,) = world.outcomes
+    world.outcomes = []
+    world.engine.consumed_orderly(outcome._replace(spent_ms="no number"))
+    assert "a task failed unexpectedly" in caplog.text
+    world.holds_work = False
+    world.run(61_000)
+    world.found([0, 1], call=world.pulls()[-1])
+    assert world.offsets_seen() == [0, 1, 0, 1]
+    assert world.offset() == 2

@@ -287,6 +287,8 @@ class ScriptedWorkers:
         self.requests.append(request)
 
     def consume_orderly(self, request):
+        if self.error is not None:
+            raise self.error
         self.requests.append(request)
 
 
