@@ -27,6 +27,12 @@ def pytest_addoption(parser):
         help="versions of RocketMQ to test against, comma separated; `embedded` is"
         " our own cluster",
     )
+    parser.addoption(
+        "--engine-thread",
+        choices=("plain", "leasing"),
+        help="the engine thread of all consumers of tests/consumer; without it each"
+        " test uses those of its marker `engine_threads`, or the leasing one",
+    )
 
 
 def pytest_configure():

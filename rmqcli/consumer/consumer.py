@@ -42,13 +42,13 @@ from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.client_id import claim_client_id, make_client_id
-from rmqcli.consumer.engine_thread import EngineThread
+from rmqcli.consumer.engine_thread import LeasingEngineThread
 from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.consumer.threads import ConsumeThreads, Latch
+from rmqcli.consumer.threads import ConsumeThreads, Latch, ListenerWorkers
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.engine.listener import Listener
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rmqcli.clock import Clock
+    from rmqcli.consumer.engine_thread import EngineThread
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
         ConsumeOrderlyContext,
@@ -281,7 +282,9 @@ class Consumer:
         OPEN.add(self)
         engine = self._need_engine()
         assert self._threads is not None  # made by _build  # noqa: S101
-        self._threads.start(engine, self._release)
+        assert self._driver is not None  # noqa: S101  # likewise
+        self._threads.start()
+        self._driver.start(engine)
         self._has_begun = True
         ended = Latch()
         outcome: list[RmqError | None] = []
@@ -346,13 +349,21 @@ class Consumer:
             claim_client_id(self, ";".join(namesrv), self.client_id)
         self._client = client = Client(self._client_config, clock=clock)
         network = RemotingNetwork(client)
-        self._driver = EngineThread(client)
-        self._threads = ConsumeThreads(
-            config.consume_threads,
+        self._threads = threads = ConsumeThreads(
+            config.consume_threads, self._listener, clock
+        )
+        self._driver = driver = self._make_engine_thread(client, threads)
+        workers = ListenerWorkers(
             self._listener,
             clock,
             needs_lock=self._listener.is_orderly and not is_broadcasting,
-            engine_thread=self._driver,
+            consume_threads=threads,
+            engine_thread=driver,
+            # The engine is made from the workers; listeners run only after that.
+            consumed=lambda outcome: self._need_engine().consumed(outcome),
+            consumed_orderly=lambda outcome: self._need_engine().consumed_orderly(
+                outcome
+            ),
         )
         member = Member(
             group=self.group,
@@ -362,17 +373,23 @@ class Consumer:
             subscriptions=self._subscriptions,
             clock=clock,
             network=network,
-            workers=self._threads,
+            workers=workers,
             offsets=self._offset_store(network, is_broadcasting=is_broadcasting),
         )
         self._engine = engine = PushConsumer(member)
         self._requests = PeerRequests(
             engine,
             namesrv=";".join(namesrv),
-            call=self._threads.call,
+            call=driver.call,
             answer=client.remoting.send_answer,
         )
         client.remoting.set_request_handler(self._requests.handle)
+
+    def _make_engine_thread(
+        self, client: Client, consume_threads: ConsumeThreads
+    ) -> EngineThread:
+        """The thread that will own the engine; tests make another one in a subclass."""
+        return LeasingEngineThread(client, consume_threads, on_end=self._release)
 
     def _offset_store(
         self, network: RemotingNetwork, *, is_broadcasting: bool

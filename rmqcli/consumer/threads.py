@@ -1,47 +1,42 @@
-"""The threads that run listeners.
+"""The threads that run listeners, and the engine's `Workers` that give them work.
 
-| thread | started by | blocks on | ended by |
-|---|---|---|---|
-| rmq-engine | EngineThread.start() | sockets, a wake-up, a check | end() |
-| rmq-consume-N | ConsumeThreads.start() | requests, listener, sockets | stop() |
-
-Which of them owns the engine: see `engine_thread`. A listener that does not return
-cannot be stopped in Python: its thread is left running, and an error is logged. All are
-daemons, so that a consumer that was never closed can be closed at the end of the
-process.
+A listener that does not return cannot be stopped in Python: its thread is left running,
+and an error is logged. All are daemons, so that a consumer that was never closed can be
+closed at the end of the process.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-import time
 from _thread import allocate_lock
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from rmqcli.consumer.engine_thread import Lease
 from rmqcli.consumer.process_end import end_child
 from rmqcli.engine.consume import consume_concurrently, consume_orderly
-from rmqcli.engine.consume_request import ConcurrentRequest
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
     from _thread import LockType
-    from collections.abc import Callable
 
     from rmqcli.clock import Clock
-    from rmqcli.consumer.engine_thread import EngineThread, Request
+    from rmqcli.consumer.engine_thread import EngineThread
     from rmqcli.engine.consume_request import (
         ConcurrentOutcome,
+        ConcurrentRequest,
         OrderlyOutcome,
         OrderlyRequest,
     )
     from rmqcli.engine.listener import Listener
-    from rmqcli.engine.push_consumer import PushConsumer
 
 logger = get_logger(__name__)
+
+#: What a consume thread runs.
+Job: TypeAlias = Callable[[], None]
 
 
 class Latch:
@@ -79,66 +74,42 @@ class Latch:
 
 
 class ConsumeThreads:
-    """Satisfies the engine's `Workers`; outcomes go to `engine_thread`, as calls."""
+    """The threads rmq-consume-1 to rmq-consume-`count`; each runs one job at a time.
 
-    def __init__(
-        self,
-        count: int,
-        listener: Listener,
-        clock: Clock,
-        *,
-        needs_lock: bool,
-        engine_thread: EngineThread,
-    ) -> None:
+    `listener` says whether this is a forked child, in which the thread must end.
+    """
+
+    def __init__(self, count: int, listener: Listener, clock: Clock) -> None:
         self._listener = listener
         self._clock = clock
-        self._needs_lock = needs_lock
-        self._engine_thread = engine_thread
-        self._requests: SimpleQueue[Request | Lease | Callable[[], None] | None]
-        self._requests = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, name=f"rmq-consume-{n + 1}", daemon=True)
             for n in range(count)
         ]
-        self.consumed: Callable[[ConcurrentOutcome], None]
-        self.consumed_orderly: Callable[[OrderlyOutcome], None]
 
-    def start(self, engine: PushConsumer, on_end: Callable[[], None]) -> None:
-        """Begin; `stop` must be called. `on_end` as of EngineThread."""
-        self.consumed = engine.consumed
-        self.consumed_orderly = engine.consumed_orderly
+    @property
+    def count(self) -> int:
+        """How many threads there are."""
+        return len(self._threads)
+
+    def start(self) -> None:
+        """Begin; `stop` must be called."""
         for thread in self._threads:
             thread.start()
-        self._engine_thread.start(engine, self._requests.put, on_end)
 
-    def consume_concurrently(self, request: ConcurrentRequest) -> None:
-        """See Workers."""
-        self._engine_thread.take(request)
-
-    def share(self, request: ConcurrentRequest) -> None:
-        """For as many more threads as there are batches left."""
-        request.is_shared = True
-        batches = -(-request.left // request.batch_size)
-        for _ in range(min(batches, len(self._threads)) - 1):
-            self._requests.put(lambda: self._serve(request))
-
-    def consume_orderly(self, request: OrderlyRequest) -> None:
-        """See Workers."""
-        self._engine_thread.take(request)
+    def put(self, job: Job) -> None:
+        """Let the next free thread run `job`. From any thread; never blocks."""
+        self._jobs.put(job)
 
     def is_current(self) -> bool:
         """Whether this is called by one of the threads."""
         return threading.current_thread() in self._threads
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Run something else where listeners run; from inside the engine."""
-        self._engine_thread.recall()  # else its holder may be the only thread
-        self._requests.put(action)
-
     def stop(self, timeout_ms: int) -> bool:
         """End the threads; whether all did in time. Idempotent."""
         for _ in self._threads:
-            self._requests.put(None)
+            self._jobs.put(None)
         until_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in self._threads:
             if thread.is_alive():
@@ -156,12 +127,12 @@ class ConsumeThreads:
 
     def _run(self) -> None:
         while True:
-            request = self._requests.get()
-            if request is None:
+            job = self._jobs.get()
+            if job is None:
                 return
             error: BaseException | None = None
             try:
-                self._run_one(request)
+                job()
             except BaseException as raised:
                 error = raised
                 if not self._listener.is_orphaned:
@@ -169,37 +140,66 @@ class ConsumeThreads:
             if self._listener.is_orphaned:
                 end_child(error)
 
-    def _run_one(self, request: Request | Lease | Callable[[], None]) -> None:
-        if isinstance(request, Lease):
-            self._engine_thread.run_lease(request, self._serve)
-        elif callable(request):
-            request()
-        else:
-            began_ns = time.perf_counter_ns()
-            try:
-                self._serve(request)
-            finally:
-                spent_ns = time.perf_counter_ns() - began_ns
-                self._engine_thread.leave(lambda: self._engine_thread.ended(spent_ns))
 
-    def _serve(self, request: Request) -> None:
-        if isinstance(request, ConcurrentRequest):
-            consume_concurrently(
-                request,
-                self._listener,
-                self._clock,
-                report=self._report,
-                share=self.share,
-            )
-        else:
-            outcome = consume_orderly(
-                request, self._listener, self._clock, needs_lock=self._needs_lock
-            )
-            self._engine_thread.post(lambda: self.consumed_orderly(outcome))
+class ListenerWorkers:
+    """Satisfies the engine's `Workers`: consume threads call the listener.
+
+    `consumed` and `consumed_orderly` take outcomes, in the thread that owns the engine.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        clock: Clock,
+        *,
+        needs_lock: bool,
+        consume_threads: ConsumeThreads,
+        engine_thread: EngineThread,
+        consumed: Callable[[ConcurrentOutcome], None],
+        consumed_orderly: Callable[[OrderlyOutcome], None],
+    ) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._needs_lock = needs_lock
+        self._consume_threads = consume_threads
+        self._engine_thread = engine_thread
+        self._consumed = consumed
+        self._consumed_orderly = consumed_orderly
+
+    def consume_concurrently(self, request: ConcurrentRequest) -> None:
+        """See Workers."""
+        self._engine_thread.take(functools.partial(self._serve, request))
+
+    def share(self, request: ConcurrentRequest) -> None:
+        """For as many more threads as there are batches left."""
+        request.is_shared = True
+        batches = -(-request.left // request.batch_size)
+        for _ in range(min(batches, self._consume_threads.count) - 1):
+            self._consume_threads.put(functools.partial(self._serve, request))
+
+    def consume_orderly(self, request: OrderlyRequest) -> None:
+        """See Workers."""
+        self._engine_thread.take(functools.partial(self._serve_orderly, request))
+
+    def _serve(self, request: ConcurrentRequest) -> None:
+        consume_concurrently(
+            request,
+            self._listener,
+            self._clock,
+            report=self._report,
+            share=self.share,
+        )
 
     def _report(self, outcome: ConcurrentOutcome) -> None:
+        action = functools.partial(self._consumed, outcome)
         if outcome.failed:
-            self._engine_thread.post(lambda: self.consumed(outcome))
+            self._engine_thread.post(action)
         else:
             # Offsets are committed every 5 s: to wake the engine costs more than it.
-            self._engine_thread.leave(lambda: self.consumed(outcome))
+            self._engine_thread.leave(action)
+
+    def _serve_orderly(self, request: OrderlyRequest) -> None:
+        outcome = consume_orderly(
+            request, self._listener, self._clock, needs_lock=self._needs_lock
+        )
+        self._engine_thread.post(functools.partial(self._consumed_orderly, outcome))

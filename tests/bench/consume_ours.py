@@ -3,7 +3,8 @@
     python -m tests.bench.consume_ours OPTIONS
 
 OPTIONS are a JSON object: namesrv, group, topic, orderly, batch, messages (how many to
-count), latency, cached_bytes_max, block. Prints {"event": "first", "epochUs"} at the
+count), latency, cached_bytes_max, block, and plain, with which the engine keeps a
+thread of its own. Prints {"event": "first", "epochUs"} at the
 first message and {"event": "done", "seen", "spanS"} once all were counted. With latency
 only bodies "m<epoch us>" count, and their ages are told. With messages 0 it goes on,
 and with block every listener call waits, until standard input ends. Python looks for
@@ -22,6 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
+from rmqcli.consumer.engine_thread import PlainEngineThread
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 
 if TYPE_CHECKING:
@@ -34,6 +36,13 @@ def say(**event: object) -> None:
     """Write one event, at once."""
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
+
+
+class PlainConsumer(Consumer):
+    """A consumer whose engine is never handed off to a consume thread."""
+
+    def _make_engine_thread(self, client, consume_threads):
+        return PlainEngineThread(client, consume_threads, on_end=self._release)
 
 
 class Counter:
@@ -121,7 +130,8 @@ def main() -> None:
     )
     if "cached_bytes_max" in options:
         config = replace(config, cached_bytes_max=options["cached_bytes_max"])
-    with Consumer(
+    make = PlainConsumer if options.get("plain") else Consumer
+    with make(
         options["group"],
         options["topic"],
         on_message,

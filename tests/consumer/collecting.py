@@ -1,11 +1,13 @@
-"""A listener that remembers, and waiting for what it saw."""
+"""Consumers for tests, a listener that remembers, and waiting for what it saw."""
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
+from rmqcli.consumer.engine_thread import LeasingEngineThread, PlainEngineThread
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -13,6 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FROM_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+#: The environment variable that says which engine thread consumers of a test have.
+ENGINE_THREAD = "RMQ_TEST_ENGINE_THREAD"
+ENGINE_THREADS = {"plain": PlainEngineThread, "leasing": LeasingEngineThread}
+
+
+class ConsumerUnderTest(Consumer):
+    """A consumer with the engine thread that the environment names."""
+
+    def _make_engine_thread(self, client, consume_threads):
+        make = ENGINE_THREADS[os.environ.get(ENGINE_THREAD, "leasing")]
+        return make(client, consume_threads, on_end=self._release)
 
 
 class Seen:
@@ -53,7 +68,7 @@ def consumer(cluster, group, topics, listener, **options):
     if options.pop("batch", False):
         options["on_batch"] = listener
         listener = None
-    return Consumer(
+    return ConsumerUnderTest(
         group, topics, listener, namesrv=cluster.namesrv, config=config, **options
     )
 

@@ -17,6 +17,8 @@ from rmqcli.errors import BrokerError, ConfigError, UsageError
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.engine_threads("plain", "leasing")
+
 
 def names(count, prefix="m"):
     return [f"{prefix}{n:04}" for n in range(count)]

@@ -1,4 +1,8 @@
-"""Who drives the engine: while listeners are quick, the thread that runs them."""
+"""Which thread owns the engine: while listeners are quick, the one that runs them.
+
+How quick a listener is, and so when the engine is handed off, is up to the machine: the
+tests send messages until it happens.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,18 @@ from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_consumer import names
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.engine_threads("leasing")
+
 ORDERLY = pytest.mark.parametrize("orderly", [False, True])
 
 
 class Gated(Seen):
-    """A listener that is quick, but stays away with a body of "stay" until `gate`."""
+    """A listener that returns at once, but at a body of "stay" waits for `gate`."""
 
     def __init__(self):
         super().__init__()
         self.gate = threading.Event()
-        self.stays = threading.Event()
+        self.is_waiting = threading.Event()
         self.running_now = 0
         self.running_max = 0
         self.ask = lambda: None
@@ -30,28 +36,28 @@ class Gated(Seen):
         self.bodies.append(message.body.decode())
         self.ask()
         if message.body == b"stay":
-            self.stays.set()
+            self.is_waiting.set()
             assert self.gate.wait(60)
         self.running_now -= 1
 
 
-def lend(running, cluster, topic, seen):
-    """Send until a listener's thread drives; how many messages that took."""
+def hand_off(running, cluster, topic, seen):
+    """Send messages until the engine is handed off; return how many were sent."""
     for turn in range(1, 200):
         cluster.send(topic, names(40, prefix=f"{turn}-"))
         seen.wait_for(40 * turn)
         if running._driver.is_handed_off:
             return 40 * turn
-    raise AssertionError("the engine was never lent")
+    raise AssertionError("the engine was never handed off")
 
 
 @ORDERLY
-def test_a_quick_listener_s_thread_drives_until_nothing_comes(
+def test_the_thread_of_a_quick_listener_owns_the_engine_until_no_message_comes(
     rmq_cluster, rmq_topic, orderly
 ):
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, orderly=orderly) as running:
-        sent = lend(running, rmq_cluster, rmq_topic, seen)
+        sent = hand_off(running, rmq_cluster, rmq_topic, seen)
         wait_until(lambda: not running._driver.is_handed_off)
         rmq_cluster.send(rmq_topic, ["last"])
         seen.wait_for(sent + 1)
@@ -60,15 +66,16 @@ def test_a_quick_listener_s_thread_drives_until_nothing_comes(
 
 
 @ORDERLY
-def test_a_listener_that_stays_away_holds_up_no_other_queue(
+def test_a_listener_that_does_not_return_holds_up_no_other_queue(
     rmq_cluster, rmq_topic, orderly
 ):
-    """Its engine is taken back, what was not begun goes to other threads."""
+    """The engine's own thread takes the event loop back, and other consume threads get
+    the messages that the listener has not seen."""
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, orderly=orderly) as running:
-        sent = lend(running, rmq_cluster, rmq_topic, seen)
+        sent = hand_off(running, rmq_cluster, rmq_topic, seen)
         rmq_cluster.send(rmq_topic, ["stay"], queue_id=3)
-        assert seen.stays.wait(10)
+        assert seen.is_waiting.wait(10)
         for queue_id in range(3):
             rmq_cluster.send(rmq_topic, names(50, f"q{queue_id}-"), queue_id=queue_id)
         seen.wait_for(sent + 151)
@@ -86,15 +93,17 @@ def waiting(running):
 
 
 @ORDERLY
-def test_never_more_listeners_than_threads(rmq_cluster, rmq_topic, orderly):
-    """The one that stays away counts: with one thread nothing else is consumed."""
+def test_no_more_listeners_run_at_once_than_there_are_consume_threads(
+    rmq_cluster, rmq_topic, orderly
+):
+    """One that does not return counts: with one thread nothing else is consumed."""
     seen = Gated()
     with consumer(
         rmq_cluster, "g", rmq_topic, seen, orderly=orderly, consume_threads=1
     ) as running:
-        sent = lend(running, rmq_cluster, rmq_topic, seen)
+        sent = hand_off(running, rmq_cluster, rmq_topic, seen)
         rmq_cluster.send(rmq_topic, ["stay"], queue_id=3)
-        assert seen.stays.wait(10)
+        assert seen.is_waiting.wait(10)
         for queue_id in range(3):
             rmq_cluster.send(rmq_topic, names(50, f"q{queue_id}-"), queue_id=queue_id)
         wait_until(lambda: waiting(running) == 151)
@@ -104,17 +113,19 @@ def test_never_more_listeners_than_threads(rmq_cluster, rmq_topic, orderly):
     assert len(set(seen.bodies)) == sent + 151
 
 
-def test_a_listener_may_ask_while_its_thread_drives(rmq_cluster, rmq_topic):
+def test_a_listener_may_query_its_consumer_while_its_thread_owns_the_engine(
+    rmq_cluster, rmq_topic
+):
     answers = []
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
-        lend(running, rmq_cluster, rmq_topic, seen)
+        hand_off(running, rmq_cluster, rmq_topic, seen)
         seen.ask = lambda: answers.append(len(running.queues()))
         rmq_cluster.send(rmq_topic, ["ask"])
         wait_until(lambda: answers == [5])
 
 
-def test_a_slow_listener_s_thread_never_drives(rmq_cluster, rmq_topic):
+def test_the_thread_of_a_slow_listener_never_owns_the_engine(rmq_cluster, rmq_topic):
     was_handed_off = []
     gate = threading.Event()
 
@@ -131,13 +142,15 @@ def test_a_slow_listener_s_thread_never_drives(rmq_cluster, rmq_topic):
     assert not any(was_handed_off)
 
 
-def test_a_close_while_a_borrower_s_listener_stays_away(rmq_cluster, rmq_topic):
+def test_a_close_does_not_wait_longer_than_asked_for_the_listener_of_a_lease(
+    rmq_cluster, rmq_topic
+):
     seen = Gated()
     running = consumer(rmq_cluster, "g", rmq_topic, seen)
     running.start()
-    sent = lend(running, rmq_cluster, rmq_topic, seen)
+    sent = hand_off(running, rmq_cluster, rmq_topic, seen)
     rmq_cluster.send(rmq_topic, ["stay"], queue_id=3)
-    assert seen.stays.wait(10)
+    assert seen.is_waiting.wait(10)
     running.close(timeout_ms=100)
     assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]
     assert sum(committed(rmq_cluster, "g", rmq_topic).values()) == sent
@@ -147,18 +160,22 @@ def test_a_close_while_a_borrower_s_listener_stays_away(rmq_cluster, rmq_topic):
     )
 
 
-def test_a_recalled_engine_is_driven_by_its_own_thread(rmq_cluster, rmq_topic):
-    """As when a broker asks to consume one message: the only thread may be at it."""
+def test_a_message_that_a_broker_sends_is_consumed_although_the_only_thread_has_a_lease(
+    rmq_cluster, rmq_topic
+):
+    """`call`, which serves CONSUME_MESSAGE_DIRECTLY, ends the lease: the thread is free
+    after that."""
     called = threading.Event()
     seen = Gated()
     with consumer(rmq_cluster, "g", rmq_topic, seen, consume_threads=1) as running:
-        lend(running, rmq_cluster, rmq_topic, seen)
-        running._driver.post(lambda: running._threads.call(called.set))
+        hand_off(running, rmq_cluster, rmq_topic, seen)
+        running._driver.post(lambda: running._driver.call(called.set))
         assert called.wait(10)
 
 
 def test_a_listener_may_close_its_consumer(rmq_cluster, rmq_topic):
-    """It returns at once; what the listener has is committed when that has ended."""
+    """The close returns at once, and what the listener has is committed once the
+    listener has returned."""
     before = set(threading.enumerate())
 
     def act(*_):
@@ -182,7 +199,7 @@ def test_an_exception_in_the_engine_ends_no_thread(
         raise error
 
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
-        sent = lend(running, rmq_cluster, rmq_topic, seen)
+        sent = hand_off(running, rmq_cluster, rmq_topic, seen)
         running._driver.post(fail)
         rmq_cluster.send(rmq_topic, ["after"])
         seen.wait_for(sent + 1)
@@ -190,6 +207,6 @@ def test_an_exception_in_the_engine_ends_no_thread(
         running._driver.post(fail)
         rmq_cluster.send(rmq_topic, ["more"])
         seen.wait_for(sent + 2)
-    told = [each.message for each in caplog.records if each.exc_info]
-    assert len(told) == 2
-    assert all("continues" in each for each in told)
+    logged = [each.message for each in caplog.records if each.exc_info]
+    assert len(logged) == 2
+    assert all("continues" in each for each in logged)

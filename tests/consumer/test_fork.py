@@ -166,7 +166,8 @@ def handle(message):
     ]
 
 
-def test_a_fork_while_the_listener_s_thread_drives_the_engine(rmq_cluster, tmp_path):
+@pytest.mark.engine_threads("leasing")
+def test_a_listener_may_fork_while_its_thread_owns_the_engine(rmq_cluster, tmp_path):
     rmq_cluster.create_topic("orders", queues=1)
     source = """
 is_forked = False

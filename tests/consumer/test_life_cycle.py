@@ -14,10 +14,13 @@ from rmqcli.engine.config import MessageModel
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.program import Program
 
+pytestmark = pytest.mark.engine_threads("plain", "leasing")
+
 #: What each program begins with; its first argument is the name server's address.
 HEAD = """
 import os, random, signal, sys, threading, time
-from rmqcli import Consumer, ConsumerConfig, ConsumeFromWhere
+from rmqcli import ConsumerConfig, ConsumeFromWhere
+from tests.consumer.collecting import ConsumerUnderTest as Consumer
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 

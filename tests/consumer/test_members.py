@@ -17,6 +17,8 @@ from tests.consumer.asking import Asking
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.engine_threads("plain", "leasing")
+
 FAST: dict[str, Any] = {
     "pull_time_delay_when_exception_ms": 50,
     "heartbeat_broker_interval_ms": 200,

@@ -10,12 +10,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqcli import Consumer, ConsumerConfig, sql
+from rmqcli import ConsumerConfig, sql
 from rmqcli.errors import ConnectError, DeadlineError, NotFoundError
 from rmqcli.testing import faults
 from rmqcli.wire.codes import RequestCode
-from tests.consumer.collecting import FROM_FIRST, Seen, committed, consumer
+from tests.consumer.collecting import (
+    FROM_FIRST,
+    ConsumerUnderTest,
+    Seen,
+    committed,
+    consumer,
+)
 from tests.kit.waiting import wait_until
+
+pytestmark = pytest.mark.engine_threads("plain", "leasing")
 
 #: Much less than the 30 s for which a start waits, and enough for a busy machine.
 AT_ONCE_S = 10
@@ -91,7 +99,7 @@ def test_sql_for_a_topic_that_is_unknown_among_others_is_no_error(
 @pytest.mark.parametrize("count", [1, 2])
 def test_name_servers_that_refuse_connections_are_an_error_at_once(count):
     namesrvs = [refused() for _ in range(count)]
-    running = Consumer("g", "orders", Seen(), namesrv=";".join(namesrvs))
+    running = ConsumerUnderTest("g", "orders", Seen(), namesrv=";".join(namesrvs))
     with pytest.raises(ConnectError, match="refused") as caught, at_once():
         running.start()
     assert all(each in caught.value.message for each in namesrvs)
@@ -101,7 +109,7 @@ def test_name_servers_that_refuse_connections_are_an_error_at_once(count):
 
 def test_a_silent_name_server_is_an_error_after_its_deadline():
     with silence() as address:
-        running = Consumer("g", "orders", Seen(), namesrv=address)
+        running = ConsumerUnderTest("g", "orders", Seen(), namesrv=address)
         with pytest.raises(DeadlineError, match=address), at_once():
             running.start()
 
@@ -113,7 +121,7 @@ def test_one_name_server_that_has_the_topic_is_enough(rmq_cluster, rmq_cluster_f
     rmq_cluster.send("orders", ["one"])
     seen = Seen()
     namesrv = ";".join([refused(), other.namesrv, rmq_cluster.namesrv])
-    with Consumer(
+    with ConsumerUnderTest(
         "g",
         "orders",
         seen,
@@ -143,7 +151,7 @@ def test_a_start_may_wait_for_a_topic_that_is_created_later(rmq_cluster):
 def test_a_start_may_wait_for_a_name_server_that_comes_up_later(rmq_cluster_factory):
     address = refused()
     seen = Seen()
-    running = Consumer("g", "orders", seen, namesrv=address)
+    running = ConsumerUnderTest("g", "orders", seen, namesrv=address)
     starting = threading.Thread(
         target=running.start, kwargs={"wait_for_cluster": True}, daemon=True
     )
@@ -159,7 +167,7 @@ def test_a_start_may_wait_for_a_name_server_that_comes_up_later(rmq_cluster_fact
 
 def test_the_end_of_a_wait_says_what_was_missing():
     address = refused()
-    running = Consumer("g", "orders", Seen(), namesrv=address)
+    running = ConsumerUnderTest("g", "orders", Seen(), namesrv=address)
     with pytest.raises(DeadlineError, match="refused") as caught:
         running.start(timeout_ms=300, wait_for_cluster=True)
     assert "300 ms" in caught.value.message

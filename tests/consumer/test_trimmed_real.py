@@ -10,9 +10,8 @@ import sys
 
 import pytest
 
-from rmqcli import Consumer
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
-from tests.consumer.collecting import Seen
+from tests.consumer.collecting import ConsumerUnderTest, Seen
 from tests.kit.java_program import fill
 from tests.kit.waiting import wait_until
 
@@ -44,8 +43,10 @@ def test_a_trimmed_queue_is_consumed_from_what_is_left_and_an_empty_one_waits(
     seen, filtered = Seen(), Seen()
     topics = [topic, empty]
     with (
-        Consumer("g", topics, seen, namesrv=cluster.namesrv, config=FROM_FIRST) as some,
-        Consumer(
+        ConsumerUnderTest(
+            "g", topics, seen, namesrv=cluster.namesrv, config=FROM_FIRST
+        ) as some,
+        ConsumerUnderTest(
             "tags",
             dict.fromkeys(topics, "no_such_tag"),
             filtered,

@@ -1,0 +1,58 @@
+"""What handing the engine off to consume threads buys. Prints JSON.
+
+    python -m tests.bench.engine_thread [--version 5.5.0] [--messages 2000000]
+        [--queues 8] [--mode concurrent|batch32|orderly] [--rounds 1]
+        [--namesrv HOST:PORT --topic T]
+
+A listener that only counts, bodies of 128 bytes. For each mode the plain engine thread,
+the leasing one twice, the plain one, each in a new group from the first offset, one
+line each; at last the medians' ratios, leasing to plain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+
+from tests.bench.consume import figures
+from tests.bench.consume_members import MODES, OURS, MemberProcess, filled
+
+PLAIN, LEASING = "plain", "leasing"
+#: A B B A: what drifts (heat, page cache, the broker's compiler) hits both alike.
+ORDER = (PLAIN, LEASING, LEASING, PLAIN)
+
+
+def main() -> None:
+    """Warm, measure in turns, compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", default="5.5.0")
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--queues", type=int, default=8)
+    parser.add_argument("--mode", choices=MODES, action="append")
+    parser.add_argument("--rounds", type=int, default=1, help="of A B B A")
+    parser.add_argument("--namesrv")
+    parser.add_argument("--topic", default="bench")
+    options = parser.parse_args()
+    with filled(options) as at:
+        for mode in options.mode or MODES:
+            runs: dict[str, list[dict[str, float]]] = {PLAIN: [], LEASING: []}
+            for name in ORDER * options.rounds:
+                settings = {"messages": options.messages, "plain": name == PLAIN}
+                with MemberProcess(OURS, at, MODES[mode] | settings) as member:
+                    run = figures(member.until_done())
+                print(json.dumps({"engine_thread": name, "mode": mode, **run}))
+                runs[name].append(run)
+            ratios = {
+                figure: round(
+                    statistics.median(run[figure] for run in runs[LEASING])
+                    / statistics.median(run[figure] for run in runs[PLAIN]),
+                    2,
+                )
+                for figure in ("messages_per_s", "messages_per_cpu_s")
+            }
+            print(json.dumps({"mode": mode, "leasing_to_plain": ratios}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
