@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -249,37 +250,41 @@ def _parse_property(text: str) -> tuple[str, str]:
     return name, value
 
 
-@command_options(fields=COLUMNS)
-def send(
-    common: Common,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendCommandOptions:
+    """The options of `rmq send` as they were typed, and what they mean together.
+
+    The library's own `SendOptions` are made from it.
+    """
+
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")]
     body: Annotated[
         str | None,
         typer.Argument(
             metavar="[BODY]", help="Message body; - sends each line of stdin."
         ),
-    ] = None,
+    ] = None
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="Send a file as one message; repeatable."),
-    ] = None,
+    ] = None
     jsonl: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|-", help="Send records from JSON lines, as tail prints them."
         ),
-    ] = None,
+    ] = None
     lines: Annotated[
         str | None,
         typer.Option(metavar="FILE|-", help="Send each line as one message."),
-    ] = None,
+    ] = None
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Tag of every message.")
-    ] = None,
+    ] = None
     key: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY", help="Key of every message; repeatable."),
-    ] = None,
+    ] = None
     properties: Annotated[
         list[Any] | None,
         typer.Option(
@@ -288,15 +293,15 @@ def send(
             metavar="NAME=VALUE",
             help="Property of every message; repeatable.",
         ),
-    ] = None,
-    queue: Queues = None,
+    ] = None
+    queue: Queues = None
     shard_by: Annotated[
         str | None,
         typer.Option(
             metavar="FIELD",
             help="Choose the queue by a field of the JSON body, or by a property.",
         ),
-    ] = None,
+    ] = None
     delay: Annotated[
         Delay | None,
         typer.Option(
@@ -304,7 +309,7 @@ def send(
             metavar="LEVEL|DURATION",
             help="Deliver later: a delay level from 1 to 18, or a duration.",
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         int | None,
         typer.Option(
@@ -312,7 +317,7 @@ def send(
             metavar="N",
             help="Send BODY or each file N times; of lines, send the first N.",
         ),
-    ] = None,
+    ] = None
     rate: Annotated[
         int | None,
         typer.Option(
@@ -320,16 +325,84 @@ def send(
             metavar="RATE",
             help="Limit the rate, e.g. to 100/s.",
         ),
-    ] = None,
+    ] = None
     create: Annotated[
         bool,
         typer.Option("--create", help="Create the topic if it does not exist."),
-    ] = False,
+    ] = False
     rows: Annotated[
         bool,
         typer.Option("--rows", help="Show a row for each message, also on a terminal."),
-    ] = False,
-) -> None:
+    ] = False
+
+    def check(self) -> None:
+        """Raise UsageError for a topic or properties that cannot be sent."""
+        check_topic(self.topic)
+        check_user_properties(self.user_properties, instead=_OPTION_OF_PROPERTY)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """What `--property` gives every message."""
+        return dict(self.properties or ())
+
+    @property
+    def selectors(self) -> tuple[QueueSelector, ...]:
+        """The queues of `--queue`."""
+        return tuple(self.queue or ())
+
+    def messages(self, common: Common) -> Messages:
+        """What is sent, with the settings of every message.
+
+        Raises UsageError for nothing to send, and for more than one source.
+        """
+        properties = self.user_properties
+        return (
+            None
+            if message is None
+            else with_settings(
+                message, tag=self.tag, keys=self.key or (), properties=properties
+            )
+            for message in self._sources(common)
+        )
+
+    def _sources(self, common: Common) -> Messages:
+        body, lines = self.body, self.lines
+        if body == "-" and lines is None:
+            common.messages.info("sending the lines of stdin")
+            body, lines = None, "-"
+        given = [
+            name
+            for name, value in (
+                ("BODY", body),
+                ("--file", self.file or None),
+                ("--jsonl", self.jsonl),
+                ("--lines", lines),
+            )
+            if value is not None
+        ]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)}: only one of them can be sent")
+        if body is not None:
+            # Arguments that are not UTF-8 keep their bytes.
+            return read_bodies([os.fsencode(body)], count=self.count or 1)
+        if self.file:
+            return read_files(self.file, count=self.count or 1)
+        if not given:
+            if is_terminal(sys.stdin):
+                raise UsageError(
+                    "nothing to send",
+                    hint="write it: rmq send TOPIC BODY, or --lines -",
+                )
+            common.messages.info("sending the lines of stdin")
+            lines = "-"
+        if "-" in (self.jsonl, lines) and common.acl_file == "-":
+            raise UsageError("stdin cannot be both --acl-file and what is sent")
+        found = read_lines(lines) if lines else read_records(self.jsonl or "-")
+        return found if self.count is None else first(found, self.count)
+
+
+@command_options(fields=COLUMNS)
+def send(common: Common, options: SendCommandOptions) -> None:
     """Send messages from an argument, lines, JSONL or files.
 
     Example: rmq send orders '{"id": 7}' --tag paid --key 7
@@ -339,68 +412,11 @@ def send(
     ...) are not sent again. On a terminal, more than 20 results are shown as a summary,
     with a row for each result that is not SEND_OK.
     """
-    check_topic(topic)
-    _warn_of_keys(common, key or ())
-    user_properties = dict(properties or ())
-    check_user_properties(user_properties, instead=_OPTION_OF_PROPERTY)
-    messages = _messages(
-        common, body=body, file=file, jsonl=jsonl, lines=lines, count=count
-    )
-    settings = (
-        None
-        if message is None
-        else with_settings(message, tag=tag, keys=key or (), properties=user_properties)
-        for message in messages
-    )
+    options.check()
+    _warn_of_keys(common, options.key or ())
+    messages = options.messages(common)
     with common.open_client() as client:
-        job = _Job(common, client, topic, queue or (), may_create=create, rows=rows)
-        job.run(
-            paced(settings, per_second=rate, clock=client.clock) if rate else settings,
-            delay=delay,
-            shard_by=shard_by,
-        )
-
-
-def _messages(
-    common: Common,
-    *,
-    body: str | None,
-    file: Sequence[str] | None,
-    jsonl: str | None,
-    lines: str | None,
-    count: int | None,
-) -> Messages:
-    if body == "-" and lines is None:
-        common.messages.info("sending the lines of stdin")
-        body, lines = None, "-"
-    given = [
-        name
-        for name, value in (
-            ("BODY", body),
-            ("--file", file or None),
-            ("--jsonl", jsonl),
-            ("--lines", lines),
-        )
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)}: only one of them can be sent")
-    if body is not None:
-        # Arguments that are not UTF-8 keep their bytes.
-        return read_bodies([os.fsencode(body)], count=count or 1)
-    if file:
-        return read_files(file, count=count or 1)
-    if not given:
-        if is_terminal(sys.stdin):
-            raise UsageError(
-                "nothing to send", hint="write it: rmq send TOPIC BODY, or --lines -"
-            )
-        common.messages.info("sending the lines of stdin")
-        lines = "-"
-    if "-" in (jsonl, lines) and common.acl_file == "-":
-        raise UsageError("stdin cannot be both --acl-file and what is sent")
-    found = read_lines(lines) if lines else read_records(jsonl or "-")
-    return found if count is None else first(found, count)
+        _Job(common, client, options).run(messages)
 
 
 class _Job:
@@ -410,24 +426,18 @@ class _Job:
         self,
         common: Common,
         client: Client,
-        topic: str,
-        selectors: Sequence[QueueSelector],
-        *,
-        may_create: bool,
-        rows: bool,
+        options: SendCommandOptions,
     ) -> None:
         self._common = common
-        self._may_create = may_create
+        self._options = options
         self._is_summary = (
-            common.output == "table" and is_terminal(sys.stdout) and not rows
+            common.output == "table" and is_terminal(sys.stdout) and not options.rows
         )
         #: held back while there may be few enough to list
         self._held: list[dict[str, object]] = []
         self._statuses: Counter[str] = Counter()
         self._queues: Counter[tuple[str, int]] = Counter()
         self._client = client
-        self._topic = topic
-        self._selectors = selectors
         self._writer = RowWriter(
             columns=COLUMNS, fmt=common.output, color=common.use_color
         )
@@ -440,13 +450,7 @@ class _Job:
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
 
-    def run(
-        self,
-        messages: Iterable[OutgoingMessage | None],
-        *,
-        delay: Delay | None,
-        shard_by: str | None,
-    ) -> None:
+    def run(self, messages: Iterable[OutgoingMessage | None]) -> None:
         """Send all of `messages`; raises when not all of them are stored."""
         import random
 
@@ -457,13 +461,16 @@ class _Job:
         from rmqcli.producer.target import find_target
         from rmqcli.transport.lookups import local_ip
 
-        client = self._client
+        client, options = self._client, self._options
         target = find_target(
-            client, self._topic, self._selectors, may_create=self._may_create
+            client, options.topic, options.selectors, may_create=options.create
         )
         extra = {}
-        if delay is not None:
-            extra = resolve_delay(client, delay, sorted(set(target.addresses.values())))
+        if options.delay is not None:
+            addresses = sorted(set(target.addresses.values()))
+            extra = resolve_delay(client, options.delay, addresses)
+        if options.rate:
+            messages = paced(messages, per_second=options.rate, clock=client.clock)
         rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
         ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
         sender = Sender(
@@ -471,8 +478,8 @@ class _Job:
             target,
             options=SendOptions(
                 extra_properties=extra,
-                shard_by=shard_by,
-                is_fixed=bool(self._selectors),
+                shard_by=options.shard_by,
+                is_fixed=bool(options.selectors),
             ),
             ids=UniqueIds(ip, clock=client.clock, rng=rng),
             rng=rng,
@@ -584,7 +591,7 @@ class _Job:
 
         found = created_queues(
             self._client,
-            self._topic,
+            self._options.topic,
             self._brokers,
             timeout_ms=self._common.timeout_ms,
         )
@@ -593,7 +600,7 @@ class _Job:
             for name, queues in sorted(found.items())
         )
         self._common.messages.info(
-            f"topic {self._topic} did not exist; "
+            f"topic {self._options.topic} did not exist; "
             + (created or "its broker created it, and no name server shows it yet")
         )
 
