@@ -6,16 +6,24 @@ confirmed, and the exit code where only some brokers answered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rmqcli.cli.options import Common, command_options
+from rmqcli.cli.by_broker import (
+    check_masters,
+    errors_json,
+    raise_if_silent,
+    rows_of_silent,
+    show_results,
+)
+from rmqcli.cli.options import Common, OnBrokers, OnCluster, command_options
 from rmqcli.cli.ui.confirm import confirm_by_name
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
-from rmqcli.errors import PartialError, UsageError
+from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.groups import GroupChange, GroupDetail, GroupResult
@@ -170,78 +178,139 @@ RESULT_COLUMNS = (
     ),
 )
 
-_ClusterOption = Annotated[
-    str | None,
-    typer.Option(metavar="CLUSTER", help="Only on the master brokers of this cluster."),
-]
-_BrokersOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="BROKER", help="Only on this broker; repeatable."),
-]
-_ConsumeEnable = Annotated[
-    bool | None,
-    typer.Option(
-        "--consume-enable/--no-consume-enable",
-        help="Allow the group to consume.",
-        show_default=False,
-    ),
-]
-_ConsumeFromMinEnable = Annotated[
-    bool | None,
-    typer.Option(
-        "--consume-from-min-enable/--no-consume-from-min-enable",
-        help="Allow the group to start from the min offset.",
-        show_default=False,
-    ),
-]
-_ConsumeBroadcastEnable = Annotated[
-    bool | None,
-    typer.Option(
-        "--consume-broadcast-enable/--no-consume-broadcast-enable",
-        help="Allow broadcast consumption.",
-        show_default=False,
-    ),
-]
-_ConsumeMessageOrderly = Annotated[
-    bool | None,
-    typer.Option(
-        "--consume-message-orderly/--no-consume-message-orderly",
-        help="Deliver in order to gRPC clients (RocketMQ 5).",
-        show_default=False,
-    ),
-]
-# A broker with none drops what a member sends back, and says that it is stored.
-_RetryQueueNums = Annotated[
-    int | None,
-    typer.Option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
-]
-_RetryMaxTimes = Annotated[
-    int | None,
-    typer.Option(
-        min=0, metavar="N", help="Retries before a message becomes a dead letter."
-    ),
-]
-_BrokerId = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="ID", help="ID of the broker that members pull from."),
-]
-_WhichBroker = Annotated[
-    int | None,
-    typer.Option(
-        "--which-broker-when-consume-slowly",
-        min=0,
-        metavar="ID",
-        help="ID of the broker that slow members pull from.",
-    ),
-]
-_NotifyIdsChanged = Annotated[
-    bool | None,
-    typer.Option(
-        "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
-        help="Notify members when other members join or leave.",
-        show_default=False,
-    ),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettingsOptions:
+    """The options of `rmq group create` and `rmq group update`."""
+
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+    cluster: OnCluster = None
+    broker: OnBrokers = None
+    consume_enable: Annotated[
+        bool | None,
+        typer.Option(
+            "--consume-enable/--no-consume-enable",
+            help="Allow the group to consume.",
+            show_default=False,
+        ),
+    ] = None
+    consume_from_min_enable: Annotated[
+        bool | None,
+        typer.Option(
+            "--consume-from-min-enable/--no-consume-from-min-enable",
+            help="Allow the group to start from the min offset.",
+            show_default=False,
+        ),
+    ] = None
+    consume_broadcast_enable: Annotated[
+        bool | None,
+        typer.Option(
+            "--consume-broadcast-enable/--no-consume-broadcast-enable",
+            help="Allow broadcast consumption.",
+            show_default=False,
+        ),
+    ] = None
+    consume_message_orderly: Annotated[
+        bool | None,
+        typer.Option(
+            "--consume-message-orderly/--no-consume-message-orderly",
+            help="Deliver in order to gRPC clients (RocketMQ 5).",
+            show_default=False,
+        ),
+    ] = None
+    # A broker with none drops what a member sends back, and says that it is stored.
+    retry_queue_nums: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
+    ] = None
+    retry_max_times: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Retries before a message becomes a dead letter."
+        ),
+    ] = None
+    broker_id: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="ID", help="ID of the broker that members pull from."
+        ),
+    ] = None
+    which_broker_when_consume_slowly: Annotated[
+        int | None,
+        typer.Option(
+            "--which-broker-when-consume-slowly",
+            min=0,
+            metavar="ID",
+            help="ID of the broker that slow members pull from.",
+        ),
+    ] = None
+    notify_consumer_ids_changed: Annotated[
+        bool | None,
+        typer.Option(
+            "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
+            help="Notify members when other members join or leave.",
+            show_default=False,
+        ),
+    ] = None
+
+    def change(self) -> GroupChange:
+        """The settings that were given."""
+        from rmqcli.admin.groups import GroupChange
+
+        return GroupChange(
+            consume_enable=self.consume_enable,
+            consume_from_min_enable=self.consume_from_min_enable,
+            consume_broadcast_enable=self.consume_broadcast_enable,
+            consume_message_orderly=self.consume_message_orderly,
+            retry_queue_nums=self.retry_queue_nums,
+            retry_max_times=self.retry_max_times,
+            broker_id=self.broker_id,
+            which_broker_when_consume_slowly=self.which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=self.notify_consumer_ids_changed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDeleteOptions:
+    """The options of `rmq group delete`, and what they mean together."""
+
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to delete.")]
+    cluster: OnCluster = None
+    broker: OnBrokers = None
+    remove_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--remove-offsets",
+            "-r",
+            help="Delete its offsets too; required by RocketMQ 5.",
+        ),
+    ] = False
+    remove_topics: Annotated[
+        bool,
+        typer.Option(
+            "--remove-topics",
+            help="Delete its retry and dead letter topics with their messages.",
+        ),
+    ] = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Delete the group although it has active members."
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        check_masters(self.cluster, self.broker)
+        if self.broker and self.remove_topics:
+            raise UsageError("--remove-topics does not go with --broker")
+
+    def question(self, masters: Iterable[str]) -> str:
+        """What is deleted, to be confirmed."""
+        what = [f"group {safe(self.group)}"]
+        what += ["its offsets"] if self.remove_offsets else []
+        what += ["its retry and dead letter topics"] if self.remove_topics else []
+        return f"This deletes {' and '.join(what)} on {safe(', '.join(masters))}."
 
 
 @command_options(fields=COLUMNS)
@@ -261,20 +330,12 @@ def groups(
         found = list_groups(client)
     shown = [row for row in found.groups if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
-    empty: dict[str, object] = {column.name: None for column in COLUMNS}
-    rows += [
-        {**empty, "brokers": [name], "error": error.message}
-        for name, error in found.errors.items()
-    ]
+    rows += rows_of_silent(found.errors, columns=COLUMNS)
     write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
     hidden = len(found.groups) - len(shown)
     if hidden:
         common.messages.info(f"not shown: {hidden} system groups; --all shows them")
-    for error in found.errors.values():
-        raise PartialError(
-            f"{', '.join(found.errors)} did not answer: {error.message}",
-            hint=error.hint,
-        )
+    raise_if_silent(found.errors)
 
 
 @command_options(fields=MEMBER_COLUMNS)
@@ -301,29 +362,11 @@ def show(
         write_rows(data["members"], columns=MEMBER_COLUMNS, fmt=common.output)
     for mismatch in detail.mismatches:
         common.messages.warn(f"subscriptions differ, so messages get lost: {mismatch}")
-    for error in detail.errors.values():
-        raise PartialError(
-            f"{', '.join(detail.errors)} did not answer: {error.message}",
-            hint=error.hint,
-        )
+    raise_if_silent(detail.errors)
 
 
 @command_options(fields=RESULT_COLUMNS)
-def create(
-    common: Common,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
-    cluster: _ClusterOption = None,
-    broker: _BrokersOption = None,
-    consume_enable: _ConsumeEnable = None,
-    consume_from_min_enable: _ConsumeFromMinEnable = None,
-    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
-    consume_message_orderly: _ConsumeMessageOrderly = None,
-    retry_queue_nums: _RetryQueueNums = None,
-    retry_max_times: _RetryMaxTimes = None,
-    broker_id: _BrokerId = None,
-    which_broker_when_consume_slowly: _WhichBroker = None,
-    notify_consumer_ids_changed: _NotifyIdsChanged = None,
-) -> None:
+def create(common: Common, options: GroupSettingsOptions) -> None:
     """Create a consumer group.
 
     Example: rmq group create billing --retry-max-times 3
@@ -331,92 +374,46 @@ def create(
     Settings that are not given have RocketMQ's defaults. An existing group is not
     changed.
     """
-    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.groups import create_group
     from rmqcli.engine.checks import check_group
 
-    check_group(group)
-    change = groups_change.GroupChange(
-        consume_enable=consume_enable,
-        consume_from_min_enable=consume_from_min_enable,
-        consume_broadcast_enable=consume_broadcast_enable,
-        consume_message_orderly=consume_message_orderly,
-        retry_queue_nums=retry_queue_nums,
-        retry_max_times=retry_max_times,
-        broker_id=broker_id,
-        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
-    )
-    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=True)
+    check_group(options.group)
+    _write_settings(common, options, create_group)
 
 
 @command_options(fields=RESULT_COLUMNS)
-def update(
-    common: Common,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to change.")],
-    cluster: _ClusterOption = None,
-    broker: _BrokersOption = None,
-    consume_enable: _ConsumeEnable = None,
-    consume_from_min_enable: _ConsumeFromMinEnable = None,
-    consume_broadcast_enable: _ConsumeBroadcastEnable = None,
-    consume_message_orderly: _ConsumeMessageOrderly = None,
-    retry_queue_nums: _RetryQueueNums = None,
-    retry_max_times: _RetryMaxTimes = None,
-    broker_id: _BrokerId = None,
-    which_broker_when_consume_slowly: _WhichBroker = None,
-    notify_consumer_ids_changed: _NotifyIdsChanged = None,
-) -> None:
+def update(common: Common, options: GroupSettingsOptions) -> None:
     """Change settings of a consumer group.
 
     Example: rmq group update billing --no-consume-enable
 
     Only the given settings are changed.
     """
-    from rmqcli.admin import groups as groups_change
+    from rmqcli.admin.groups import update_group
 
-    change = groups_change.GroupChange(
-        consume_enable=consume_enable,
-        consume_from_min_enable=consume_from_min_enable,
-        consume_broadcast_enable=consume_broadcast_enable,
-        consume_message_orderly=consume_message_orderly,
-        retry_queue_nums=retry_queue_nums,
-        retry_max_times=retry_max_times,
-        broker_id=broker_id,
-        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=notify_consumer_ids_changed,
-    )
-    if not change.given():
+    if not options.change().given():
         raise UsageError("nothing to change", hint="see: rmq group update --help")
-    _write_change(common, group, change, cluster=cluster, brokers=broker, is_new=False)
+    _write_settings(common, options, update_group)
+
+
+def _write_settings(
+    common: Common,
+    options: GroupSettingsOptions,
+    write: Callable[..., Sequence[GroupResult]],
+) -> None:
+    from rmqcli.admin.topics import choose_masters
+
+    check_masters(options.cluster, options.broker)
+    with common.open_client() as client:
+        masters = choose_masters(
+            client, cluster=options.cluster, brokers=options.broker or ()
+        )
+        results = write(client, options.group, masters, options.change())
+    show_results(common, results, columns=RESULT_COLUMNS)
 
 
 @command_options(fields=RESULT_COLUMNS)
-def delete(
-    common: Common,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to delete.")],
-    cluster: _ClusterOption = None,
-    broker: _BrokersOption = None,
-    remove_offsets: Annotated[
-        bool,
-        typer.Option(
-            "--remove-offsets",
-            "-r",
-            help="Delete its offsets too; required by RocketMQ 5.",
-        ),
-    ] = False,
-    remove_topics: Annotated[
-        bool,
-        typer.Option(
-            "--remove-topics",
-            help="Delete its retry and dead letter topics with their messages.",
-        ),
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Delete the group although it has active members."
-        ),
-    ] = False,
-) -> None:
+def delete(common: Common, options: GroupDeleteOptions) -> None:
     """Delete a consumer group.
 
     Example: rmq group delete billing-old --remove-offsets --yes
@@ -426,74 +423,27 @@ def delete(
     from rmqcli.admin import groups as groups_change
     from rmqcli.admin.topics import choose_masters
 
-    if cluster and broker:
-        raise UsageError("--cluster and --broker: only one of them can be given")
-    if broker and remove_topics:
-        raise UsageError("--remove-topics does not go with --broker")
+    options.check()
+    group = options.group
     with common.open_client() as client:
-        masters = choose_masters(client, cluster=cluster, brokers=broker or ())
+        masters = choose_masters(
+            client, cluster=options.cluster, brokers=options.broker or ()
+        )
         for warning in groups_change.check_may_delete(
             client,
             group,
             masters,
-            remove_offsets=remove_offsets,
-            is_forced=force,
+            remove_offsets=options.remove_offsets,
+            is_forced=options.force,
         ):
             common.messages.warn(warning)
-        what = [f"group {safe(group)}"]
-        what += ["its offsets"] if remove_offsets else []
-        what += ["its retry and dead letter topics"] if remove_topics else []
-        confirm_by_name(
-            common,
-            f"This deletes {' and '.join(what)} on {safe(', '.join(masters))}.",
-            name=group,
-        )
+        confirm_by_name(common, options.question(masters), name=group)
         results = groups_change.delete_group(
-            client, group, masters, remove_offsets=remove_offsets
+            client, group, masters, remove_offsets=options.remove_offsets
         )
-        if remove_topics:
+        if options.remove_topics:
             results += groups_change.delete_topics_of(client, group)
-    _write_results(common, results)
-    _raise_failures(results)
-
-
-def _write_change(
-    common: Common,
-    group: str,
-    change: GroupChange,
-    *,
-    cluster: str | None,
-    brokers: Sequence[str] | None,
-    is_new: bool,
-) -> None:
-    from rmqcli.admin import groups as groups_change
-    from rmqcli.admin.topics import choose_masters
-
-    if cluster and brokers:
-        raise UsageError("--cluster and --broker: only one of them can be given")
-    write = groups_change.create_group if is_new else groups_change.update_group
-    with common.open_client() as client:
-        masters = choose_masters(client, cluster=cluster, brokers=brokers or ())
-        results = write(client, group, masters, change)
-    _write_results(common, results)
-    _raise_failures(results)
-
-
-def _write_results(common: Common, results: Sequence[GroupResult]) -> None:
-    rows = [row_of(RESULT_COLUMNS, each) for each in results]
-    write_rows(rows, columns=RESULT_COLUMNS, fmt=common.output, color=common.use_color)
-
-
-def _raise_failures(results: Sequence[GroupResult]) -> None:
-    errors = [each.error for each in results if each.error is not None]
-    if not errors:
-        return
-    if len(errors) == len(results):
-        raise errors[0]
-    raise PartialError(
-        f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
-        hint=errors[0].hint or "the same command does the rest",
-    )
+    show_results(common, results, columns=RESULT_COLUMNS)
 
 
 def _data(detail: GroupDetail) -> dict[str, Any]:
@@ -513,10 +463,7 @@ def _data(detail: GroupDetail) -> dict[str, Any]:
             {"broker_name": name, **row_of(_CONFIG_COLUMNS, _Configured(config))}
             for name, config in detail.configs.items()
         ],
-        "errors": [
-            {"broker_name": name, "error": error.message}
-            for name, error in detail.errors.items()
-        ],
+        "errors": errors_json(detail.errors),
     }
 
 

@@ -264,6 +264,21 @@ Queues = Annotated[
 ]
 
 
+#: `--cluster` and `--broker`, for changes that go to some brokers only.
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="CLUSTER",
+        help="Only on the master brokers of this cluster.",
+    ),
+]
+OnBrokers = Annotated[
+    list[str] | None,
+    typer.Option("--broker", metavar="BROKER", help="Only on this broker; repeatable."),
+]
+
+
 def _store_choice(ctx: typer.Context, text: str | None) -> Any:
     """What `--store` says, and what it cannot go with as soon as all is parsed."""
     if text is None:

@@ -7,22 +7,37 @@ confirmed, and the exit code where only some brokers answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rmqcli.cli.by_broker import (
+    check_masters,
+    errors_json,
+    raise_if_silent,
+    rows_of_silent,
+    show_results,
+)
 from rmqcli.cli.offline import read_from
-from rmqcli.cli.options import Common, Store, command_options, option_parser
+from rmqcli.cli.options import (
+    Common,
+    OnBrokers,
+    OnCluster,
+    Store,
+    command_options,
+    option_parser,
+)
 from rmqcli.cli.ui.confirm import confirm_by_name
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
-from rmqcli.errors import PartialError, RmqError, UsageError
+from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
-    from rmqcli.admin.topics import StepResult, TopicDetail
+    from rmqcli.admin.topics import TopicChange, TopicDetail
     from rmqcli.wire.bodies.stats import TopicOffset
 
 
@@ -198,29 +213,14 @@ def topics(
         found = list_topics(client)
     shown = [row for row in found.topics if show_all or row.kind == "normal"]
     rows = [row_of(COLUMNS, row) for row in shown]
-    rows += [error_row(name, error) for name, error in found.errors.items()]
+    rows += rows_of_silent(found.errors, columns=COLUMNS)
     write_rows(rows, columns=COLUMNS, fmt=common.output, color=common.use_color)
     hidden = Counter(row.kind for row in found.topics) if not show_all else Counter()
     hidden.pop("normal", None)
     if hidden:
         parts = ", ".join(f"{count} {kind}" for kind, count in sorted(hidden.items()))
         common.messages.info(f"not shown: {parts} topics; --all shows them")
-    raise_if_partial(found.errors)
-
-
-def error_row(broker_name: str, error: RmqError) -> dict[str, object]:
-    """The row that stands for a broker without an answer."""
-    row: dict[str, object] = {column.name: None for column in COLUMNS}
-    return {**row, "brokers": [broker_name], "error": error.message}
-
-
-def raise_if_partial(errors: Mapping[str, RmqError]) -> None:
-    """Raise PartialError when a broker did not answer: the list may lack something."""
-    failed: Iterable[RmqError] = errors.values()
-    for error in failed:
-        raise PartialError(
-            f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint
-        )
+    raise_if_silent(found.errors)
 
 
 @command_options(fields=QUEUE_COLUMNS)
@@ -245,21 +245,18 @@ def show(
         _write_tables(common, detail, data)
     else:
         write_rows(data["queues"], columns=QUEUE_COLUMNS, fmt=common.output)
-    for error in detail.errors.values():
-        raise PartialError(
-            f"{', '.join(detail.errors)} did not answer: {error.message}",
-            hint=error.hint,
-        )
+    raise_if_silent(detail.errors)
 
 
-@command_options(fields=STEP_COLUMNS)
-def create(
-    common: Common,
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreateOptions:
+    """The options of `rmq topic create` as they were typed."""
+
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")]
     queues: Annotated[
         int | None,
         typer.Option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
-    ] = None,
+    ] = None
     perm: Annotated[
         int | None,
         typer.Option(
@@ -267,13 +264,9 @@ def create(
             metavar="rw|r|w",
             help="Permissions (new topic: rw).",
         ),
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Only on the master brokers of this cluster.")
-    ] = None,
-    broker: Annotated[
-        list[str] | None, typer.Option(help="Only on this broker; repeatable.")
-    ] = None,
+    ] = None
+    cluster: OnCluster = None
+    broker: OnBrokers = None
     attribute: Annotated[
         list[Any] | None,
         typer.Option(
@@ -281,14 +274,35 @@ def create(
             metavar="+NAME=VALUE",
             help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
         ),
-    ] = None,
+    ] = None
     order: Annotated[
         bool,
         typer.Option(
             "--order", help="Keep the list of queues fixed, for ordered sending."
         ),
-    ] = False,
-) -> None:
+    ] = False
+
+    def check(self) -> None:
+        """Raise UsageError for a name or options that no broker takes."""
+        from rmqcli.producer.message import check_topic
+
+        check_topic(self.topic)
+        check_masters(self.cluster, self.broker)
+
+    def change(self) -> TopicChange:
+        """The settings that were given."""
+        from rmqcli.admin.topics import TopicChange
+
+        return TopicChange(
+            queue_nums=self.queues,
+            perm=self.perm,
+            order=self.order or None,
+            attributes=dict(self.attribute or ()),
+        )
+
+
+@command_options(fields=STEP_COLUMNS)
+def create(common: Common, options: TopicCreateOptions) -> None:
     """Create a topic, or change its number of queues.
 
     Example: rmq topic create orders --queues 8
@@ -296,32 +310,23 @@ def create(
     If the topic exists, only the given settings are changed.
     """
     from rmqcli.admin import topics as topics_change
-    from rmqcli.producer.message import check_topic
 
-    check_topic(topic)
-    if cluster and broker:
-        raise UsageError("--cluster and --broker: only one of them can be given")
-    change = topics_change.TopicChange(
-        queue_nums=queues,
-        perm=perm,
-        order=order or None,
-        attributes=dict(attribute or ()),
-    )
+    options.check()
+    topic = options.topic
     with common.open_client() as client:
         masters = topics_change.choose_masters(
-            client, cluster=cluster, brokers=broker or ()
+            client, cluster=options.cluster, brokers=options.broker or ()
         )
-        steps = topics_change.create_topic(client, topic, masters, change)
+        steps = topics_change.create_topic(client, topic, masters, options.change())
         done = [step.server for step in steps if step.error is None]
-        if order and done:
+        if options.order and done:
             steps += topics_change.set_order_conf(client, topic, steps)
         is_known = not done or topics_change.await_route(
             client, topic, done, timeout_ms=common.timeout_ms
         )
-    _write_steps(common, steps)
     if not is_known:
         common.messages.warn("no name server shows it on all these brokers yet")
-    _raise_failures(steps)
+    show_results(common, steps, columns=STEP_COLUMNS)
 
 
 @command_options(fields=STEP_COLUMNS)
@@ -346,8 +351,7 @@ def delete(
             name=topic,
         )
         steps = topics_change.delete_topic(client, route)
-    _write_steps(common, steps)
-    _raise_failures(steps)
+    show_results(common, steps, columns=STEP_COLUMNS)
 
 
 def _data(detail: TopicDetail) -> dict[str, Any]:
@@ -358,10 +362,7 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
         "brokers": [row_of(_BROKER_COLUMNS, each) for each in detail.brokers],
         "queues": [row_of(QUEUE_COLUMNS, each) for each in detail.queues],
         "groups": detail.groups,
-        "errors": [
-            {"broker_name": name, "error": error.message}
-            for name, error in detail.errors.items()
-        ],
+        "errors": errors_json(detail.errors),
     }
 
 
@@ -396,20 +397,3 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
     typer.echo("")
     write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
-
-
-def _write_steps(common: Common, steps: Sequence[StepResult]) -> None:
-    rows = [row_of(STEP_COLUMNS, step) for step in steps]
-    write_rows(rows, columns=STEP_COLUMNS, fmt=common.output, color=common.use_color)
-
-
-def _raise_failures(steps: Sequence[StepResult]) -> None:
-    errors = [step.error for step in steps if step.error is not None]
-    if not errors:
-        return
-    if len(errors) == len(steps):
-        raise errors[0]
-    raise PartialError(
-        f"{len(errors)} of {len(steps)} servers failed: {errors[0].message}",
-        hint=errors[0].hint or "the same command does the rest",
-    )

@@ -1,0 +1,73 @@
+"""Commands that ask or change several brokers: which ones, and what each of them said.
+
+What succeeded is shown first. Then one error stands for the rest: the broker's own
+where all of them failed, and PartialError (exit code 6) where only some did.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqcli.cli.ui.output import Column, row_of, write_rows
+from rmqcli.errors import PartialError, RmqError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmqcli.cli.options import Common
+
+
+class Result(Protocol):
+    """What came of a change on one server."""
+
+    @property
+    def error(self) -> RmqError | None: ...
+
+
+def check_masters(cluster: str | None, brokers: Sequence[str] | None) -> None:
+    """Raise UsageError for `--cluster` together with `--broker`."""
+    if cluster and brokers:
+        raise UsageError("--cluster and --broker: only one of them can be given")
+
+
+def show_results(
+    common: Common, results: Sequence[Result], *, columns: Sequence[Column]
+) -> None:
+    """Write a row for each server; raise if the change failed on some of them."""
+    rows = [row_of(columns, each) for each in results]
+    write_rows(rows, columns=columns, fmt=common.output, color=common.use_color)
+    errors = [each.error for each in results if each.error is not None]
+    if not errors:
+        return
+    if len(errors) == len(results):
+        raise errors[0]
+    raise PartialError(
+        f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
+        hint=errors[0].hint or "the same command does the rest",
+    )
+
+
+def rows_of_silent(
+    errors: Mapping[str, RmqError], *, columns: Sequence[Column]
+) -> list[dict[str, Any]]:
+    """A row for each broker without an answer, in a list of what brokers have."""
+    empty = dict.fromkeys(column.name for column in columns)
+    return [
+        {**empty, "brokers": [name], "error": error.message}
+        for name, error in errors.items()
+    ]
+
+
+def errors_json(errors: Mapping[str, RmqError]) -> list[dict[str, str]]:
+    """The brokers without an answer, as JSON has them."""
+    return [
+        {"broker_name": name, "error": error.message} for name, error in errors.items()
+    ]
+
+
+def raise_if_silent(errors: Mapping[str, RmqError]) -> None:
+    """Raise PartialError if a broker did not answer: something may be missing."""
+    for error in errors.values():
+        raise PartialError(
+            f"{', '.join(errors)} did not answer: {error.message}", hint=error.hint
+        )
