@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,31 +41,32 @@ _LAST_LOOK_MS = 2_000
 _QUEUES_LISTED = 16
 
 
-@command_options(fields=COLUMNS)
-def reset_offset(
-    common: Common,
-    group: Annotated[
-        str | None, typer.Argument(metavar="GROUP", help="The group.")
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="The topic.")
-    ] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOptions:
+    """The options of `rmq reset-offset` as they were typed, and what they mean."""
+
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group.")] = (
+        None
+    )
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic.")] = (
+        None
+    )
     backup_id: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="Backup to restore, with --undo."),
-    ] = None,
+    ] = None
     to: Annotated[
-        Any | None,
+        Any,
         position_option(
             "--to", help="Target position: latest, earliest, -15m, @TIME, 123 ..."
         ),
-    ] = None,
+    ] = None
     shift: Annotated[
         int | None,
         typer.Option(
             "--shift", metavar="N", help="Move by N messages (negative: backwards)."
         ),
-    ] = None,
+    ] = None
     to_group: Annotated[
         str | None,
         typer.Option(
@@ -72,11 +74,11 @@ def reset_offset(
             metavar="GROUP",
             help="Target is the committed offset of GROUP.",
         ),
-    ] = None,
+    ] = None
     past_message: Annotated[
         str | None,
         typer.Option("--past-message", metavar="ID", help="Skip this one message."),
-    ] = None,
+    ] = None
     apply: Annotated[
         Path | None,
         typer.Option(
@@ -84,24 +86,24 @@ def reset_offset(
             metavar="FILE",
             help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
         ),
-    ] = None,
+    ] = None
     undo: Annotated[
         bool, typer.Option("--undo", help="Restore a backup (default: the latest).")
-    ] = False,
+    ] = False
     list_backups: Annotated[
         bool,
         typer.Option(
             "--list-backups", help="List the backups that --undo can restore."
         ),
-    ] = False,
+    ] = False
     other_cluster: Annotated[
         bool,
         typer.Option(
             "--other-cluster",
             help="Accept a backup or plan that was made on another cluster.",
         ),
-    ] = False,
-    queue: Queues = None,
+    ] = False
+    queue: Queues = None
     include_retry: Annotated[
         bool,
         typer.Option(
@@ -110,26 +112,99 @@ def reset_offset(
                 "Also move the group's retry topic: to the same time, else to its end."
             ),
         ),
-    ] = False,
+    ] = False
     execute: Annotated[
         bool,
         typer.Option(
             "--execute",
             help="Apply the plan after confirmation (default: only show it).",
         ),
-    ] = False,
+    ] = False
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
-    ] = None,
+    ] = None
     show_edges: Annotated[
         bool, typer.Option("--show-edges", help="Show the messages around each target.")
-    ] = False,
+    ] = False
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Verify again after 7 s."),
-    ] = False,
-) -> int:
+    ] = False
+
+    @property
+    def mode(self) -> str:
+        """Which of the options that say what to do was given. Raises UsageError."""
+        ways: dict[str, object] = {
+            "--to": self.to,
+            "--shift": self.shift,
+            "--to-group": self.to_group,
+            "--past-message": self.past_message,
+            "--apply": self.apply,
+            "--undo": self.undo or None,
+            "--list-backups": self.list_backups or None,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if not given:
+            raise UsageError(
+                f"nothing to do: give one of {', '.join(ways)}", hint=_USAGE
+            )
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} cannot be used together")
+        return given[0]
+
+    def check(self) -> None:
+        """Raise UsageError for options that cannot be used together."""
+        mode = self.mode
+        names_source = mode == "--apply" or (mode == "--undo" and self.backup_id)
+        if self.other_cluster and not names_source:
+            what = "--other-cluster needs the ID of a backup after --undo, or"
+            raise UsageError(
+                f"{what} --apply FILE",
+                hint="see: rmq reset-offset --list-backups",
+            )
+        if mode == "--list-backups":
+            return
+        excluded = {}
+        if mode in ("--past-message", "--apply", "--undo"):
+            excluded["--include-retry"] = self.include_retry
+        if mode in ("--apply", "--undo"):
+            excluded["--queue"] = bool(self.queue)
+        if mode != "--undo":
+            excluded[f"the argument {self.backup_id}"] = self.backup_id is not None
+        for name, is_given in excluded.items():
+            if is_given:
+                raise UsageError(f"{mode} does not go with {name}")
+        if self.out is not None and self.out.suffix not in (".json", ".csv"):
+            raise UsageError(f"--out {self.out} must end in .json or .csv")
+        if self.group is None or self.topic is None:
+            raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
+
+    @property
+    def group_and_topic(self) -> tuple[str, str]:
+        """The group and the topic, once `check` has found them."""
+        if self.group is None or self.topic is None:
+            raise TypeError("GROUP and TOPIC were not checked")
+        return self.group, self.topic
+
+    def request(self, target: Target) -> ResetRequest:
+        """What the library is asked to plan."""
+        from rmqcli.admin.reset.target import ResetRequest
+
+        group, topic = self.group_and_topic
+        return ResetRequest(
+            group=group,
+            topic=topic,
+            target=target,
+            selectors=tuple(self.queue or ()),
+            include_retry=self.include_retry,
+            wants_proof=self.wait,
+            with_edges=self.show_edges,
+        )
+
+
+@command_options(fields=COLUMNS)
+def reset_offset(common: Common, options: ResetOptions) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 
     Without --execute nothing is changed. With it, a backup is saved first, and the
@@ -142,85 +217,30 @@ def reset_offset(
 
     Example: rmq reset-offset my-group my-topic --to -15m --execute
     """
-    values = {
-        "--to": to,
-        "--shift": shift,
-        "--to-group": to_group,
-        "--past-message": past_message,
-        "--apply": apply,
-        "--undo": undo or None,
-        "--list-backups": list_backups or None,
-    }
-    mode = _mode(values)
-    if other_cluster and mode != "--apply" and not (mode == "--undo" and backup_id):
-        raise UsageError(
-            "--other-cluster needs the ID of a backup after --undo, or --apply FILE",
-            hint="see: rmq reset-offset --list-backups",
-        )
-    if mode == "--list-backups":
-        return _list_backups(common, group, topic)
-    if mode in ("--past-message", "--apply", "--undo"):
-        _exclude(mode, {"--include-retry": include_retry})
-    if mode in ("--apply", "--undo"):
-        _exclude(mode, {"--queue": bool(queue)})
-    if mode != "--undo":
-        _exclude(mode, {f"the argument {backup_id}": backup_id is not None})
-    if out is not None and out.suffix not in (".json", ".csv"):
-        raise UsageError(f"--out {out} must end in .json or .csv")
-    if group is None or topic is None:
-        raise UsageError("GROUP and TOPIC are missing", hint=_USAGE)
+    options.check()
+    if options.mode == "--list-backups":
+        return _list_backups(common, options.group, options.topic)
     from rmqcli.admin.reset.gather import gather_plan
-    from rmqcli.admin.reset.target import ResetRequest, Restore, ToOffsets
+    from rmqcli.admin.reset.target import Restore, ToOffsets
 
     with common.open_client() as client:
-        if mode == "--undo":
-            backup = _read_backup(
-                common,
-                client,
-                group=group,
-                topic=topic,
-                backup_id=backup_id,
-                other_cluster=other_cluster,
-            )
+        undo_of = ""
+        if options.undo:
+            backup = _read_backup(common, client, options)
             target: Target = Restore(backup.committed)
             undo_of = backup.backup_id
         else:
-            target = _target(client, mode, values[mode], group=group, topic=topic)
-            undo_of = ""
+            target = _target(client, options)
         if isinstance(target, ToOffsets):
-            _check_cluster(common, client, target, topic, other_cluster=other_cluster)
-        request = ResetRequest(
-            group=group,
-            topic=topic,
-            target=target,
-            selectors=tuple(queue or ()),
-            include_retry=include_retry,
-            wants_proof=wait,
-            with_edges=show_edges,
-        )
+            _check_cluster(common, client, target, options)
+        request = options.request(target)
         plan = gather_plan(client, request)
         _warn(common, plan, target)
-        if out is not None:
-            _write_file(common, plan, out)
-        if not execute:
+        if options.out is not None:
+            _write_file(common, plan, options.out)
+        if not options.execute:
             return _only_plan(common, plan)
         return _execute(common, client, plan, request, undo_of=undo_of)
-
-
-def _mode(values: dict[str, object]) -> str:
-    """Which of the options that say what to do was given."""
-    given = [name for name, value in values.items() if value is not None]
-    if not given:
-        raise UsageError(f"nothing to do: give one of {', '.join(values)}", hint=_USAGE)
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be used together")
-    return given[0]
-
-
-def _exclude(mode: str, others: dict[str, bool]) -> None:
-    for name, is_given in others.items():
-        if is_given:
-            raise UsageError(f"{mode} does not go with {name}")
 
 
 def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
@@ -231,35 +251,28 @@ def _list_backups(common: Common, group: str | None, topic: str | None) -> int:
     return ExitCode.OK
 
 
-def _target(
-    client: Client, mode: str, value: object, *, group: str, topic: str
-) -> Target:
+def _target(client: Client, options: ResetOptions) -> Target:
     """Where to go."""
     from rmqcli.admin.reset import target as reset_target
+    from rmqcli.position import parse_position
 
-    match mode, value:
-        case "--shift", int():
-            return reset_target.Shift(value)
-        case "--to-group", str():
-            from rmqcli.position import parse_position
-
-            position = parse_position(f"group:{value}", tz=None)
-            return reset_target.ToPosition(position)
-        case "--past-message", str():
-            return reset_target.PastMessage(value)
-        case "--apply", Path():
-            return _read_file(client, value, group=group, topic=topic)
-    from rmqcli.position import Position
-
-    if not isinstance(value, Position):
-        raise TypeError(f"{mode} gave {value!r}")
-    return reset_target.ToPosition(value)
+    if options.shift is not None:
+        return reset_target.Shift(options.shift)
+    if options.to_group is not None:
+        position = parse_position(f"group:{options.to_group}", tz=None)
+        return reset_target.ToPosition(position)
+    if options.past_message is not None:
+        return reset_target.PastMessage(options.past_message)
+    if options.apply is not None:
+        return _read_file(client, options.apply, options)
+    return reset_target.ToPosition(options.to)
 
 
-def _read_file(client: Client, path: Path, *, group: str, topic: str) -> ToOffsets:
+def _read_file(client: Client, path: Path, options: ResetOptions) -> ToOffsets:
     from rmqcli.admin.reset.plan_file import read_plan
     from rmqcli.model import retry_topic
 
+    group, topic = options.group_and_topic
     queues = client.route(topic).read_queues()
     with contextlib.suppress(NotFoundError):  # when no member ever was online
         queues += client.route(retry_topic(group)).read_queues()
@@ -267,32 +280,20 @@ def _read_file(client: Client, path: Path, *, group: str, topic: str) -> ToOffse
 
 
 def _check_cluster(
-    common: Common,
-    client: Client,
-    target: ToOffsets,
-    topic: str,
-    *,
-    other_cluster: bool,
+    common: Common, client: Client, target: ToOffsets, options: ResetOptions
 ) -> None:
     """Refuse a plan file of another cluster. A CSV does not say which it is of."""
     from rmqcli.admin.reset.cluster_identity import identity_of, is_same_cluster
 
+    _, topic = options.group_and_topic
     here = identity_of(client.route(topic))
     if target.cluster is None or is_same_cluster(target.cluster, here):
         return
     what = f"the plan was made on {target.cluster}, and this is {here}"
-    _insist(common, what, other_cluster=other_cluster)
+    _insist(common, what, options)
 
 
-def _read_backup(
-    common: Common,
-    client: Client,
-    *,
-    group: str,
-    topic: str,
-    backup_id: str | None,
-    other_cluster: bool,
-) -> Backup:
+def _read_backup(common: Common, client: Client, options: ResetOptions) -> Backup:
     """The backup to restore: of this group, topic and cluster, or RefusedError."""
     from rmqcli.admin.reset.backup import (
         backup_directory,
@@ -305,6 +306,8 @@ def _read_backup(
     from rmqcli.admin.reset.cluster_identity import identity_of
 
     directory = backup_directory(os.environ)
+    group, topic = options.group_and_topic
+    backup_id = options.backup_id
     if backup_id is None:
         here = identity_of(client.route(topic))
         try:
@@ -331,7 +334,7 @@ def _read_backup(
         here = identity_of(client.route(topic))
         if not is_of_cluster(backup, here, namesrv=common.namesrv):
             what = f"backup {backup_id} is of {origin_of(backup)}, and this is {here}"
-            _insist(common, what, other_cluster=other_cluster)
+            _insist(common, what, options)
             return backup
     if backup.cluster is None:
         common.messages.warn(
@@ -341,8 +344,8 @@ def _read_backup(
     return backup
 
 
-def _insist(common: Common, what: str, *, other_cluster: bool) -> None:
-    if not other_cluster:
+def _insist(common: Common, what: str, options: ResetOptions) -> None:
+    if not options.other_cluster:
         raise RefusedError(
             f"{what}: nothing was changed",
             hint="if all brokers of the cluster have moved, or these offsets are meant"
