@@ -96,6 +96,8 @@ class TextError(UsageError):
         self.what = what
         self.start = start
         self.end = end
+        #: the option or argument that the text was given to; the command line sets it
+        self.option = ""
 
 
 class ConfigError(RmqError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import shlex
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqcli.cli.app import build_app
 from rmqcli.cli.commands import COMMANDS, GROUPS
-from rmqcli.cli.main import build_app
 from rmqcli.errors import ExitCode
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +27,7 @@ every_command = pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: ent
 
 
 def docstring_of(entry):
-    function = getattr(importlib.import_module(entry.module), entry.attribute)
-    return inspect.getdoc(function) or ""
+    return inspect.getdoc(entry.load().function) or ""
 
 
 @every_command

@@ -120,6 +120,27 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("server",),
         ("cluster",),
     ],
+    "cli": [
+        ("ui",),
+        ("options",),
+        ("by_broker", "commands", "confirm", "offline"),
+        # a module or a folder for each command
+        (
+            "broker",
+            "brokers",
+            "consume",
+            "demo",
+            "export",
+            "groups",
+            "lag",
+            "reset_offset",
+            "send",
+            "tail",
+            "topics",
+        ),
+        ("app",),
+        ("completion", "main"),
+    ],
     "spark": [("encryption", "java", "scratch"), ("session",), ("export",)],
 }
 
@@ -381,6 +402,7 @@ def test_the_layers_have_no_circle():
         (upward_imports, {"broker/x.py": "def f():\n    from rmqcli.engine import y"}),
         (upward_imports, {"config.py": "import rmqcli.wire.acl"}),
         (part_imports, {"api/call.py": "from rmqcli.api.client import Client"}),
+        (part_imports, {"cli/ui/x.py": "from rmqcli.cli.options import Common"}),
         (part_imports, {"spark/java.py": "from rmqcli.spark.export import part"}),
         (
             part_imports,

@@ -12,9 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from rmqcli.cli.options import Common, choice_option, command_options
+from rmqcli.cli.options import Common, choice_option, command_options, option
 from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import UsageError
 
@@ -41,7 +39,7 @@ def broker(
     common: Common,
     listen: Annotated[
         str,
-        typer.Option(
+        option(
             metavar="HOST:PORT",
             help="Where the name server listens; the first broker at PORT+1035;"
             " port 0: any free ones.",
@@ -49,7 +47,7 @@ def broker(
     ] = "127.0.0.1:9876",
     broker_port: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--broker-port",
             min=3,
             max=65_535,
@@ -62,7 +60,7 @@ def broker(
     ] = None,
     allow_remote: Annotated[
         bool,
-        typer.Option(
+        option(
             "--allow-remote",
             help=(
                 "Allow --listen on an address that other machines reach. There is no "
@@ -72,7 +70,7 @@ def broker(
     ] = False,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Keep all data in this folder."),
+        option(metavar="DIR", help="Keep all data in this folder."),
     ] = None,
     flush: Annotated[
         str,
@@ -83,9 +81,7 @@ def broker(
     ] = "async",
     faults: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Inject the faults listed in this JSON file."
-        ),
+        option(metavar="FILE", help="Inject the faults listed in this JSON file."),
     ] = None,
     like: Annotated[
         str,
@@ -94,23 +90,19 @@ def broker(
         ),
     ] = "5.5.0",
     brokers: Annotated[
-        int, typer.Option(min=1, max=26, help="Number of master brokers.")
+        int, option(min=1, max=26, help="Number of master brokers.")
     ] = 1,
     queues: Annotated[
         int,
-        typer.Option(
-            min=1, max=1024, help="Queues of a topic that is created by sending."
-        ),
+        option(min=1, max=1024, help="Queues of a topic that is created by sending."),
     ] = 8,
     vip_channel: Annotated[
         bool,
-        typer.Option("--vip-channel", help="Also listen on broker port - 2."),
+        option("--vip-channel", help="Also listen on broker port - 2."),
     ] = False,
     property_filter: Annotated[
         bool,
-        typer.Option(
-            "--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."
-        ),
+        option("--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."),
     ] = False,
 ) -> None:
     """Run a name server and brokers, for development and tests.

@@ -7,7 +7,11 @@ the first line of the function's docstring.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from rmqcli.cli.options import Command
 
 
 class CommandEntry(NamedTuple):
@@ -20,6 +24,11 @@ class CommandEntry(NamedTuple):
     module: str
     attribute: str
     help: str
+
+    def load(self) -> Command:
+        """Import the command's module and return the command."""
+        module = importlib.import_module(self.module)
+        return cast("Command", getattr(module, self.attribute))
 
 
 #: Commands in the order of `rmq --help`.

@@ -14,8 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from rmqcli.cli.options import command_options, option
 from rmqcli.cli.ui.messages import color_is_on, is_screen, is_terminal
 from rmqcli.errors import ConfigError
 
@@ -25,15 +24,14 @@ if TYPE_CHECKING:
 _SEED = 2026
 
 
+@command_options(has_common=False)
 def demo(
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the cluster running until Ctrl-C.")
+        bool, option("--keep", help="Keep the cluster running until Ctrl-C.")
     ] = False,
     export: Annotated[
         bool,
-        typer.Option(
-            "--export/--no-export", help="Include the export, which needs Java."
-        ),
+        option("--export/--no-export", help="Include the export, which needs Java."),
     ] = True,
 ) -> None:
     """Run a guided tour on an embedded cluster.

@@ -6,11 +6,10 @@ confirmed, and the exit code where only some brokers answered.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
 
 from rmqcli.cli.by_broker import (
     check_masters,
@@ -19,8 +18,15 @@ from rmqcli.cli.by_broker import (
     rows_of_silent,
     show_results,
 )
-from rmqcli.cli.options import Common, OnBrokers, OnCluster, command_options
-from rmqcli.cli.ui.confirm import confirm_by_name
+from rmqcli.cli.confirm import confirm_by_name
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    brokers_option,
+    cluster_option,
+    command_options,
+    option,
+)
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.errors import UsageError
@@ -183,12 +189,12 @@ RESULT_COLUMNS = (
 class GroupSettingsOptions:
     """The options of `rmq group create` and `rmq group update`."""
 
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
-    cluster: OnCluster = None
-    broker: OnBrokers = None
+    group: Annotated[str, argument(metavar="GROUP", help="Name of the group.")]
+    cluster: Annotated[str | None, cluster_option()] = None
+    broker: Annotated[list[str] | None, brokers_option()] = None
     consume_enable: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--consume-enable/--no-consume-enable",
             help="Allow the group to consume.",
             show_default=False,
@@ -196,7 +202,7 @@ class GroupSettingsOptions:
     ] = None
     consume_from_min_enable: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--consume-from-min-enable/--no-consume-from-min-enable",
             help="Allow the group to start from the min offset.",
             show_default=False,
@@ -204,7 +210,7 @@ class GroupSettingsOptions:
     ] = None
     consume_broadcast_enable: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--consume-broadcast-enable/--no-consume-broadcast-enable",
             help="Allow broadcast consumption.",
             show_default=False,
@@ -212,7 +218,7 @@ class GroupSettingsOptions:
     ] = None
     consume_message_orderly: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--consume-message-orderly/--no-consume-message-orderly",
             help="Deliver in order to gRPC clients (RocketMQ 5).",
             show_default=False,
@@ -221,23 +227,21 @@ class GroupSettingsOptions:
     # A broker with none drops what a member sends back, and says that it is stored.
     retry_queue_nums: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
+        option(min=1, max=65_535, metavar="N", help="Queues of the retry topic."),
     ] = None
     retry_max_times: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0, metavar="N", help="Retries before a message becomes a dead letter."
         ),
     ] = None
     broker_id: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="ID", help="ID of the broker that members pull from."
-        ),
+        option(min=0, metavar="ID", help="ID of the broker that members pull from."),
     ] = None
     which_broker_when_consume_slowly: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--which-broker-when-consume-slowly",
             min=0,
             metavar="ID",
@@ -246,7 +250,7 @@ class GroupSettingsOptions:
     ] = None
     notify_consumer_ids_changed: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--notify-consumer-ids-changed/--no-notify-consumer-ids-changed",
             help="Notify members when other members join or leave.",
             show_default=False,
@@ -274,12 +278,12 @@ class GroupSettingsOptions:
 class GroupDeleteOptions:
     """The options of `rmq group delete`, and what they mean together."""
 
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group to delete.")]
-    cluster: OnCluster = None
-    broker: OnBrokers = None
+    group: Annotated[str, argument(metavar="GROUP", help="Group to delete.")]
+    cluster: Annotated[str | None, cluster_option()] = None
+    broker: Annotated[list[str] | None, brokers_option()] = None
     remove_offsets: Annotated[
         bool,
-        typer.Option(
+        option(
             "--remove-offsets",
             "-r",
             help="Delete its offsets too; required by RocketMQ 5.",
@@ -287,16 +291,14 @@ class GroupDeleteOptions:
     ] = False
     remove_topics: Annotated[
         bool,
-        typer.Option(
+        option(
             "--remove-topics",
             help="Delete its retry and dead letter topics with their messages.",
         ),
     ] = False
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Delete the group although it has active members."
-        ),
+        option("--force", help="Delete the group although it has active members."),
     ] = False
 
     def check(self) -> None:
@@ -317,7 +319,7 @@ class GroupDeleteOptions:
 def groups(
     common: Common,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Include RocketMQ's own groups.")
+        bool, option("--all", help="Include RocketMQ's own groups.")
     ] = False,
 ) -> None:
     """List consumer groups.
@@ -341,7 +343,7 @@ def groups(
 @command_options(fields=MEMBER_COLUMNS)
 def show(
     common: Common,
-    group: Annotated[str, typer.Argument(help="Group to show.")],
+    group: Annotated[str, argument(help="Group to show.")],
 ) -> None:
     """Show a group's members, subscriptions and settings.
 
@@ -365,7 +367,7 @@ def show(
     raise_if_silent(detail.errors)
 
 
-@command_options(fields=RESULT_COLUMNS)
+@command_options(GroupSettingsOptions, fields=RESULT_COLUMNS)
 def create(common: Common, options: GroupSettingsOptions) -> None:
     """Create a consumer group.
 
@@ -381,7 +383,7 @@ def create(common: Common, options: GroupSettingsOptions) -> None:
     _write_settings(common, options, create_group)
 
 
-@command_options(fields=RESULT_COLUMNS)
+@command_options(GroupSettingsOptions, fields=RESULT_COLUMNS)
 def update(common: Common, options: GroupSettingsOptions) -> None:
     """Change settings of a consumer group.
 
@@ -412,7 +414,7 @@ def _write_settings(
     show_results(common, results, columns=RESULT_COLUMNS)
 
 
-@command_options(fields=RESULT_COLUMNS)
+@command_options(GroupDeleteOptions, fields=RESULT_COLUMNS)
 def delete(common: Common, options: GroupDeleteOptions) -> None:
     """Delete a consumer group.
 
@@ -488,14 +490,15 @@ def _version_name(number: int) -> str:
 def _write_tables(common: Common, detail: GroupDetail, data: dict[str, Any]) -> None:
     parts = [detail.consume_type, detail.message_model, detail.consume_from_where]
     words = " ".join(part for part in parts if part) or "no active members"
-    typer.echo(f"group {safe(detail.group)}: {safe(words)}")
+    lines = [f"group {safe(detail.group)}: {safe(words)}\n"]
     if detail.topics:
-        typer.echo(f"topics: {', '.join(map(safe, detail.topics))}")
+        lines.append(f"topics: {', '.join(map(safe, detail.topics))}\n")
+    sys.stdout.write("".join(lines))
     for columns, rows in (
         (MEMBER_COLUMNS, data["members"]),
         (_SUBSCRIPTION_COLUMNS, data["subscriptions"]),
         ((Column("broker_name", title="BROKER"), *_CONFIG_COLUMNS), data["configs"]),
     ):
         if rows:
-            typer.echo("")
+            sys.stdout.write("\n")
             write_table(rows, columns=columns, color=common.use_color)

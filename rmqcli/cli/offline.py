@@ -15,7 +15,7 @@ from rmqcli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.cli.options import Common, StoreChoice
+    from rmqcli.cli.options import Common
 
 #: Options about a connection, by their parameters: a folder needs none.
 _OF_CLUSTERS: Final = (
@@ -34,7 +34,7 @@ MEMBERS_UNKNOWN: Final = "members are unknown: a folder was read, not its broker
 
 
 @contextmanager
-def read_from(common: Common, store: StoreChoice | None) -> Iterator[Common]:
+def read_from(common: Common, store: str | None) -> Iterator[Common]:
     """What the command is to work with: `common`, or a folder behind it.
 
     The environment's NAMESRV_ADDR gives way to a folder; a typed name server does
@@ -43,7 +43,9 @@ def read_from(common: Common, store: StoreChoice | None) -> Iterator[Common]:
     if store is None:
         yield common
         return
-    for name in store.given(_OF_CLUSTERS):
+    for name in _OF_CLUSTERS:
+        if name not in common.typed:
+            continue
         flag = "--" + name.replace("_", "-")
         raise UsageError(
             f"--store and {flag} cannot be used together",
@@ -53,7 +55,7 @@ def read_from(common: Common, store: StoreChoice | None) -> Iterator[Common]:
 
     from rmqcli.broker.cluster.offline import StoreServer
 
-    folder = Path(store.folder).expanduser()
+    folder = Path(store).expanduser()
     with StoreServer(folder) as server:
         yield replace(
             common,

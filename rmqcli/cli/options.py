@@ -1,44 +1,33 @@
-"""What every command takes, and option types that several commands share.
+"""What every command takes, and kinds of options that several commands share.
 
-    @command_options(formats=FORMATS, fields=COLUMNS)
-    def lag(common: Common, groups: Annotated[list[str], ...]) -> None:
+    @command_options(LagOptions, fields=QUEUE_COLUMNS)
+    def lag(common: Common, options: LagOptions) -> int:
 
-adds the common options to `lag` and hands their values over as one `Common`. A command
-that has a parameter of its own with the name of a common one (tail's `timeout`) keeps
-its own. Positions that were typed are echoed as the moments that they stand for.
+makes a `Command` of `lag`, which has its own options, the fields of `LagOptions`, and
+the common ones, whose values are one `Common`. A field's annotation says how Typer
+shows and reads the option:
+
+    count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
+
+Such annotations stay text until `rmqcli.cli.app` has Typer read them.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    TypeVar,
-    get_type_hints,
-    overload,
-)
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rmqcli.cli.ui.messages import Messages, color_is_on
-from rmqcli.cli.ui.output import TABLE_FORMATS, Column, write_field_help
+from rmqcli.cli.ui.output import TABLE_FORMATS, Column
 from rmqcli.config import NAMESRV_DEFAULT as NAMESRV_DEFAULT
 from rmqcli.config import ClientConfig
 from rmqcli.errors import TextError, UsageError
-from rmqcli.queue_selector import QueueSelector, parse_queue_selector
 from rmqcli.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmqcli.api.client import Client
     from rmqcli.transport.tls import TlsOptions
 
@@ -64,8 +53,6 @@ COLORS = ("auto", "always", "never")
 #: Title of the section of `--help` that holds the options of this module.
 COMMON_SECTION = "Common options"
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
@@ -81,6 +68,8 @@ class Common:
     color: str = "auto"
     tls: TlsOptions | None = None
     acl_file: str | None = None
+    #: the options that were typed, by their parameters: not from the environment
+    typed: frozenset[str] = frozenset()
     #: the folder that `namesrv` serves; None: a cluster
     store: str | None = None
     messages: Messages = field(default_factory=Messages, compare=False)
@@ -121,26 +110,31 @@ class Common:
         return Client(self.client_config())
 
 
-def option_parser(parse: Callable[[str], T]) -> Callable[[Any], Any]:
-    """Make a parser of ours usable as `typer.Option(parser=...)`.
+class OptionParser:
+    """A parser of ours as `parser=` of an option takes it: its errors name the option.
 
-    Its errors then name the option. Typer also passes defaults through, which are
-    values already.
+    Typer also passes defaults through, which are values already.
     """
 
-    def convert(value: Any) -> Any:
+    def __init__(
+        self, parse: Callable[[str], object], *, choices: Sequence[str] = ()
+    ) -> None:
+        self.parse = parse
+        self.choices = tuple(choices)
+        self.__name__ = getattr(parse, "__name__", "")  # Typer's name of the type
+
+    def __call__(self, value: object) -> object:
         if not isinstance(value, str):
             return value
         try:
-            return parse(value)
+            return self.parse(value)
         except UsageError as error:
+            import typer
+
             raise typer.BadParameter(error.message) from error
 
-    convert.__name__ = parse.__name__
-    return convert
 
-
-def choice_parser(choices: Sequence[str]) -> Callable[[Any], Any]:
+def choice_parser(choices: Sequence[str]) -> OptionParser:
     """A parser that takes one of `choices` and suggests the nearest to anything else.
 
     Give the option `metavar="|".join(choices)`: help and completion read it.
@@ -151,7 +145,7 @@ def choice_parser(choices: Sequence[str]) -> Callable[[Any], Any]:
             return text
         raise not_a_choice(text, choices)
 
-    return option_parser(choice)
+    return OptionParser(choice, choices=choices)
 
 
 def not_a_choice(text: str, choices: Sequence[str]) -> UsageError:
@@ -208,114 +202,101 @@ def _parse_address(text: str, address: str, at: int) -> str:
     return f"{host}:{int(port)}"
 
 
+def option(*names: str, parser: Any = None, **settings: Any) -> Any:
+    """`typer.Option`. `parser` is a function of ours, which may raise UsageError."""
+    import typer
+
+    if parser is not None and not isinstance(parser, OptionParser):
+        parser = OptionParser(parser)
+    return typer.Option(*names, parser=parser, **settings)
+
+
+def argument(**settings: Any) -> Any:
+    """`typer.Argument`."""
+    import typer
+
+    return typer.Argument(**settings)
+
+
 def duration_option(*names: str, **settings: Any) -> Any:
     """An option that takes a duration and gives milliseconds, an int."""
-    return typer.Option(
-        *names,
-        parser=option_parser(parse_duration_ms),
-        metavar="DURATION",
-        **settings,
-    )
+    return option(*names, parser=parse_duration_ms, metavar="DURATION", **settings)
 
 
 def size_option(*names: str, **settings: Any) -> Any:
     """An option that takes a size and gives bytes, an int."""
-    return typer.Option(
-        *names, parser=option_parser(parse_size_bytes), metavar="SIZE", **settings
-    )
+    return option(*names, parser=parse_size_bytes, metavar="SIZE", **settings)
 
 
 def choice_option(*names: str, choices: Sequence[str], **settings: Any) -> Any:
     """An option that takes one of `choices`, a str."""
-    return typer.Option(
+    return option(
         *names, parser=choice_parser(choices), metavar="|".join(choices), **settings
     )
 
 
 def position_option(*names: str, **settings: Any) -> Any:
     """An option that takes a position and gives a `rmqcli.position.Position`."""
-    return typer.Option(
-        *names, parser=option_parser(_parse_position), metavar="POSITION", **settings
-    )
+    return option(*names, parser=read_position, metavar="POSITION", **settings)
 
 
-def _parse_timeout_ms(text: str) -> int:
+def read_position(text: str) -> Any:
+    """Read a position; a time without a zone is in that of this machine."""
+    from rmqcli.position import parse_position  # few commands need it
+
+    return parse_position(text, tz=None)
+
+
+def parse_timeout_ms(text: str) -> int:
+    """Read the duration of `--timeout`. Raises TextError for 0."""
     timeout_ms = parse_duration_ms(text)
     if not timeout_ms:
         raise TextError(text, "must be over 0", start=0, end=len(text))
     return timeout_ms
 
 
-def _parse_position(text: str) -> Any:
-    from rmqcli.position import parse_position  # few commands need it
+def queue_option() -> Any:
+    """`--queue`, repeatable: a list of `QueueSelector`."""
+    from rmqcli.queue_selector import parse_queue_selector
 
-    return parse_position(text, tz=None)
-
-
-#: `--queue`, repeatable.
-Queues = Annotated[
-    list[QueueSelector] | None,
-    typer.Option(
+    return option(
         "--queue",
-        parser=option_parser(parse_queue_selector),
+        parser=parse_queue_selector,
         metavar="[BROKER:]ID",
         help="Only this queue; repeatable.",
-    ),
-]
+    )
 
 
-#: `--cluster` and `--broker`, for changes that go to some brokers only.
-OnCluster = Annotated[
-    str | None,
-    typer.Option(
+def cluster_option() -> Any:
+    """`--cluster`, for changes that go to some brokers only."""
+    return option(
         "--cluster",
         metavar="CLUSTER",
         help="Only on the master brokers of this cluster.",
-    ),
-]
-OnBrokers = Annotated[
-    list[str] | None,
-    typer.Option("--broker", metavar="BROKER", help="Only on this broker; repeatable."),
-]
+    )
 
 
-def _store_choice(ctx: typer.Context, text: str | None) -> Any:
-    """What `--store` says, and what it cannot go with as soon as all is parsed."""
-    if text is None:
-        return None
-    return StoreChoice(text, lambda name: str(ctx.get_parameter_source(name)))
+def brokers_option() -> Any:
+    """`--broker`, repeatable, for changes that go to some brokers only."""
+    return option("--broker", metavar="BROKER", help="Only on this broker; repeatable.")
 
 
-class StoreChoice(NamedTuple):
-    """The value of `--store`. `source_of` tells where an option's value is from."""
-
-    folder: str
-    source_of: Callable[[str], str]
-
-    def given(self, names: Iterable[str]) -> list[str]:
-        """Those of the options that were typed, by the names of their parameters."""
-        return [name for name in names if self.source_of(name).endswith("COMMANDLINE")]
-
-
-#: `--store`, for `rmqcli.cli.offline.read_from`.
-Store = Annotated[
-    Any,
-    typer.Option(
+def store_option() -> Any:
+    """`--store`, for `rmqcli.cli.offline.read_from`."""
+    return option(
         "--store",
-        parser=str,
-        callback=_store_choice,
         metavar="DIR",
         help="Read a broker's store folder, without changing it, instead of a cluster.",
-    ),
-]
+    )
 
 
 def _common(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=COMMON_SECTION, **settings)
+    return option(*names, rich_help_panel=COMMON_SECTION, **settings)
 
 
-def _build_common(
+def make_common(
     *,
+    typed: frozenset[str] = frozenset(),
     namesrv: Annotated[
         Any,
         _common(
@@ -323,7 +304,7 @@ def _build_common(
             "-n",
             envvar="NAMESRV_ADDR",
             show_envvar=True,
-            parser=option_parser(parse_namesrv),
+            parser=parse_namesrv,
             metavar="HOST:PORT[;...]",
             help="Name servers.",
         ),
@@ -346,7 +327,7 @@ def _build_common(
         int,
         _common(
             "--timeout",
-            parser=option_parser(_parse_timeout_ms),
+            parser=parse_timeout_ms,
             metavar="DURATION",
             show_default=False,
             help="Time limit for answers from the cluster.  [default: 5s]",
@@ -410,7 +391,7 @@ def _build_common(
 ) -> Common:
     """Turn the values of the common options into one value.
 
-    Any `--tls-...` option implies `--tls`.
+    Any `--tls-...` option implies `--tls`. `typed` names the options that were typed.
     """
     tls_options = None
     if tls_key and not tls_cert:
@@ -428,7 +409,7 @@ def _build_common(
             server_hostname=tls_server_name,
         )
     return Common(
-        namesrv=namesrv,
+        namesrv=parse_namesrv(namesrv) if isinstance(namesrv, str) else namesrv,
         output=output,
         quiet=quiet,
         verbose=verbose,
@@ -438,108 +419,78 @@ def _build_common(
         color=color,
         tls=tls_options,
         acl_file=acl_file,
+        typed=typed,
         messages=Messages(quiet=quiet, color=color),
     )
 
 
-@overload
-def command_options(function: Callable[..., Any]) -> Callable[..., Any]: ...
+#: The parameters of the common options.
+COMMON_NAMES = frozenset(make_common.__annotations__) - {"typed", "return"}
 
 
-@overload
+class Command(NamedTuple):
+    """A command: its function, and what its arguments become before it is called."""
+
+    #: takes `common` if `has_common`, then `options` or its own parameters
+    function: Callable[..., Any]
+    #: the frozen dataclass of its own options; None: the function's parameters
+    options_type: type[Any] | None
+    formats: tuple[str, ...]
+    fields: tuple[Column, ...]
+    has_common: bool
+
+    @property
+    def own_names(self) -> list[str]:
+        """The parameters of its own options and arguments, in order."""
+        if self.options_type is not None:
+            return list(self.options_type.__dataclass_fields__)
+        names = self.function.__annotations__
+        return [name for name in names if name not in ("common", "return")]
+
+    def run(self, values: Mapping[str, Any], typed: Iterable[str]) -> Any:
+        """Call the function with the values of options and arguments, by parameter.
+
+        What is missing in `values` has its default; `typed` are those that were typed.
+        Raises UsageError for common options that cannot be used together.
+        """
+        own = {name: values[name] for name in self.own_names if name in values}
+        if not self.has_common:
+            return self.function(**own)
+        given = {name: value for name, value in values.items() if name not in own}
+        given.setdefault("output", self.formats[0])
+        common = make_common(typed=frozenset(typed), **given)
+        from rmqcli.cli.ui import log
+
+        log.configure(verbose=common.verbose, quiet=common.quiet)
+        show_times(common.messages, own)
+        if self.options_type is not None:
+            return self.function(common, self.options_type(**own))
+        return self.function(common, **own)
+
+
 def command_options(
-    *, formats: Sequence[str] = TABLE_FORMATS, fields: Sequence[Column] = ()
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
-
-
-def command_options(
-    function: Callable[..., Any] | None = None,
+    options_type: type[Any] | None = None,
     *,
     formats: Sequence[str] = TABLE_FORMATS,
     fields: Sequence[Column] = (),
-) -> Any:
-    """Add the common options to a command whose first parameter is `common: Common`.
+    has_common: bool = True,
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a `Command` of a function.
 
-    A second parameter `options` is a dataclass whose fields are the command's own
-    options: its values arrive as one value. `formats` are what `--output` takes, the
-    first by default; `fields` is what `-o help` lists.
+    Its own options are the fields of `options_type`, a dataclass, which it gets as
+    `options`; without one they are its keyword parameters. Its first parameter is
+    `common`, with the common options, unless `has_common` is False. `formats` are what
+    `--output` takes, the first by default; `fields` is what `-o help` lists.
     """
-    if function is None:
-        return lambda f: _with_common(f, tuple(formats), tuple(fields))
-    return _with_common(function, tuple(formats), tuple(fields))
 
-
-def _with_common(
-    function: Callable[..., Any], formats: tuple[str, ...], fields: tuple[Column, ...]
-) -> Callable[..., Any]:
-    own = _parameters(function)
-    if not own or own[0].name != "common":
-        raise TypeError(f"{function.__qualname__}: the first parameter is not `common`")
-    own = own[1:]
-    options_type = own[0].annotation if own and own[0].name == "options" else None
-    if options_type is not None:
-        own = _parameters(options_type)
-    own_names = {parameter.name for parameter in own}
-    common = [p for p in _parameters(_build_common) if p.name not in own_names]
-    common = [_output_parameter(p, formats, fields) for p in common]
-    common_names = {parameter.name for parameter in common}
-
-    @wraps(function)
-    def run(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in common_names}
-        given.setdefault("output", formats[0])
-        given.setdefault("namesrv", parse_namesrv(NAMESRV_DEFAULT))
-        common_value = _build_common(**given)
-        from rmqcli.cli.ui import log
-
-        log.configure(verbose=common_value.verbose, quiet=common_value.quiet)
-        show_times(common_value.messages, values)
-        if options_type is not None:
-            return function(common_value, options_type(**values))
-        return function(common_value, **values)
-
-    signature = inspect.Signature([*own, *common])
-    run.__signature__ = signature  # type: ignore[attr-defined]  # what Typer reads
-    run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-    del run.__wrapped__  # Typer would read its hints
-    return run
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of `function`, annotations resolved, all keyword-only."""
-    hints = get_type_hints(function, include_extras=True)
-    return [
-        parameter.replace(
-            annotation=hints.get(parameter.name, str),
-            kind=inspect.Parameter.KEYWORD_ONLY,
+    def make(function: Callable[..., Any]) -> Command:
+        first = next(iter(function.__annotations__), "")
+        if has_common and first != "common":
+            raise TypeError(
+                f"{function.__qualname__}: the first parameter is not `common`"
+            )
+        return Command(
+            function, options_type, tuple(formats), tuple(fields), has_common
         )
-        for parameter in inspect.signature(function).parameters.values()
-    ]
 
-
-def _output_parameter(
-    parameter: inspect.Parameter, formats: tuple[str, ...], fields: tuple[Column, ...]
-) -> inspect.Parameter:
-    """`--output` as this command takes it; any other parameter as it is."""
-    if parameter.name != "output":
-        return parameter
-    choices = formats
-    if fields:
-        choices = (*formats, "help")
-
-    def show_fields(value: str) -> str:
-        if value == "help" and fields:
-            write_field_help(fields)
-            raise typer.Exit
-        return value
-
-    option = _common(
-        "--output",
-        "-o",
-        parser=choice_parser(choices),
-        metavar="|".join(choices),
-        callback=show_fields,
-        is_eager=True,
-        help="Form of the data" + ("; help lists its fields." if fields else "."),
-    )
-    return parameter.replace(annotation=Annotated[str, option], default=formats[0])
+    return make

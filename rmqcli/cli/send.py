@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from rmqcli.cli.options import Common, Queues, command_options, option_parser
+from rmqcli.cli.options import Common, argument, command_options, option, queue_option
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
@@ -257,62 +255,60 @@ class SendCommandOptions:
     The library's own `SendOptions` are made from it.
     """
 
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to send to.")]
+    topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
     body: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[BODY]", help="Message body; - sends each line of stdin."
-        ),
+        argument(metavar="[BODY]", help="Message body; - sends each line of stdin."),
     ] = None
     file: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Send a file as one message; repeatable."),
+        option(metavar="FILE", help="Send a file as one message; repeatable."),
     ] = None
     jsonl: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="FILE|-", help="Send records from JSON lines, as tail prints them."
         ),
     ] = None
     lines: Annotated[
         str | None,
-        typer.Option(metavar="FILE|-", help="Send each line as one message."),
+        option(metavar="FILE|-", help="Send each line as one message."),
     ] = None
-    tag: Annotated[
-        str | None, typer.Option(metavar="TAG", help="Tag of every message.")
-    ] = None
+    tag: Annotated[str | None, option(metavar="TAG", help="Tag of every message.")] = (
+        None
+    )
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="Key of every message; repeatable."),
+        option(metavar="KEY", help="Key of every message; repeatable."),
     ] = None
     properties: Annotated[
         list[Any] | None,
-        typer.Option(
+        option(
             "--property",
-            parser=option_parser(_parse_property),
+            parser=_parse_property,
             metavar="NAME=VALUE",
             help="Property of every message; repeatable.",
         ),
     ] = None
-    queue: Queues = None
+    queue: Annotated[list[Any] | None, queue_option()] = None
     shard_by: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="FIELD",
             help="Choose the queue by a field of the JSON body, or by a property.",
         ),
     ] = None
     delay: Annotated[
         Delay | None,
-        typer.Option(
-            parser=option_parser(parse_delay),
+        option(
+            parser=parse_delay,
             metavar="LEVEL|DURATION",
             help="Deliver later: a delay level from 1 to 18, or a duration.",
         ),
     ] = None
     count: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=1,
             metavar="N",
             help="Send BODY or each file N times; of lines, send the first N.",
@@ -320,19 +316,19 @@ class SendCommandOptions:
     ] = None
     rate: Annotated[
         int | None,
-        typer.Option(
-            parser=option_parser(parse_rate),
+        option(
+            parser=parse_rate,
             metavar="RATE",
             help="Limit the rate, e.g. to 100/s.",
         ),
     ] = None
     create: Annotated[
         bool,
-        typer.Option("--create", help="Create the topic if it does not exist."),
+        option("--create", help="Create the topic if it does not exist."),
     ] = False
     rows: Annotated[
         bool,
-        typer.Option("--rows", help="Show a row for each message, also on a terminal."),
+        option("--rows", help="Show a row for each message, also on a terminal."),
     ] = False
 
     def check(self) -> None:
@@ -401,7 +397,7 @@ class SendCommandOptions:
         return found if self.count is None else first(found, self.count)
 
 
-@command_options(fields=COLUMNS)
+@command_options(SendCommandOptions, fields=COLUMNS)
 def send(common: Common, options: SendCommandOptions) -> None:
     """Send messages from an argument, lines, JSONL or files.
 

@@ -6,13 +6,12 @@ confirmed, and the exit code where only some brokers answered.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from rmqcli.cli.by_broker import (
     check_masters,
@@ -21,16 +20,17 @@ from rmqcli.cli.by_broker import (
     rows_of_silent,
     show_results,
 )
+from rmqcli.cli.confirm import confirm_by_name
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
-    OnBrokers,
-    OnCluster,
-    Store,
+    argument,
+    brokers_option,
+    cluster_option,
     command_options,
-    option_parser,
+    option,
+    store_option,
 )
-from rmqcli.cli.ui.confirm import confirm_by_name
 from rmqcli.cli.ui.escape import safe
 from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
 from rmqcli.errors import RmqError, UsageError
@@ -199,9 +199,9 @@ def topics(
     common: Common,
     show_all: Annotated[
         bool,
-        typer.Option("--all", help="Include retry, dead letter and system topics."),
+        option("--all", help="Include retry, dead letter and system topics."),
     ] = False,
-    store: Store = None,
+    store: Annotated[str | None, store_option()] = None,
 ) -> None:
     """List topics.
 
@@ -226,7 +226,7 @@ def topics(
 @command_options(fields=QUEUE_COLUMNS)
 def show(
     common: Common,
-    topic: Annotated[str, typer.Argument(help="Topic to show.")],
+    topic: Annotated[str, argument(help="Topic to show.")],
 ) -> None:
     """Show a topic's queues, offsets and settings.
 
@@ -252,34 +252,32 @@ def show(
 class TopicCreateOptions:
     """The options of `rmq topic create` as they were typed."""
 
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")]
+    topic: Annotated[str, argument(help="Name of the topic.")]
     queues: Annotated[
         int | None,
-        typer.Option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
+        option(min=1, max=65_535, help="Queues on each broker (new topic: 8)."),
     ] = None
     perm: Annotated[
         int | None,
-        typer.Option(
-            parser=option_parser(_parse_perm),
+        option(
+            parser=_parse_perm,
             metavar="rw|r|w",
             help="Permissions (new topic: rw).",
         ),
     ] = None
-    cluster: OnCluster = None
-    broker: OnBrokers = None
+    cluster: Annotated[str | None, cluster_option()] = None
+    broker: Annotated[list[str] | None, brokers_option()] = None
     attribute: Annotated[
         list[Any] | None,
-        typer.Option(
-            parser=option_parser(_parse_attribute),
+        option(
+            parser=_parse_attribute,
             metavar="+NAME=VALUE",
             help="Attribute (RocketMQ 5), e.g. +message.type=FIFO; repeatable.",
         ),
     ] = None
     order: Annotated[
         bool,
-        typer.Option(
-            "--order", help="Keep the list of queues fixed, for ordered sending."
-        ),
+        option("--order", help="Keep the list of queues fixed, for ordered sending."),
     ] = False
 
     def check(self) -> None:
@@ -301,7 +299,7 @@ class TopicCreateOptions:
         )
 
 
-@command_options(fields=STEP_COLUMNS)
+@command_options(TopicCreateOptions, fields=STEP_COLUMNS)
 def create(common: Common, options: TopicCreateOptions) -> None:
     """Create a topic, or change its number of queues.
 
@@ -332,7 +330,7 @@ def create(common: Common, options: TopicCreateOptions) -> None:
 @command_options(fields=STEP_COLUMNS)
 def delete(
     common: Common,
-    topic: Annotated[str, typer.Argument(help="Topic to delete.")],
+    topic: Annotated[str, argument(help="Topic to delete.")],
 ) -> None:
     """Delete a topic and its messages.
 
@@ -388,12 +386,12 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
     known = [count for count in messages if count is not None]
     unknown = len(messages) - len(known)
     note = f", {unknown} queues unknown" if unknown else ""
-    typer.echo(
+    sys.stdout.write(
         f"topic {safe(detail.topic)}: {safe(kind)}, {len(messages)} queues,"
-        f" {sum(known)} messages{note}"
+        f" {sum(known)} messages{note}\n"
+        f"groups: {', '.join(map(safe, detail.groups)) or 'none'}\n"
+        "\n"
     )
-    typer.echo(f"groups: {', '.join(map(safe, detail.groups)) or 'none'}")
-    typer.echo("")
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
-    typer.echo("")
+    sys.stdout.write("\n")
     write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)

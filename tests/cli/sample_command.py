@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 from rmqcli.cli.commands import CommandEntry
+from rmqcli.cli.confirm import confirm, confirm_by_name
 from rmqcli.cli.options import (
     Common,
-    Queues,
+    argument,
     command_options,
     duration_option,
     position_option,
+    queue_option,
     size_option,
 )
-from rmqcli.cli.ui.confirm import confirm, confirm_by_name
 from rmqcli.cli.ui.interrupts import deferred
 from rmqcli.cli.ui.output import Column, write_rows
 from rmqcli.errors import (
@@ -72,12 +71,12 @@ ERRORS: dict[str, BaseException] = {
 @command_options(fields=COLUMNS)
 def sample(
     common: Common,
-    do: Annotated[str, typer.Argument(help="What to do.")],
-    words: Annotated[list[str] | None, typer.Argument(help="More.")] = None,
+    do: Annotated[str, argument(help="What to do.")],
+    words: Annotated[list[str] | None, argument(help="More.")] = None,
     idle_timeout: Annotated[int | None, duration_option("--idle-timeout")] = None,
     size: Annotated[int | None, size_option("--size")] = None,
     start: Annotated[Position | None, position_option("--from")] = None,
-    queue: Queues = None,
+    queue: Annotated[list[Any] | None, queue_option()] = None,
 ) -> int | None:
     """Do one of the things that tests ask for.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rmqcli.cli.main import CommandGroup, build_app
+from rmqcli.cli.app import CommandGroup, build_app
 
 #: Every word that stands for a value somewhere in the help.
 NOUNS = {

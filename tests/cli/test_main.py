@@ -7,8 +7,9 @@ import json
 import pytest
 
 from rmqcli import __version__
+from rmqcli.cli.app import entries_below
 from rmqcli.cli.commands import COMMANDS, GROUPS
-from rmqcli.cli.main import entries_below, run
+from rmqcli.cli.main import run
 from tests.cli.sample_command import ERRORS, HELP, TABLE
 
 

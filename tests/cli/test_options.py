@@ -139,7 +139,7 @@ def test_no_option_takes_a_secret(capfd):
 def test_the_first_parameter_must_be_common():
     with pytest.raises(TypeError, match="not `common`"):
 
-        @command_options
+        @command_options()
         def wrong(topic: str, common: Common) -> None:
             """No."""
 

@@ -7,8 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from rmqcli.cli.options import argument, command_options
 from rmqcli.cli.ui.messages import Messages
 from rmqcli.errors import RefusedError, RmqError, UsageError
 
@@ -23,12 +22,11 @@ _BASH_COMPLETION = (
 )
 
 
+@command_options(has_common=False)
 def install(
     shell: Annotated[
         str | None,
-        typer.Argument(
-            metavar="SHELL", help="bash, zsh or fish.  [default: that of $SHELL]"
-        ),
+        argument(metavar="SHELL", help="bash, zsh or fish.  [default: that of $SHELL]"),
     ] = None,
 ) -> None:
     """Install completion of commands, topics and groups for your shell.

@@ -12,14 +12,13 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from rmqcli.cli.options import (
     Common,
+    argument,
     choice_option,
     command_options,
     duration_option,
-    option_parser,
+    option,
 )
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS
 from rmqcli.errors import TextError, UsageError
@@ -161,22 +160,22 @@ class ConsumeOptions:
     """The options of `rmq consume` as they were typed, and what they mean together."""
 
     topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC...", help="Topics to consume.")
+        list[str], argument(metavar="TOPIC...", help="Topics to consume.")
     ]
     group: Annotated[
         str,
-        typer.Option("--group", "-g", metavar="GROUP", help="Consumer group to join."),
+        option("--group", "-g", metavar="GROUP", help="Consumer group to join."),
     ]
     orderly: Annotated[
         bool,
-        typer.Option(
+        option(
             "--orderly",
             help="Consume each queue in order, with its lock held at the broker.",
         ),
     ] = False
     broadcast: Annotated[
         bool,
-        typer.Option(
+        option(
             "--broadcast",
             help=(
                 "Every member receives all messages; offsets are kept in a local file."
@@ -185,9 +184,9 @@ class ConsumeOptions:
     ] = False
     from_: Annotated[
         Any,
-        typer.Option(
+        option(
             "--from",
-            parser=option_parser(_parse_start),
+            parser=_parse_start,
             metavar="POSITION",
             show_default=False,
             help="Where the group begins in a queue that is new to it: earliest,"
@@ -196,20 +195,18 @@ class ConsumeOptions:
     ] = None
     tag: Annotated[
         str | None,
-        typer.Option(
-            metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
-        ),
+        option(metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."),
     ] = None
     sql: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="EXPR",
             help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
         ),
     ] = None
     threads: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=1,
             max=1000,
             metavar="N",
@@ -222,7 +219,7 @@ class ConsumeOptions:
     ] = None
     batch: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=1,
             max=1024,
             metavar="N",
@@ -232,11 +229,11 @@ class ConsumeOptions:
     ] = None
     pull_batch: Annotated[
         int,
-        typer.Option(min=1, max=1024, metavar="N", help="Messages per pull request."),
+        option(min=1, max=1024, metavar="N", help="Messages per pull request."),
     ] = 32
     max_reconsume: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=2**31 - 1,
             metavar="N",
@@ -247,7 +244,7 @@ class ConsumeOptions:
     ] = None
     max_failures: Annotated[
         int,
-        typer.Option(
+        option(
             min=0,
             max=2**31 - 1,
             metavar="N",
@@ -256,9 +253,9 @@ class ConsumeOptions:
     ] = FAILURES_MAX
     exec_: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--exec",
-            parser=option_parser(_parse_command),
+            parser=_parse_command,
             metavar="COMMAND",
             help=(
                 "Run this command with the message on stdin; exit status 0 means "
@@ -275,29 +272,29 @@ class ConsumeOptions:
     ] = "jsonl"
     exec_timeout: Annotated[
         Any,
-        typer.Option(
+        option(
             "--exec-timeout",
-            parser=option_parser(_parse_limit),
+            parser=_parse_limit,
             metavar="DURATION",
             show_default=False,
             help="Stop a command that runs longer; 0 is never.  [default: 15m]",
         ),
     ] = EXEC_TIMEOUT_MS
     shell: Annotated[
-        bool, typer.Option("--shell", help="Run the command through /bin/sh.")
+        bool, option("--shell", help="Run the command through /bin/sh.")
     ] = False
     format_: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--format",
-            parser=option_parser(_parse_template),
+            parser=_parse_template,
             metavar="TEMPLATE",
             help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None
     count: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Exit after N consumed messages."),
+        option(min=1, metavar="N", help="Exit after N consumed messages."),
     ] = None
     timeout: Annotated[
         Any, duration_option("--timeout", help="Exit after this long.")
@@ -352,7 +349,7 @@ class ConsumeOptions:
         return self.max_failures or None
 
 
-@command_options(formats=FORMATS, fields=FIELDS)
+@command_options(ConsumeOptions, formats=FORMATS, fields=FIELDS)
 def consume(common: Common, options: ConsumeOptions) -> None:
     """Consume in a group: print messages, or run a command for each.
 

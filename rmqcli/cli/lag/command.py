@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rmqcli.cli.lag.columns import QUEUE_COLUMNS
 from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
 from rmqcli.cli.options import (
     Common,
-    Store,
+    argument,
     choice_option,
     command_options,
     duration_option,
+    option,
+    store_option,
 )
 from rmqcli.cli.ui.hints import with_flags
 from rmqcli.errors import ExitCode, NotFoundError, UsageError
@@ -42,17 +42,15 @@ class LagOptions:
 
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
+        argument(metavar="[GROUP]...", help="Groups to show (default: all)."),
     ] = None
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
+        option("--topic", metavar="TOPIC", help="Only this topic; repeatable."),
     ] = None
     process_queues: Annotated[
         bool,
-        typer.Option(
-            "--process-queues", help="Show what members have cached per queue."
-        ),
+        option("--process-queues", help="Show what members have cached per queue."),
     ] = False
     sample: Annotated[
         int | None,
@@ -70,19 +68,17 @@ class LagOptions:
         choice_option("--sort", choices=SORT_KEYS, help="Sort the rows by this."),
     ] = None
     explain: Annotated[
-        bool, typer.Option("--explain", help="Explain in words why a group is behind.")
+        bool, option("--explain", help="Explain in words why a group is behind.")
     ] = False
     no_memory: Annotated[
         bool,
-        typer.Option(
-            "--no-memory", help="Do not use the record of queues seen earlier."
-        ),
+        option("--no-memory", help="Do not use the record of queues seen earlier."),
     ] = False
     forget: Annotated[
         bool,
-        typer.Option("--forget", help="Forget brokers that were removed for good."),
+        option("--forget", help="Forget brokers that were removed for good."),
     ] = False
-    store: Store = None
+    store: Annotated[str | None, store_option()] = None
 
     def check(self, output: str) -> None:
         """Raise UsageError for options that cannot be used together."""
@@ -137,7 +133,7 @@ class LagOptions:
         return sort_groups(lags, self.sort)
 
 
-@command_options(fields=QUEUE_COLUMNS)
+@command_options(LagOptions, fields=QUEUE_COLUMNS)
 def lag(common: Common, options: LagOptions) -> int:
     """Show how far groups are behind, per queue, and why.
 

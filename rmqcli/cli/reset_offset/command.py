@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from rmqcli.cli.options import Common, Queues, command_options, position_option
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    option,
+    position_option,
+    queue_option,
+)
 from rmqcli.cli.reset_offset.view import (
     COLUMNS,
     document,
@@ -45,15 +50,11 @@ _QUEUES_LISTED = 16
 class ResetOptions:
     """The options of `rmq reset-offset` as they were typed, and what they mean."""
 
-    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="The group.")] = (
-        None
-    )
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic.")] = (
-        None
-    )
+    group: Annotated[str | None, argument(metavar="GROUP", help="The group.")] = None
+    topic: Annotated[str | None, argument(metavar="TOPIC", help="The topic.")] = None
     backup_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Backup to restore, with --undo."),
+        argument(metavar="[ID]", help="Backup to restore, with --undo."),
     ] = None
     to: Annotated[
         Any,
@@ -63,13 +64,13 @@ class ResetOptions:
     ] = None
     shift: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--shift", metavar="N", help="Move by N messages (negative: backwards)."
         ),
     ] = None
     to_group: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--to-group",
             metavar="GROUP",
             help="Target is the committed offset of GROUP.",
@@ -77,36 +78,34 @@ class ResetOptions:
     ] = None
     past_message: Annotated[
         str | None,
-        typer.Option("--past-message", metavar="ID", help="Skip this one message."),
+        option("--past-message", metavar="ID", help="Skip this one message."),
     ] = None
     apply: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--apply",
             metavar="FILE",
             help="Apply a plan: a file from --out, or CSV from kafka-consumer-groups.",
         ),
     ] = None
     undo: Annotated[
-        bool, typer.Option("--undo", help="Restore a backup (default: the latest).")
+        bool, option("--undo", help="Restore a backup (default: the latest).")
     ] = False
     list_backups: Annotated[
         bool,
-        typer.Option(
-            "--list-backups", help="List the backups that --undo can restore."
-        ),
+        option("--list-backups", help="List the backups that --undo can restore."),
     ] = False
     other_cluster: Annotated[
         bool,
-        typer.Option(
+        option(
             "--other-cluster",
             help="Accept a backup or plan that was made on another cluster.",
         ),
     ] = False
-    queue: Queues = None
+    queue: Annotated[list[Any] | None, queue_option()] = None
     include_retry: Annotated[
         bool,
-        typer.Option(
+        option(
             "--include-retry",
             help=(
                 "Also move the group's retry topic: to the same time, else to its end."
@@ -115,21 +114,21 @@ class ResetOptions:
     ] = False
     execute: Annotated[
         bool,
-        typer.Option(
+        option(
             "--execute",
             help="Apply the plan after confirmation (default: only show it).",
         ),
     ] = False
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
+        option("--out", metavar="FILE", help="Write the plan: .json or .csv."),
     ] = None
     show_edges: Annotated[
-        bool, typer.Option("--show-edges", help="Show the messages around each target.")
+        bool, option("--show-edges", help="Show the messages around each target.")
     ] = False
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Verify again after 7 s."),
+        option("--wait", help="Verify again after 7 s."),
     ] = False
 
     @property
@@ -203,7 +202,7 @@ class ResetOptions:
         )
 
 
-@command_options(fields=COLUMNS)
+@command_options(ResetOptions, fields=COLUMNS)
 def reset_offset(common: Common, options: ResetOptions) -> int:
     """Plan, apply, verify or undo a change of a group's offsets.
 
@@ -450,7 +449,7 @@ def _incomplete(plan: ResetPlan, request: ResetRequest) -> RefusedError:
 
 
 def _agree(common: Common, plan: ResetPlan) -> None:
-    from rmqcli.cli.ui.confirm import confirm_by_name
+    from rmqcli.cli.confirm import confirm_by_name
 
     if not common.assume_yes:
         show_plan(common, plan)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
-    Queues,
-    Store,
+    argument,
     command_options,
     duration_option,
-    option_parser,
+    option,
     position_option,
+    queue_option,
+    store_option,
 )
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS
 from rmqcli.errors import TextError, UsageError
@@ -100,15 +99,13 @@ def _parse_template(text: str) -> str:
 class TailOptions:
     """The options of `rmq tail` as they were typed, and what they mean together."""
 
-    topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")
-    ]
+    topics: Annotated[list[str], argument(metavar="TOPIC...", help="Topics to read.")]
     from_: Annotated[Any, position_option("--from", help="Start position.")] = None
     from_queue: Annotated[
         list[Any] | None,
-        typer.Option(
+        option(
             "--from-queue",
-            parser=option_parser(_parse_queue_position),
+            parser=_parse_queue_position,
             metavar="TOPIC@BROKER:ID=POSITION",
             help="Start position of one queue; repeatable.",
         ),
@@ -118,19 +115,17 @@ class TailOptions:
     ] = None
     last: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="N", help="Only the last N messages over all queues."
-        ),
+        option(min=0, metavar="N", help="Only the last N messages over all queues."),
     ] = None
     follow: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--follow/--no-follow",
             help="Wait for new messages (default without --to).",
         ),
     ] = None
     count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Exit after N messages.")
+        int | None, option(min=1, metavar="N", help="Exit after N messages.")
     ] = None
     timeout: Annotated[
         Any, duration_option("--timeout", help="Exit after this long.")
@@ -141,85 +136,81 @@ class TailOptions:
             "--idle-timeout", help="Exit after this long without a message."
         ),
     ] = None
-    queue: Queues = None
+    queue: Annotated[list[Any] | None, queue_option()] = None
     tag: Annotated[
         str | None,
-        typer.Option(
-            metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."
-        ),
+        option(metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."),
     ] = None
     sql: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="EXPR",
             help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
         ),
     ] = None
     key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Only messages with this key or message ID."),
+        option(metavar="KEY", help="Only messages with this key or message ID."),
     ] = None
     property_: Annotated[
         list[Any] | None,
-        typer.Option(
+        option(
             "--property",
-            parser=option_parser(_parse_property),
+            parser=_parse_property,
             metavar="NAME=GLOB",
             help="Only messages whose property matches; repeatable, all must match.",
         ),
     ] = None
     grep: Annotated[
         Any,
-        typer.Option(
-            parser=option_parser(_parse_grep),
+        option(
+            parser=_parse_grep,
             metavar="REGEX",
             help="Only messages whose body matches.",
         ),
     ] = None
     not_: Annotated[
         bool,
-        typer.Option("--not", help="Invert --key, --property and --grep."),
+        option("--not", help="Invert --key, --property and --grep."),
     ] = False
     around_group: Annotated[
         str | None,
-        typer.Option(
-            metavar="GROUP", help="Messages around the group's committed offset."
-        ),
+        option(metavar="GROUP", help="Messages around the group's committed offset."),
     ] = None
     before: Annotated[
         int | None,
-        typer.Option(
+        option(
             "-B", min=0, metavar="N", help="Messages to show before it.  [default: 2]"
         ),
     ] = None
     after: Annotated[
         int | None,
-        typer.Option(
+        option(
             "-A", min=0, metavar="N", help="Messages to show from it on.  [default: 5]"
         ),
     ] = None
     format_: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--format",
-            parser=option_parser(_parse_template),
+            parser=_parse_template,
             metavar="TEMPLATE",
             help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
         ),
     ] = None
     fail_if_empty: Annotated[
         bool,
-        typer.Option("--fail-if-empty", help="Exit with code 8 if no message matched."),
+        option("--fail-if-empty", help="Exit with code 8 if no message matched."),
     ] = False
     rate: Annotated[
         Any,
-        typer.Option(
-            parser=option_parser(_parse_rate),
+        option(
+            parser=_parse_rate,
             metavar="RATE",
             help="Limit the output, e.g. to 100/s.",
         ),
     ] = None
-    store: Store = None
+    store: Annotated[str | None, store_option()] = None
 
     def check(self, output: str) -> None:
         """Raise UsageError for options that cannot be used together."""
@@ -293,8 +284,8 @@ class TailOptions:
         return dict(self.from_queue or ())
 
 
-@command_options(formats=FORMATS, fields=FIELDS)
-def tail(common: Common, options: TailOptions) -> None:
+@command_options(TailOptions, formats=FORMATS, fields=FIELDS)
+def tail(common: Common, options: TailOptions) -> int:
     """Read messages of topics without affecting any group.
 
     Example: rmq tail orders --from -15m --to now -o jsonl
@@ -304,4 +295,4 @@ def tail(common: Common, options: TailOptions) -> None:
     from rmqcli.cli.tail.run import run_tail
 
     with read_from(common, options.store) as source:
-        run_tail(source, options)
+        return run_tail(source, options)

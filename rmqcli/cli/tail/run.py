@@ -12,8 +12,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from rmqcli.admin.positions import (
     check_groups,
     format_ranges,
@@ -60,8 +58,8 @@ _CLOCKS_APART_MS = 60_000
 _GAPS_LISTED = 5
 
 
-def run_tail(common: Common, options: TailOptions) -> None:
-    """Read and write. Raises typer.Exit with 6 or 8 where that is the outcome."""
+def run_tail(common: Common, options: TailOptions) -> int:
+    """Read and write; return the exit code: 0, 6 or 8."""
     tail_filter = options.filter()
     config = common.client_config()
     if options.timeout is not None:
@@ -109,9 +107,10 @@ def run_tail(common: Common, options: TailOptions) -> None:
         raise explain_sql(next(iter(abandoned.values())))
     _summarise(common, tail)
     if abandoned:
-        raise typer.Exit(ExitCode.PARTIAL)
+        return ExitCode.PARTIAL
     if options.fail_if_empty and not tail.counts.matched:
-        raise typer.Exit(ExitCode.EMPTY)
+        return ExitCode.EMPTY
+    return ExitCode.OK
 
 
 def _progress_of(common: Common, plan: TailPlan) -> Progress | None:

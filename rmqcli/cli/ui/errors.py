@@ -16,8 +16,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import typer
-
 from rmqcli.cli.ui.escape import safe, safe_json
 from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import Messages
@@ -62,7 +60,7 @@ def unknown_name(
 def report(error: BaseException, arguments: Sequence[str]) -> int:
     """Say on stderr what went wrong; return the exit code. Never raises."""
     flags = _read_flags(arguments)
-    if isinstance(error, (typer.Exit, SystemExit)):
+    if isinstance(error, SystemExit):
         return _finish_output(_exit_code_of(error))
     if isinstance(error, BrokenPipeError):
         _discard_output()
@@ -86,18 +84,16 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
 def describe(error: BaseException) -> Failure:
     """What to say about `error`, and which exit code it has."""
     match error:
-        case KeyboardInterrupt() | EOFError() | typer.Abort():
+        case KeyboardInterrupt() | EOFError():
             return Failure(
                 kind="Interrupted",
                 message="interrupted",
                 exit_code=ExitCode.INTERRUPTED,
             )
         case TextError():
-            return _describe_text_error(error, option="")
+            return _describe_text_error(error)
         case RmqError():
             return _describe_rmq_error(error)
-        case typer.TyperException():
-            return _describe_typer_error(error)
         case OSError():
             return _describe_os_error(error)
     return Failure(
@@ -119,9 +115,9 @@ def _describe_rmq_error(error: RmqError) -> Failure:
     )
 
 
-def _describe_text_error(error: TextError, *, option: str) -> Failure:
+def _describe_text_error(error: TextError) -> Failure:
     """The text as it was typed, and a caret under the part at fault."""
-    before = f"{option}: '" if option else "'"
+    before = f"{error.option}: '" if error.option else "'"
     shown = safe(error.text)
     indent = len("error: ") + len(before) + len(safe(error.text[: error.start]))
     width = max(1, len(safe(error.text[error.start : error.end])))
@@ -132,39 +128,6 @@ def _describe_text_error(error: TextError, *, option: str) -> Failure:
         hint=error.hint,
         exit_code=error.exit_code,
     )
-
-
-def _describe_typer_error(error: typer.TyperException) -> Failure:
-    """Typer's own usage errors, in our words; and what our option parsers raised."""
-    cause = error.__cause__
-    context = getattr(error, "ctx", None)
-    option = _option_of(error)
-    if isinstance(cause, TextError):
-        return _describe_text_error(cause, option=option)
-    if isinstance(cause, RmqError):
-        message = f"{option}: {cause.message}" if option else cause.message
-        hint = cause.hint
-    else:
-        message = error.format_message().rstrip(".")
-        message = message[:1].lower() + message[1:]
-        hint = f"see: {context.command_path} --help" if context is not None else ""
-        near = getattr(error, "possibilities", None)
-        if near:
-            message = error.message[:1].lower() + error.message[1:]
-            hint = f"did you mean {' or '.join(sorted(near))}?"
-    return Failure(
-        kind="UsageError", message=message, hint=hint, exit_code=ExitCode.USAGE
-    )
-
-
-def _option_of(error: typer.TyperException) -> str:
-    """The option or argument that a usage error is about, as it is typed."""
-    parameter = getattr(error, "param", None)
-    if parameter is None:
-        return ""
-    if getattr(parameter, "param_type_name", "") == "argument":
-        return str(parameter.metavar or parameter.name).upper().strip("[].")
-    return str(max(parameter.opts, key=len))
 
 
 def _describe_os_error(error: OSError) -> Failure:
@@ -178,10 +141,8 @@ def _describe_os_error(error: OSError) -> Failure:
     return Failure(kind="OSError", message=message, exit_code=ExitCode.FAILED)
 
 
-def _exit_code_of(error: BaseException) -> int:
-    if isinstance(error, typer.Exit):
-        return int(error.exit_code)
-    code = error.code if isinstance(error, SystemExit) else 1
+def _exit_code_of(error: SystemExit) -> int:
+    code = error.code
     return code if isinstance(code, int) else int(bool(code))
 
 
