@@ -139,7 +139,8 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "topics",
         ),
         ("app",),
-        ("completion", "main"),
+        ("arguments", "completion"),
+        ("main",),
     ],
     "spark": [("encryption", "java", "scratch"), ("session",), ("export",)],
 }

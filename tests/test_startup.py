@@ -142,6 +142,7 @@ def test_in_a_pipe_a_command_loads_nothing_heavy(cluster, arguments):
     returned, modules = modules_after([*arguments, "-n", cluster.namesrv])
     assert returned == 0
     assert not modules & (FORBIDDEN - {"concurrent.futures"})
+    assert "typer" not in modules  # its arguments are ordinary
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
-"""The Typer application: arguments, help, and errors about both.
+"""The Typer application: help, errors about arguments, and all but ordinary arguments.
 
 Commands are built from the annotations of their options when one of them is needed.
-The only module that needs Typer to run.
+Ordinary arguments are read without Typer (`rmqcli.cli.arguments.parse`), with the same
+result.
 """
 
 from __future__ import annotations
@@ -270,14 +271,18 @@ def _show_version(ctx: Any, _param: Any, value: object) -> None:
 
 
 def run_app(
-    arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS
+    arguments: Sequence[str],
+    *,
+    table: Sequence[CommandEntry] = COMMANDS,
+    act: Act = Command.run,
 ) -> object:
     """Parse `arguments` with Typer, and return what the command returns.
 
     Help and the version are shown here. Raises UsageError for what does not parse.
+    `act`: see typer_command.
     """
     try:
-        with build_app(table).make_context("rmq", list(arguments)) as context:
+        with build_app(table, act=act).make_context("rmq", list(arguments)) as context:
             return context.command.invoke(context)
     except typer.Exit as end:
         return end.exit_code

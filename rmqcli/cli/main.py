@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from rmqcli.cli.arguments.parse import parse
 from rmqcli.cli.commands import COMMANDS, CommandEntry
 from rmqcli.cli.ui import interrupts
 from rmqcli.errors import ExitCode
@@ -23,15 +24,24 @@ def run(arguments: Sequence[str], *, table: Sequence[CommandEntry] = COMMANDS) -
     For tests: writes to whatever `sys.stdout` and `sys.stderr` are now.
     """
     try:
-        from rmqcli.cli.app import run_app
-
-        result = run_app(arguments, table=table)
+        result = _run(arguments, table)
         _flush_stdout()
     except BaseException as error:  # noqa: BLE001  # the one boundary
         from rmqcli.cli.ui import errors as failures
 
         return failures.report(error, arguments)
     return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _run(arguments: Sequence[str], table: Sequence[CommandEntry]) -> object:
+    """What the command returns. Typer, slow to load, reads what `parse` declines."""
+    parsed = parse(arguments, os.environ) if table is COMMANDS else None
+    if parsed is None:
+        from rmqcli.cli.app import run_app
+
+        return run_app(arguments, table=table)
+    entry = next(each for each in table if each.path == parsed.path)
+    return entry.load().run(parsed.values, parsed.typed)
 
 
 def main(table: Sequence[CommandEntry] = COMMANDS) -> NoReturn:

@@ -9,7 +9,8 @@ shows and reads the option:
 
     count: Annotated[int | None, option(min=1, metavar="N", help="...")] = None
 
-Such annotations stay text until `rmqcli.cli.app` has Typer read them.
+Such annotations stay text until `rmqcli.cli.app` has Typer read them, which an ordinary
+run does without (`rmqcli.cli.arguments.parse`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Ordinary arguments, read without Typer, by what Typer's definitions say."""

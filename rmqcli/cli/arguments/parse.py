@@ -1,0 +1,167 @@
+"""Reads ordinary arguments from a table, without Typer.
+
+Loading Typer and having it build one command takes a quarter of the time of a command
+that asks a cluster one thing. Ordinary are: a command's whole name, its options by
+their whole names, and values that its parsers take. `parse` declines everything else
+(help, `-vv`, `--`, a missing argument, a wrong value); Typer then reads the arguments,
+and reports what is wrong with them. The table is generated from Typer's definitions,
+and tests hold that `parse` either declines or finds what Typer finds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmqcli.cli.arguments.table import (
+    COMMANDS,
+    COMMON,
+    COMMON_ENVIRONMENT,
+)
+from rmqcli.errors import UsageError
+
+#: How a text is read: "text" as it is, "module:name" by a function, ("choice", ...) as
+#: one of these, ("int", least, most) as a number.
+Reader = str | tuple[str | int | None, ...]
+
+
+class Grammar(NamedTuple):
+    """What a command takes."""
+
+    #: parameter, whether it takes all words that are left, and reader
+    arguments: tuple[tuple[str, bool, Reader], ...]
+    #: by flag: parameter, what the flag does, and reader
+    options: dict[str, tuple[str, str, Reader]]
+    #: the arguments and options that must be given
+    required: tuple[str, ...]
+    #: whether it takes the options of COMMON too
+    has_common: bool
+
+
+class Parsed(NamedTuple):
+    """A command by its path, and values by parameter: those without are defaults."""
+
+    path: str
+    values: dict[str, Any]
+    #: the parameters that were typed, the others being from the environment
+    typed: frozenset[str]
+
+
+class _DeclinedError(Exception):
+    """The arguments are not ordinary."""
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Parsed | None:
+    """What the arguments of `rmq` say; None: leave them to Typer."""
+    for length in (1, 2):
+        path = " ".join(arguments[:length])
+        if path in COMMANDS:
+            grammar = Grammar(*COMMANDS[path])
+            try:
+                return _parse(path, grammar, arguments[length:], environ)
+            except _DeclinedError:
+                return None
+    return None
+
+
+def _parse(
+    path: str, grammar: Grammar, words: Sequence[str], environ: Mapping[str, str]
+) -> Parsed:
+    values, places = _read_options(grammar, iter(words))
+    _read_places(grammar, places, values)
+    if not values.keys() >= set(grammar.required):
+        raise _DeclinedError
+    typed = frozenset(values)
+    if grammar.has_common:
+        for variable, (name, reader) in COMMON_ENVIRONMENT.items():
+            if name not in values and environ.get(variable):
+                values[name] = _read(reader, environ[variable])
+    return Parsed(path, values, typed)
+
+
+def _read_options(
+    grammar: Grammar, words: Iterator[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of options, and the words between them."""
+    texts: dict[str, str] = {}
+    readers: dict[str, Reader] = {}
+    values: dict[str, Any] = {}
+    places: list[str] = []
+    for word in words:
+        if not word.startswith("-") or word == "-":
+            places.append(word)
+            continue
+        flag, equals, text = word.partition("=")
+        option = grammar.options.get(flag)
+        if option is None and grammar.has_common:
+            option = COMMON.get(flag)
+        if option is None or (equals and not flag.startswith("--")):
+            raise _DeclinedError
+        name, action, reader = option
+        if action in ("store", "append"):
+            if not equals:
+                text = _next(words)
+            if action == "append":
+                values.setdefault(name, []).append(_read(reader, text))
+            else:  # the last one counts, and the others are not read
+                texts[name], readers[name] = text, reader
+        elif equals:
+            raise _DeclinedError
+        elif action == "count":
+            values[name] = values.get(name, 0) + 1
+        else:
+            values[name] = action == "true"
+    for name, text in texts.items():
+        values[name] = _read(readers[name], text)
+    return values, places
+
+
+def _read_places(grammar: Grammar, words: list[str], values: dict[str, Any]) -> None:
+    """Give the words between options to the arguments, in order."""
+    at = 0
+    for name, is_repeated, reader in grammar.arguments:
+        if at == len(words):
+            break
+        end = len(words) if is_repeated else at + 1
+        found = [_read(reader, word) for word in words[at:end]]
+        values[name] = found if is_repeated else found[0]
+        at = end
+    if at < len(words):
+        raise _DeclinedError
+
+
+def _next(words: Iterator[str]) -> str:
+    for word in words:
+        return word
+    raise _DeclinedError
+
+
+def _read(reader: Reader, text: str) -> Any:
+    """The value of a text."""
+    match reader:
+        case "text":
+            return text
+        case ("choice", *choices):
+            if text in choices:
+                return text
+            raise _DeclinedError
+        case ("int", least, most):
+            return _read_int(text, least, most)
+        case str():
+            module, _, function = reader.partition(":")
+            try:
+                return getattr(importlib.import_module(module), function)(text)
+            except (UsageError, ValueError):
+                raise _DeclinedError from None
+    raise TypeError(f"{reader!r} is not a reader")
+
+
+def _read_int(text: str, least: Any, most: Any) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise _DeclinedError from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise _DeclinedError
+    return number

@@ -1,0 +1,253 @@
+"""Ordinary arguments are read as Typer reads them, and all others are left to it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqcli.cli.app import run_app
+from rmqcli.cli.arguments.parse import Grammar, parse
+from rmqcli.cli.arguments.table import COMMANDS as GRAMMARS
+from rmqcli.cli.arguments.table import COMMON
+from rmqcli.cli.commands import COMMANDS
+from rmqcli.cli.options import make_common
+from rmqcli.errors import UsageError
+
+ENTRIES = {entry.path: entry for entry in COMMANDS}
+
+#: Values that some parser takes, and values that none does.
+VALUES = [
+    "0",
+    "1",
+    "5",
+    " 7",
+    "1_0",
+    "-3",
+    "99999999999",
+    "1.5",
+    "٣",
+    "",
+    "-",
+    "--",
+    "x",
+    "é\udcff",
+    "orders",
+    "a=b",
+    "a=b=c",
+    "=",
+    "10s",
+    "0s",
+    "500ms",
+    "3x",
+    "4MiB",
+    "latest",
+    "now",
+    "-15m",
+    "@2026-01-02T03:04:05Z",
+    "@x",
+    "group:g",
+    "b-1:3",
+    "b:-1",
+    "T@b:1=latest",
+    "127.0.0.1:9876",
+    "a:1;b:2",
+    "::1",
+    "100/s",
+    "rw",
+    "+message.type=FIFO",
+    "cat 'x",
+    "%v",
+    "%!",
+    "(",
+    "file:///tmp/x",
+    "s3://b/x",
+    "table",
+    "json",
+    "jsonl",
+    "help",
+    "auto",
+    "always",
+    "lag",
+    "sync",
+    "4.9.7",
+    "bash",
+]
+#: Words that are never an option of any command.
+ODD_WORDS = ["--help", "-h", "--nonsense", "--versio", "-vv", "-qv", "-x", "--=", "-="]
+
+
+def words_of(path):
+    """Options with values that fit, options without, stray words, and odd forms."""
+    grammar = Grammar(*GRAMMARS[path])
+    common = COMMON if grammar.has_common else {}
+    options = {**common, **grammar.options}
+    value = st.sampled_from(VALUES)
+
+    def spelled(flag):
+        _, action, reader = options[flag]
+        if action not in ("store", "append"):
+            return st.just([flag])
+        choices = reader[1:] if reader[0] == "choice" else VALUES
+        return st.sampled_from(choices).map(lambda text: [flag, text])
+
+    flag = st.sampled_from(list(options) or ["--help"])
+    return st.one_of(
+        *([flag.flatmap(spelled)] * 3 if options else []),
+        value.map(lambda text: [text]),
+        st.tuples(flag, value).map(lambda two: ["=".join(two)]),
+        st.tuples(flag, value).map(lambda two: ["".join(two)]),
+        flag.map(lambda name: [name[:-1]]),
+        st.sampled_from(ODD_WORDS).map(lambda word: [word]),
+    )
+
+
+@st.composite
+def command_lines(draw):
+    """A command, and words that are often right for it."""
+    path = draw(st.sampled_from(list(ENTRIES)))
+    grammar = Grammar(*GRAMMARS[path])
+    needed = [
+        [flag, "G"]
+        for flag, (name, _, _) in grammar.options.items()
+        if name in grammar.required
+    ]
+    lines = draw(st.lists(words_of(path), max_size=5))
+    if draw(st.booleans()):
+        lines += [*needed, *([["T"]] if grammar.arguments else [])]
+    return [*path.split(), *[word for line in lines for word in line]]
+
+
+def completed(command, values, typed):
+    """What the command's function would get, as something that can be compared."""
+    own = {name: values[name] for name in command.own_names if name in values}
+    common = {name: value for name, value in values.items() if name not in own}
+    if command.options_type is not None:
+        own = command.options_type(**own)
+    else:
+        parameters = inspect.signature(command.function).parameters
+        defaults = {name: parameters[name].default for name in command.own_names}
+        own = {**defaults, **own}
+    if not command.has_common:
+        return own, frozenset(typed)
+    try:
+        common.setdefault("output", command.formats[0])
+        return own, make_common(typed=frozenset(typed), **common)
+    except UsageError as error:  # options that cannot be used together
+        return own, error.message
+
+
+def by_typer(words):
+    """What Typer makes of the words: what the function gets, or None for an error."""
+    found = []
+
+    def act(command, values, typed):
+        found.append(completed(command, values, typed))
+
+    try:
+        run_app(words, act=act)
+    except UsageError:
+        return None
+    return found[0] if found else None
+
+
+def by_table(words, environ):
+    found = parse(words, environ)
+    if found is None:
+        return None
+    return completed(ENTRIES[found.path].load(), found.values, found.typed)
+
+
+@given(command_lines(), st.sampled_from([None, "", "env:1;env", "::1"]))
+@settings(deadline=None, max_examples=600)
+def test_whatever_is_read_is_what_typer_reads(words, namesrv):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NAMESRV_ADDR", raising=False)
+        environ = {}
+        if namesrv is not None:
+            environ = {"NAMESRV_ADDR": namesrv}
+            patch.setenv("NAMESRV_ADDR", namesrv)
+        found = by_table(words, environ)
+        if found is not None:
+            assert found == by_typer(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lag",
+        "lag G H -n a:1 --topic T --topic U --sort lag -o json --explain -v",
+        "lag G --watch=2s --timeout 1s --namesrv=a:1",
+        "tail T U --from -15m --to now --queue b:1 --no-follow -B 0 --property a=b",
+        "consume T -g G --from first --threads 4 --exec 'cat' --exec-timeout 0",
+        "send T body --key a --key b --delay 3 --rate 10/s",
+        "send T -",
+        "reset-offset G T --to latest --execute --yes --no-input",
+        "reset-offset G T id --undo --shift -5",
+        "export T --to-parquet dir --from earliest --partition-by date",
+        "topic create T --queues 8 --perm rw --attribute +message.type=FIFO",
+        "group update G --no-consume-enable --retry-max-times 3",
+        "broker --listen 127.0.0.1:0 --like 4.9.7 --brokers 2",
+        "demo --keep --no-export",
+        "completion install bash",
+    ],
+)
+def test_ordinary_arguments_are_read_without_typer(line):
+    words = shlex.split(line)
+    found = by_table(words, {})
+    assert found is not None
+    assert found == by_typer(words)
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)
+def test_the_examples_of_the_help_are_ordinary(entry):
+    text = entry.load().function.__doc__
+    [line] = re.findall(r"Example: rmq (.*)$", text, re.MULTILINE)
+    words = shlex.split(line.partition(" | ")[0])
+    assert parse(words, {}) is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "topic",
+        "nonsense",
+        "--version",
+        "-q lag G",
+        "lag --help",
+        "lag G -o help",
+        "lag G -vv",
+        "lag G -na:1",
+        "lag -- G",
+        "lag --topi T",
+        "lag --topic",
+        "lag --explain=yes",
+        "lag --sort nothing",
+        "lag --sample 3x",
+        "tail",
+        "tail T --last -1",
+        "tail T --last x",
+        "group show",
+        "group show G H",
+        "consume T",
+        "reset-offset G T --apply plan.json",
+    ],
+)
+def test_everything_else_is_left_to_typer(line):
+    assert parse(shlex.split(line), {}) is None
+
+
+def test_what_was_typed_is_told_from_the_environment():
+    found = parse(["lag", "G", "--tls"], {"NAMESRV_ADDR": "env:1"})
+    assert found is not None
+    assert found.values == {"groups": ["G"], "tls": True, "namesrv": ("env:1",)}
+    assert found.typed == {"groups", "tls"}
+    found = parse(["lag", "-n", "typed:1"], {"NAMESRV_ADDR": "env:1"})
+    assert found is not None
+    assert found.values == {"namesrv": ("typed:1",)}
+    assert found.typed == {"namesrv"}
