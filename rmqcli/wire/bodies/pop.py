@@ -1,0 +1,161 @@
+"""Bodies of POP: which queues a client consumes and how, and batches of acks (5.0).
+
+Source: QueryAssignmentRequestBody, QueryAssignmentResponseBody, BatchAck,
+MessageQueueAssignment, MessageRequestMode, SetMessageRequestModeRequestBody,
+MessageRequestModeSerializeWrapper, BatchAckMessageRequestBody,
+BitSetSerializerDeserializer in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import BodyError
+from rmqcli.model import MessageQueue
+from rmqcli.wire.body import Body, body_field, to_text
+from rmqcli.wire.fields import declared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.wire.fastjson import JsonValue
+
+MODE_PULL: Final = "PULL"
+MODE_POP: Final = "POP"
+
+#: Text of a bit set: 65,536 offsets, four times what a broker reads past for one batch.
+_BIT_SET_CHARACTERS_MAX: Final = 10924
+
+
+def _read_mode(value: JsonValue, name: str) -> str | None:
+    # A Java enum: its name, or its ordinal as fastjson also reads it.
+    if type(value) is int:
+        return (MODE_PULL, MODE_POP)[value] if value in (0, 1) else None
+    text = to_text(value, name)
+    return text if text in (MODE_PULL, MODE_POP) else None
+
+
+def _read_message_model(value: JsonValue, name: str) -> str | None:
+    text = to_text(value, name)
+    return text if text in ("BROADCASTING", "CLUSTERING") else None
+
+
+@declared
+class QueryAssignmentRequestBody(Body):
+    """The body of QUERY_ASSIGNMENT (400).
+
+    `message_model`: CLUSTERING or BROADCASTING, None when unknown. `strategy_name`: an
+    allocation strategy such as AVG.
+    """
+
+    topic: str | None = None
+    consumer_group: str | None = None
+    client_id: str | None = None
+    strategy_name: str | None = None
+    message_model: str | None = field(
+        default=None, metadata=body_field(read=_read_message_model)
+    )
+
+
+@declared
+class MessageQueueAssignment(Body):
+    """One queue that a client consumes; queue id -1 stands for all of a broker's.
+
+    `mode`: PULL or POP; absent is PULL, None an unknown one.
+    """
+
+    message_queue: MessageQueue | None = None
+    mode: str | None = field(default=MODE_PULL, metadata=body_field(read=_read_mode))
+    attachments: dict[str, str] | None = None
+
+
+@declared
+class QueryAssignmentResponseBody(Body):
+    """The answer to QUERY_ASSIGNMENT; None: the broker could not tell."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
+
+
+@declared
+class SetMessageRequestModeRequestBody(Body):
+    """The body of SET_MESSAGE_REQUEST_MODE (401): how a group consumes a topic.
+
+    With `pop_share_queue_num` N, a client in POP mode shares the queues of the N
+    clients after it; 0 shares all queues among all clients.
+    """
+
+    topic: str | None = None
+    consumer_group: str | None = None
+    mode: str | None = field(default=MODE_PULL, metadata=body_field(read=_read_mode))
+    pop_share_queue_num: int = 0
+
+
+@declared
+class MessageRequestModeSerializeWrapper(Body):
+    """The file messageRequestMode.json: topic -> group -> mode."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = (
+        field(default_factory=dict)
+    )
+
+
+def _read_bit_set(value: JsonValue, name: str) -> frozenset[int] | None:
+    text = to_text(value, name)
+    if len(text) > _BIT_SET_CHARACTERS_MAX:
+        raise BodyError(f"{name} is a bit set of {len(text)} characters: too long")
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise BodyError(f"{name} is not base64: {text[:40]!r}") from None
+    bits = int.from_bytes(data, "little")
+    return frozenset(at for at in range(bits.bit_length()) if bits >> at & 1)
+
+
+def _write_bit_set(positions: Iterable[int]) -> str:
+    # BitSet.toByteArray: little-endian, without zero bytes at the end.
+    bits = 0
+    for at in positions:
+        bits |= 1 << at
+    data = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return base64.b64encode(data).decode()
+
+
+@declared
+class BatchAck(Body):
+    """The acknowledged messages of one batch that a POP answer brought.
+
+    `bit_set` holds their offsets, less `start_offset`. `retry`: the topic type of
+    `receipt_handle.py`. Times are ms.
+    """
+
+    consumer_group: str | None = field(
+        default=None, metadata=body_field("c", also="consumerGroup")
+    )
+    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
+    retry: str | None = field(default=None, metadata=body_field("r", also="retry"))
+    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
+    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
+    revive_queue_id: int = field(
+        default=0, metadata=body_field("rq", also="reviveQueueId")
+    )
+    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
+    invisible_time: int = field(
+        default=0, metadata=body_field("it", also="invisibleTime")
+    )
+    bit_set: frozenset[int] | None = field(
+        default=None,
+        metadata=body_field(
+            "b", also="bitSet", read=_read_bit_set, write=_write_bit_set
+        ),
+    )
+
+
+@declared
+class BatchAckMessageRequestBody(Body):
+    """The body of BATCH_ACK_MESSAGE (200151, 5.1.3)."""
+
+    broker_name: str | None = None
+    acks: list[BatchAck] | None = None

@@ -1,0 +1,274 @@
+"""The texts by which POP names messages: POP_CK, receipt handles, maps of offsets.
+
+A message that a client receives by POP is acknowledged by its handle, which says in
+which batch the broker gave it out. It has two forms, both space-separated:
+
+    start_offset pop_time invisible_time revive_queue_id retry broker_name queue_id
+    ... the same, then offset and perhaps commit_log_offset
+
+The first is written by the broker into POP_CK of retried messages, and completed with
+the offset by clients; gRPC's receipt handle adds the commit log offset. `retry` says
+which topic the offset belongs to, see TopicType. Times are ms.
+
+Source: ReceiptHandle, ExtraInfoUtil, KeyBuilder in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from rmqcli.errors import HeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+NORMAL_TOPIC: Final = "0"
+RETRY_TOPIC_V1: Final = "1"
+RETRY_TOPIC_V2: Final = "2"
+
+#: The revive queue of orderly POP, whose messages are not revived.
+ORDER_REVIVE_QUEUE_ID: Final = 999  # POP_ORDER_REVIVE_QUEUE
+
+_RETRY_PREFIX: Final = "%RETRY%"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_HANDLE_CHARACTERS_MAX: Final = 1024
+_PARTS_MIN: Final = 7
+#: Of one map. An answer holds at most 32 messages, so its maps are short.
+_INFO_CHARACTERS_MAX: Final = 1 << 16
+_SHOWN_MAX: Final = 80
+
+
+def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:
+    """The topic of a group's POP retries of `topic`: the name of 5.3.2 or the older."""
+    return f"{_RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def is_pop_retry_topic_v2(topic: str) -> bool:
+    """Whether the name is that of a POP retry topic in its newer form."""
+    return topic.startswith(_RETRY_PREFIX) and "+" in topic
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """The topic whose retries of `group` are in `topic`; `topic` itself for others.
+
+    As in Java, `group` must be the group of the retry topic.
+    """
+    if not topic.startswith(_RETRY_PREFIX):
+        return topic
+    return topic[len(_RETRY_PREFIX) + len(group) + 1 :]
+
+
+def topic_type_of(topic: str) -> str:
+    """What stands for a topic in handles: normal, retry v1 or retry v2."""
+    if not topic.startswith(_RETRY_PREFIX):
+        return NORMAL_TOPIC
+    return RETRY_TOPIC_V2 if "+" in topic else RETRY_TOPIC_V1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptHandle:
+    """One message as POP gave it out; times are ms.
+
+    `start_offset` is the lowest offset of the batch. `offset` and `commit_log_offset`
+    are None where the text has none.
+    """
+
+    start_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    topic_type: str
+    broker_name: str
+    queue_id: int
+    offset: int | None = None
+    commit_log_offset: int | None = None
+
+    @property
+    def next_visible_ms(self) -> int:
+        """When the message comes back if it is not acknowledged, in epoch ms."""
+        return self.pop_time_ms + self.invisible_ms
+
+    @property
+    def is_order(self) -> bool:
+        """Whether the message was received in order."""
+        return self.revive_queue_id == ORDER_REVIVE_QUEUE_ID
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether the message lies in a POP retry topic."""
+        return self.topic_type in (RETRY_TOPIC_V1, RETRY_TOPIC_V2)
+
+    def real_topic(self, topic: str, group: str) -> str:
+        """The topic in which the message lies, given the one that was subscribed to."""
+        if not self.is_retry:
+            return topic
+        return pop_retry_topic(topic, group, v2=self.topic_type == RETRY_TOPIC_V2)
+
+
+def encode_receipt_handle(handle: ReceiptHandle) -> str:
+    """The text of a handle, with as many parts as are known.
+
+    Raises ValueError for a broker name that contains a space, and for a commit log
+    offset without an offset: such texts cannot be read back.
+    """
+    if " " in handle.broker_name:
+        raise ValueError(f"broker_name {handle.broker_name!r} contains a space")
+    if handle.offset is None and handle.commit_log_offset is not None:
+        raise ValueError("commit_log_offset needs an offset")
+    parts = [
+        str(handle.start_offset),
+        str(handle.pop_time_ms),
+        str(handle.invisible_ms),
+        str(handle.revive_queue_id),
+        handle.topic_type,
+        handle.broker_name,
+        str(handle.queue_id),
+    ]
+    parts += [
+        str(offset)
+        for offset in (handle.offset, handle.commit_log_offset)
+        if offset is not None
+    ]
+    return " ".join(parts)
+
+
+def decode_receipt_handle(text: str) -> ReceiptHandle:
+    """Read a POP_CK or a receipt handle; more than nine parts are ignored, as in Java.
+
+    Raises HeaderError when the text is too long, has too few parts, or holds something
+    else than a number of 64 (ids: 32) bits where there must be one.
+    """
+    if len(text) > _HANDLE_CHARACTERS_MAX:
+        raise HeaderError(f"the receipt handle has {len(text)} characters")
+    parts = _split(text, " ")
+    if len(parts) < _PARTS_MIN:
+        raise HeaderError(f"the receipt handle {_shown(text)} has too few parts")
+
+    def number(at: int, limit: int = _INT64_MAX) -> int:
+        return _number(parts[at], text, limit)
+
+    return ReceiptHandle(
+        start_offset=number(0),
+        pop_time_ms=number(1),
+        invisible_ms=number(2),
+        revive_queue_id=number(3, _INT32_MAX),
+        topic_type=parts[4],
+        broker_name=parts[5],
+        queue_id=number(6, _INT32_MAX),
+        offset=number(7) if len(parts) > 7 else None,
+        commit_log_offset=number(8) if len(parts) > 8 else None,
+    )
+
+
+def encode_start_offset_info(offsets: Mapping[tuple[str, int], int]) -> str:
+    """`startOffsetInfo`: (topic type, queue id) -> where the batch begins."""
+    return ";".join(f"{t} {queue} {start}" for (t, queue), start in offsets.items())
+
+
+def decode_start_offset_info(text: str | None) -> dict[tuple[str, int], int]:
+    """Read `startOffsetInfo`; nothing for None. Raises HeaderError."""
+    return _decode(text, _queue_id_of, _number)
+
+
+def encode_msg_offset_info(offsets: Mapping[tuple[str, int], Sequence[int]]) -> str:
+    """`msgOffsetInfo`: (topic type, queue id) -> the offsets of the messages."""
+    return ";".join(
+        f"{t} {queue} {','.join(map(str, values))}"
+        for (t, queue), values in offsets.items()
+    )
+
+
+def decode_msg_offset_info(text: str | None) -> dict[tuple[str, int], list[int]]:
+    """Read `msgOffsetInfo`; nothing for None. Raises HeaderError."""
+
+    def offsets(value: str, whole: str) -> list[int]:
+        return [_number(offset, whole) for offset in _split(value, ",")]
+
+    return _decode(text, _queue_id_of, offsets)
+
+
+#: A queue, or one message of it when the offset is not None.
+OrderKey = tuple[int, "int | None"]
+
+
+def encode_order_count_info(
+    counts: Iterable[tuple[str, int, int | None, int]],
+) -> str:
+    """`orderCountInfo` from items of topic type, queue id, offset and count.
+
+    The count says how often the message was received before; without an offset, the
+    messages of the queue that have no item of their own.
+    """
+    return ";".join(
+        f"{t} {queue if offset is None else f'qo{queue}%{offset}'} {count}"
+        for t, queue, offset, count in counts
+    )
+
+
+def decode_order_count_info(text: str | None) -> dict[tuple[str, OrderKey], int]:
+    """Read `orderCountInfo`: (topic type, (queue id, offset or None)) -> count.
+
+    Nothing for None. Raises HeaderError.
+    """
+
+    def key(value: str, whole: str) -> OrderKey:
+        if not value.startswith("qo"):
+            return _queue_id_of(value, whole), None
+        queue, _, offset = value[2:].partition("%")
+        return _queue_id_of(queue, whole), _number(offset, whole)
+
+    return _decode(text, key, lambda value, whole: _number(value, whole, _INT32_MAX))
+
+
+K = TypeVar("K")
+
+
+def _decode(
+    text: str | None,
+    read_key: Callable[[str, str], K],
+    read_value: Callable[[str, str], T],
+) -> dict[tuple[str, K], T]:
+    if not text:
+        return {}
+    if len(text) > _INFO_CHARACTERS_MAX:
+        raise HeaderError(f"offsets of a POP answer: {len(text)} characters")
+    table: dict[tuple[str, K], T] = {}
+    for item in _split(text, ";"):
+        parts = _split(item, " ")
+        if len(parts) != 3:
+            raise HeaderError(f"offsets of a POP answer: {_shown(text)}")
+        key = parts[0], read_key(parts[1], text)
+        if key in table:
+            raise HeaderError(
+                f"offsets of a POP answer: {_shown(text)} repeats a queue"
+            )
+        table[key] = read_value(parts[2], text)
+    return table
+
+
+def _split(text: str, separator: str) -> list[str]:
+    # String.split: empty parts at the end are left out.
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def _queue_id_of(text: str, whole: str) -> int:
+    return _number(text, whole, _INT32_MAX)
+
+
+def _number(text: str, whole: str, limit: int = _INT64_MAX) -> int:
+    if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
+        return int(text)
+    raise HeaderError(f"{_shown(whole)} has {_shown(text)} where a number must be")
+
+
+def _shown(text: str) -> str:
+    return repr(text[:_SHOWN_MAX])
