@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.broker.state.offsets import ConsumerOffsets
     from rmqcli.clock import Now
+    from rmqcli.model import MessageQueue
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.command import RemotingCommand
 
@@ -42,6 +43,8 @@ class Broker(BrokerState):
         on_topics_changed: Callable[[], None] | None = None,
         offsets: ConsumerOffsets | None = None,
         is_read_only: bool = False,
+        find_queues: Callable[[str], list[MessageQueue] | None] | None = None,
+        pop_choice: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(
             settings,
@@ -50,6 +53,8 @@ class Broker(BrokerState):
             on_topics_changed=on_topics_changed,
             offsets=offsets,
             is_read_only=is_read_only,
+            find_queues=find_queues,
+            pop_choice=pop_choice,
         )
         self._requests = requests
 
@@ -71,10 +76,12 @@ class Broker(BrokerState):
         self.clients.closed(peer, now)
         self.client_calls.closed(peer, now)
         self.holds.closed(peer)
+        self.pop_holds.closed(peer)
+        self.notification_holds.closed(peer)
         return self.take_effects()
 
     def run_due(self, now: Now) -> list[Effect]:
-        """Do what is due: time-outs of held pulls, delayed messages, expiries."""
+        """Do what is due: time-outs of held requests, delayed messages, expiries."""
         self.timers.run_due(now)
         return self.take_effects()
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from rmqcli.broker.dispatch import BROKER_REQUESTS
 from rmqcli.broker.requests import (  # noqa: F401  # each registers its handlers
+    ack_message,
     broker_info,
     call_consumer,
+    change_invisible_time,
     connections,
     consume_stats,
     end_transaction,
     groups,
     heartbeat,
     lock,
+    notification,
     offsets,
+    pop_message,
     pull_message,
+    query_assignment,
     queues,
     reply_message,
     reset_offset,

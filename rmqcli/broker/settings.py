@@ -46,4 +46,5 @@ class BrokerSettings:
     transaction_check_max: int = 15
     channel_expired_timeout_ms: int = 120_000
     use_server_side_reset_offset: bool | None = None  # None: as the version does
+    enable_retry_topic_v2: bool = False  # %RETRY%group+topic for POP
     flush_disk_sync: bool = False  # FlushDiskType.SYNC_FLUSH

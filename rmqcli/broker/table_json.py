@@ -122,6 +122,16 @@ def delays_json(broker: BrokerState) -> dict[str, object]:
     return json_object(wrapper)
 
 
+def modes_json(broker: BrokerState) -> dict[str, object]:
+    """messageRequestMode.json."""
+    return json_object(broker.request_modes.body())
+
+
+def order_json(broker: BrokerState) -> dict[str, object]:
+    """consumerOrderInfo.json."""
+    return json_object(broker.order_infos.body())
+
+
 def _by_topic_at_group(
     table: Mapping[tuple[str, str], Mapping[int, int]],
 ) -> dict[str, dict[int, int]]:

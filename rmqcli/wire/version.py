@@ -18,6 +18,7 @@ V4_9_8 = 409
 V5_0_0_SNAPSHOT = 412
 V5_0_0 = 413  # 343, 345, 351, 352, setZeroIfNotFound
 V5_1_0 = 433  # pullOffset in consume stats; offsets are only stored for known groups
+V5_1_3 = 439  # BATCH_ACK_MESSAGE
 V5_2_0 = 453  # the broker itself resets offsets, by queue and offset
 V5_3_0 = 473
 V5_3_1 = 475

@@ -168,7 +168,12 @@ class Stage:
 
 
 def send_with(
-    client: WireClient, topic: str, properties: str, *, queue_id: int = 0
+    client: WireClient,
+    topic: str,
+    properties: str,
+    *,
+    queue_id: int = 0,
+    body: bytes = b"hello",
 ) -> Any:
     """Send one message; its answer."""
     fields = {
@@ -185,7 +190,7 @@ def send_with(
         "k": "false",
         "m": "false",
     }
-    answer = client.ask(310, body=b"hello", **fields)
+    answer = client.ask(310, body=body, **fields)
     assert answer.code == 0, answer
     return answer
 

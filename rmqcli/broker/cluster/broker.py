@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.server.server import Server
     from rmqcli.broker.settings import BrokerSettings
     from rmqcli.clock import Now
+    from rmqcli.model import MessageQueue
     from rmqcli.store.message_store import MessageStore
     from rmqcli.wire.bodies.config import TopicConfig
 
@@ -37,7 +38,7 @@ class EmbeddedBroker:
     """A broker that can be hung, killed, restarted and made to lose its old messages.
 
     `storage` outlives its core; `announce` registers the broker and its topics with the
-    name server, `retract` unregisters it.
+    name server, `retract` unregisters it. `find_queues` finds a topic's queues.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class EmbeddedBroker:
         storage: Storage,
         announce: Callable[[Broker], None],
         retract: Callable[[Broker], None],
+        find_queues: Callable[[str], list[MessageQueue] | None] | None = None,
     ) -> None:
         self._server = server
         self._port = port
         self._storage = storage
         self._announce = announce
         self._retract = retract
+        self._find_queues = find_queues
         self.settings = settings
         self._replication: Replication | None = None
         self._core: Broker | None = None
@@ -106,8 +109,11 @@ class EmbeddedBroker:
                 now,
                 requests=BROKER_REQUESTS,
                 on_topics_changed=self._topics_changed,
+                find_queues=self._find_queues,
             )
             self._storage.load(core, before)
+            if not core.settings.broker_id:
+                core.check_points.recover(now)
         except BaseException:
             self._storage.abandon()
             raise

@@ -25,8 +25,10 @@ from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import profile_of
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
+from rmqcli.broker.state.topics import PERM_READ
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 
 if TYPE_CHECKING:
@@ -318,6 +320,7 @@ class EmbeddedCluster:
             storage=storage_in(self._folder(name, broker_id)),
             announce=self._announce,
             retract=self._retract,
+            find_queues=self._find_queues,
         )
 
     def _folder(self, name: str, broker_id: int) -> Path | None:
@@ -330,6 +333,18 @@ class EmbeddedCluster:
 
     def _announce(self, core: Broker) -> None:
         self._names.register(core, self._server.now())
+
+    def _find_queues(self, topic: str) -> list[MessageQueue] | None:
+        """The readable queues of a topic on all brokers; None for an unknown topic."""
+        route = self._names.routes.route(topic)
+        if route is None:
+            return None
+        return [
+            MessageQueue(topic, queues.broker_name, queue_id)
+            for queues in route.queues
+            if queues.perm & PERM_READ
+            for queue_id in range(queues.read_queue_nums)
+        ]
 
     def _retract(self, core: Broker) -> None:
         self._names.unregister(core, self._server.now())

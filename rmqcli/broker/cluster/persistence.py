@@ -1,9 +1,9 @@
 """A broker's tables in config files, as a real broker keeps them.
 
-topics.json, subscriptionGroup.json, consumerOffset.json and delayOffset.json are read
-once, and written again when their table changed: topics and groups before the change is
-answered, offsets each 5 s, all at the end. So a crash loses up to 5 s of offsets, as
-with RocketMQ.
+topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json and those of
+POP are read once, and written again when their table changed: topics, groups and modes
+before the change is answered, offsets and what is out in order each 5 s, all at the
+end. So a crash loses up to 5 s of offsets, as with RocketMQ.
 
 Source: `ConfigManager` and its subclasses in apache/rocketmq.
 """
@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from rmqcli.broker.table_json import delays_json, groups_json, offsets_json, topics_json
+from rmqcli.broker.table_json import (
+    delays_json,
+    groups_json,
+    modes_json,
+    offsets_json,
+    order_json,
+    topics_json,
+)
 from rmqcli.errors import BodyError
 from rmqcli.log import get_logger
 from rmqcli.store.message_store import StoreError
@@ -20,6 +27,10 @@ from rmqcli.wire import fastjson
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
 from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.offset import split_keys
+from rmqcli.wire.bodies.pop import (
+    ConsumerOrderInfo,
+    MessageRequestModeSerializeWrapper,
+)
 from rmqcli.wire.body import from_json, reader_of, to_int, to_object
 
 if TYPE_CHECKING:
@@ -34,6 +45,8 @@ TOPICS: Final = "topics.json"
 GROUPS: Final = "subscriptionGroup.json"
 OFFSETS: Final = "consumerOffset.json"
 DELAYS: Final = "delayOffset.json"
+MODES: Final = "messageRequestMode.json"
+ORDER: Final = "consumerOrderInfo.json"
 
 _INTERVAL_MS: Final = 5_000  # BrokerConfig.flushConsumerOffsetInterval
 
@@ -63,9 +76,11 @@ class Persistence:
             GROUPS: groups_json,
             OFFSETS: offsets_json,
             DELAYS: delays_json,
+            MODES: modes_json,
+            ORDER: order_json,
         }
         self._written: dict[str, object] = {}
-        self._seen: tuple[DataVersion, DataVersion] | None = None
+        self._seen: tuple[DataVersion, DataVersion, int] | None = None
 
     def load(self) -> None:
         """Load the files, before the broker answers anything.
@@ -92,6 +107,8 @@ class Persistence:
             (GROUPS, self._replace_groups if replaces else self._load_groups),
             (OFFSETS, self._load_offsets),
             (DELAYS, self._load_delays),
+            (MODES, self._load_modes),
+            (ORDER, self._load_order),
         ):
             try:
                 data = self._read(name)
@@ -132,20 +149,34 @@ class Persistence:
         levels = _numbers(DELAYS, "offsetTable", _table(data, "offsetTable"))
         self._broker.schedule.load(levels)
 
+    def _load_modes(self, data: JsonObject) -> None:
+        modes = from_json(MessageRequestModeSerializeWrapper, data)
+        self._broker.request_modes.load(modes)
+
+    def _load_order(self, data: JsonObject) -> None:
+        self._broker.order_infos.load(
+            from_json(ConsumerOrderInfo, data), self._broker.started
+        )
+
     def start(self, now: Now) -> None:
         """Write changed tables from now on; after a failure it logs and tries again."""
         self._broker.timers.every(_INTERVAL_MS, now, lambda _: self._try_to_save())
 
     def save_changes(self) -> None:
-        """Write topics and groups if they changed. Cheap if not; call it often.
+        """Write topics, groups and modes if they changed. Cheap if not; call it often.
 
         A failure is logged, and the next try is within 5 s or at the next change.
         """
-        seen = self._broker.topics.data_version, self._broker.groups.data_version
+        broker = self._broker
+        seen = (
+            broker.topics.data_version,
+            broker.groups.data_version,
+            broker.request_modes.version,
+        )
         if seen == self._seen:
             return
         self._seen = seen
-        self._try_to_save(TOPICS, GROUPS)
+        self._try_to_save(TOPICS, GROUPS, MODES)
 
     def save(self, *names: str) -> None:
         """Write the tables that changed since they were last written or read.
@@ -186,6 +217,10 @@ class Persistence:
             return broker.groups.data_version
         if name == OFFSETS:
             return broker.offsets.version
+        if name == MODES:
+            return broker.request_modes.version
+        if name == ORDER:
+            return broker.order_infos.version
         return dict(broker.schedule.offsets)
 
 

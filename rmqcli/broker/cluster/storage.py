@@ -108,6 +108,8 @@ class MemoryStorage:
             core.groups.load(before.groups.all().values())
             core.offsets.load(before.offsets.table())
             core.schedule.load(before.schedule.offsets)
+            core.request_modes.load(before.request_modes.body())
+            core.order_infos.load(before.order_infos.body(), core.started)
 
     def save(self, core: BrokerState) -> None:
         """Nothing to do: the old core can still be read."""

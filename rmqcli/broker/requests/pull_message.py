@@ -254,7 +254,7 @@ def _check_group(broker: BrokerState, group: str) -> SubscriptionGroupConfig:
     if config is None:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{group}] does not exist, {_see(broker)}",
+            f"subscription group [{group}] does not exist, {see(broker)}",
         )
     if not config.consume_enable:
         raise _forbidden(
@@ -272,7 +272,7 @@ def _check_topic(
     if config is None:
         raise Refusal(
             ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! {_see(broker)}",
+            f"topic[{topic}] not exist, apply first please! {see(broker)}",
         )
     if not config.perm & PERM_READ:
         raise _forbidden(
@@ -334,7 +334,7 @@ def _registered(
     if group is None:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
-            f"the consumer's group info not exist{_see(broker)}",
+            f"the consumer's group info not exist{see(broker)}",
         )
     if not config.consume_broadcast_enable and group.message_model == "BROADCASTING":
         raise _forbidden(
@@ -352,7 +352,7 @@ def _registered(
     if subscription is None:
         raise Refusal(
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
-            f"the consumer's subscription not exist{_see(broker)}",
+            f"the consumer's subscription not exist{see(broker)}",
         )
     if subscription.sub_version < header.sub_version:
         raise Refusal(
@@ -398,6 +398,6 @@ def _forbidden(broker: BrokerState, forbidden_type: int, remark: str) -> Refusal
     return Refusal(ResponseCode.NO_PERMISSION, remark, ext_fields=fields)
 
 
-def _see(broker: BrokerState) -> str:
-    """Source: FAQUrl.suggestTodo."""
+def see(broker: BrokerState) -> str:
+    """Where to read more. Source: FAQUrl.suggestTodo."""
     return f"\nSee {broker.profile.route_help} for further details."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqcli.broker.context import BrokerContext
 from rmqcli.broker.message.delayed import Delays
+from rmqcli.broker.state.check_points import CheckPoints
 from rmqcli.broker.state.client_calls import ClientCalls
 from rmqcli.broker.state.clients import ClientTable
 from rmqcli.broker.state.configuration import Configuration
@@ -18,12 +19,16 @@ from rmqcli.broker.state.groups import GroupTable
 from rmqcli.broker.state.holds import PullRequestHoldService
 from rmqcli.broker.state.locks import QueueLocks
 from rmqcli.broker.state.offsets import ConsumerOffsets
+from rmqcli.broker.state.order_info import OrderInfos
+from rmqcli.broker.state.pop_holds import ANY_QUEUE, PopHolds
+from rmqcli.broker.state.request_modes import RequestModes
 from rmqcli.broker.state.schedule import ScheduleMessageService
 from rmqcli.broker.state.stats import BrokerStats
 from rmqcli.broker.state.timer import TimerService
-from rmqcli.broker.state.topics import TopicTable
+from rmqcli.broker.state.topics import PERM_READ, TopicTable
 from rmqcli.broker.state.transactions import Transactions
 from rmqcli.broker.state.writer import MessageWriter
+from rmqcli.model import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +38,18 @@ if TYPE_CHECKING:
     from rmqcli.store.message_store import MessageStore
 
 
+#: 41 has no divisor in common with 100: all numbers come, a fifth of any few is low.
+_POP_STEP = 41
+
+
 class BrokerState(BrokerContext):
     """Everything that a handler may read or change.
 
     `on_topics_changed` is called when the name server must learn of topics. `offsets`
-    replaces the table of consumer offsets.
+    replaces the table of consumer offsets. `find_queues` gives the readable queues of a
+    topic on all brokers, None for an unknown topic; without it, only this broker's are
+    known. `pop_choice` gives a number below 100 for each POP request, by which queues
+    are chosen; without it, requests go round.
     """
 
     def __init__(
@@ -49,8 +61,13 @@ class BrokerState(BrokerContext):
         on_topics_changed: Callable[[], None] | None = None,
         offsets: ConsumerOffsets | None = None,
         is_read_only: bool = False,
+        find_queues: Callable[[str], list[MessageQueue] | None] | None = None,
+        pop_choice: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(settings, store, now, is_read_only=is_read_only)
+        self._find_queues = find_queues
+        self._pop_choice = pop_choice
+        self._pop_turn = 0
         self.stats = BrokerStats(now)
         self.topics = TopicTable(self, on_changed=on_topics_changed)
         self.groups = GroupTable(self)
@@ -63,7 +80,15 @@ class BrokerState(BrokerContext):
         self.delays = Delays(
             settings.message_delay_level, has_timer=self.profile.has_timer
         )
-        self.writer = MessageWriter(store, self.stats, self.holds, self.delays)
+        self.pop_holds = PopHolds(self)
+        self.notification_holds = PopHolds(self)
+        self.writer = MessageWriter(
+            store,
+            self.stats,
+            self.holds,
+            self.delays,
+            (self.pop_holds, self.notification_holds),
+        )
         self.timer_messages = TimerService(self, self.writer)
         self.schedule = ScheduleMessageService(self, self.writer, self.delays)
         self.transactions = Transactions(
@@ -73,3 +98,45 @@ class BrokerState(BrokerContext):
             clients=self.clients,
             writer=self.writer,
         )
+        self.request_modes = RequestModes()
+        self.order_infos = OrderInfos(self)
+        self.order_infos.on_free = lambda key, later: self.wake_pops(*key, later)
+        self.check_points = CheckPoints(
+            self,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            writer=self.writer,
+        )
+        self.check_points.on_revived = self._revived
+
+    def pop_choice(self) -> int:
+        """A number below 100 by which a POP request chooses queues and retry topic."""
+        if self._pop_choice is not None:
+            return self._pop_choice() % 100
+        self._pop_turn += 1
+        return (self._pop_turn - 1) * _POP_STEP % 100
+
+    def topic_queues(self, topic: str) -> list[MessageQueue] | None:
+        """The readable queues of a topic, of all brokers; None for an unknown topic."""
+        if self._find_queues is not None:
+            return self._find_queues(topic)
+        config = self.topics.get(topic)
+        if config is None:
+            return None
+        count = config.read_queue_nums if config.perm & PERM_READ else 0
+        name = self.settings.broker_name
+        return [MessageQueue(topic, name, queue_id) for queue_id in range(count)]
+
+    def wake_pops(self, topic: str, group: str, queue_id: int, now: Now) -> None:
+        """Answer those who wait for a queue that has messages without a new one."""
+        for each in (ANY_QUEUE, queue_id):
+            for waiting in (self.pop_holds, self.notification_holds):
+                waiting.wake((topic, group, each), now)
+
+    def _revived(self, topic: str, group: str, now: Now) -> None:
+        """Messages of a group came back: they are in no queue of the topic itself."""
+        config = self.topics.get(topic)
+        for queue_id in range(-1, 0 if config is None else config.read_queue_nums):
+            for waiting in (self.pop_holds, self.notification_holds):
+                waiting.wake((topic, group, queue_id), now)

@@ -47,6 +47,7 @@ _CHANGEABLE: Final = {
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "channelExpiredTimeout": "channel_expired_timeout_ms",
+    "enableRetryTopicV2": "enable_retry_topic_v2",
 }
 _RESETS_AT_BROKER: Final = "useServerSideResetOffset"
 _OF_DEFAULT_TOPIC: Final = ("autoCreateTopicEnable", "defaultTopicQueueNums")

@@ -1,4 +1,4 @@
-"""The single way into the store: append messages, count them, and wake held pulls.
+"""The single way into the store: append messages, count them, and wake who waits.
 
 Decides the tags codes of the consume queues; never whether or where a message may be
 put: callers decide that, and set `store_timestamp_ms` and `store_host`.
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rmqcli.broker.message.delayed import Delays
     from rmqcli.broker.state.holds import PullRequestHoldService
+    from rmqcli.broker.state.pop_holds import PopHolds
     from rmqcli.broker.state.stats import BrokerStats
     from rmqcli.clock import Now
     from rmqcli.store.message_store import Appended, MessageStore
@@ -46,11 +47,13 @@ class MessageWriter:
         stats: BrokerStats,
         holds: PullRequestHoldService,
         delays: Delays,
+        pop_holds: Sequence[PopHolds] = (),
     ) -> None:
         self._store = store
         self._stats = stats
         self._holds = holds
         self._delays = delays
+        self._pop_holds = pop_holds
         self._listeners: dict[str, OnArrival] = {}
 
     def listen(self, topic: str, on_arrival: OnArrival) -> None:
@@ -58,7 +61,7 @@ class MessageWriter:
         self._listeners[topic] = on_arrival
 
     def put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
-        """Store messages together, all or none, and wake the pulls that wait for them.
+        """Store messages together, all or none, and wake requests that wait for them.
 
         Raises StoreFullError, and ValueError for what no record can hold.
         """
@@ -86,6 +89,9 @@ class MessageWriter:
                 continue  # prepared and rolled back: in the log only
             topic, queue_id = fields.topic, fields.queue_id
             arrived(topic, queue_id, place.queue_offset, code, of, now)
+            for waiting in self._pop_holds:
+                if waiting:
+                    waiting.arrived(topic, queue_id, code, of, now)
             listener = listeners.get(topic)
             if listener is not None:
                 listener(place, queue_id, code, of, now)

@@ -159,3 +159,89 @@ class BatchAckMessageRequestBody(Body):
 
     broker_name: str | None = None
     acks: list[BatchAck] | None = None
+
+
+@declared
+class PopCheckPoint(Body):
+    """Messages that a broker gave out, as its revive topic keeps them (tag ck).
+
+    They are `start_offset` plus each of `queue_offset_diff` in a queue of `topic`. They
+    come back at `pop_time` plus `invisible_time` unless they are acknowledged.
+    """
+
+    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
+    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
+    invisible_time: int = field(
+        default=0, metadata=body_field("it", also="invisibleTime")
+    )
+    bit_map: int = field(default=0, metadata=body_field("bm", also="bitMap"))
+    num: int = field(default=0, metadata=body_field("n", also="num"))
+    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
+    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
+    consumer_group: str | None = field(
+        default=None, metadata=body_field("c", also="cId")
+    )
+    revive_offset: int = field(
+        default=0, metadata=body_field("ro", also="reviveOffset")
+    )
+    queue_offset_diff: list[int] | None = field(
+        default=None, metadata=body_field("d", also="queueOffsetDiff")
+    )
+    broker_name: str | None = field(
+        default=None, metadata=body_field("bn", also="brokerName")
+    )
+    revive_time: int = 0
+    suspend: bool = field(default=False, metadata=body_field("sp", also="suspend"))
+
+
+@declared
+class AckMsg(Body):
+    """An acknowledged message, or several, in a broker's revive topic (ack, bAck).
+
+    `ack_offset_list` is there for several, and `ack_offset` is -1 then.
+    """
+
+    ack_offset: int = field(default=-1, metadata=body_field("ao", also="ackOffset"))
+    ack_offset_list: list[int] | None = field(
+        default=None, metadata=body_field("aol", also="ackOffsetList")
+    )
+    start_offset: int = field(default=0, metadata=body_field("so", also="startOffset"))
+    consumer_group: str | None = field(
+        default=None, metadata=body_field("c", also="consumerGroup")
+    )
+    topic: str | None = field(default=None, metadata=body_field("t", also="topic"))
+    queue_id: int = field(default=0, metadata=body_field("q", also="queueId"))
+    pop_time: int = field(default=0, metadata=body_field("pt", also="popTime"))
+    broker_name: str | None = field(
+        default=None, metadata=body_field("bn", also="brokerName")
+    )
+
+
+@declared
+class OrderInfo(Body):
+    """What is out of one queue in order, in consumerOrderInfo.json. Times are epoch ms.
+
+    `offset_list` is the first offset, and the distance of each other from it.
+    `commit_offset_bit` has a bit for each acknowledged one, as a signed number of 64
+    bits. The two tables are by queue offset.
+    """
+
+    pop_time: int = 0
+    invisible_time: int | None = field(default=None, metadata=body_field("i"))
+    offset_list: list[int] | None = field(default=None, metadata=body_field("o"))
+    offset_next_visible_time: dict[int, int] | None = field(
+        default=None, metadata=body_field("ot")
+    )
+    offset_consumed_count: dict[int, int] | None = field(
+        default=None, metadata=body_field("oc")
+    )
+    last_consume_timestamp: int = field(default=0, metadata=body_field("l"))
+    commit_offset_bit: int = field(default=0, metadata=body_field("cm"))
+    attempt_id: str | None = field(default=None, metadata=body_field("a"))
+
+
+@declared
+class ConsumerOrderInfo(Body):
+    """The file consumerOrderInfo.json: `topic@group` -> queue id -> what is out."""
+
+    table: dict[str, dict[int, OrderInfo]] = field(default_factory=dict)

@@ -1,0 +1,167 @@
+"""Acknowledging messages received by POP: 200051 and 200151 (5.0, 5.1.3).
+
+Imitated: the checks in RocketMQ's order; a handle that means nothing that is out
+(acknowledged before, expired, of another broker) is a success without effect; orderly
+acknowledgements move the offset and free the queue.
+Not imitated: lite topics.
+
+Source: `AckMessageProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pull_message import see
+from rmqcli.broker.state.check_points import Key
+from rmqcli.errors import HeaderError
+from rmqcli.wire.bodies.pop import BatchAckMessageRequestBody
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.pop import AckMessageRequestHeader
+from rmqcli.wire.receipt_handle import (
+    NORMAL_TOPIC,
+    ORDER_REVIVE_QUEUE_ID,
+    RETRY_TOPIC_V1,
+    RETRY_TOPIC_V2,
+    ReceiptHandle,
+    decode_receipt_handle,
+    pop_retry_topic,
+)
+from rmqcli.wire.version import V5_0_0, V5_1_3
+
+if TYPE_CHECKING:
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.clock import Now
+    from rmqcli.wire.bodies.pop import BatchAck
+
+
+@handles(RequestCode.ACK_MESSAGE, since=V5_0_0)
+def ack_message(broker: BrokerState, request: Request) -> Reply:
+    """Acknowledge one message."""
+    header = request.header(AckMessageRequestHeader)
+    low, high = check_queue(broker, request, header.topic, header.queue_id)
+    if not low <= header.offset <= high:
+        raise Refusal(
+            ResponseCode.NO_MESSAGE,
+            f"offset is illegal, key:{header.topic}@{header.queue_id}, "
+            f"commit:{header.offset}, store:{low}~{high}",
+        )
+    handle = read_handle(header.extra_info)
+    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+    if handle.is_order:
+        _ack_in_order(
+            broker,
+            (topic, group, queue_id),
+            header.offset,
+            handle.pop_time_ms,
+            request.now,
+        )
+    else:
+        key = Key(
+            topic,
+            group,
+            queue_id,
+            handle.start_offset,
+            handle.pop_time_ms,
+            handle.broker_name,
+        )
+        broker.check_points.ack(key, [header.offset], request.now)
+    return Reply()
+
+
+@handles(RequestCode.BATCH_ACK_MESSAGE, since=V5_1_3)
+def batch_ack_message(broker: BrokerState, request: Request) -> Reply:
+    """Acknowledge the messages of several batches; offsets out of range are ignored."""
+    if not request.command.body:
+        return Reply(ResponseCode.NO_MESSAGE)
+    body = request.body(BatchAckMessageRequestBody)
+    if not body.acks:
+        return Reply(ResponseCode.NO_MESSAGE)
+    for ack in body.acks:
+        _ack_batch(broker, ack, body.broker_name or "", request.now)
+    return Reply()
+
+
+def _ack_batch(broker: BrokerState, ack: BatchAck, name: str, now: Now) -> None:
+    group = ack.consumer_group or ""
+    topic = _real_topic(ack)
+    low, high = broker.store.queue_bounds(topic, ack.queue_id) or (0, 0)
+    offsets = sorted(
+        ack.start_offset + at
+        for at in ack.bit_set or ()
+        if low <= ack.start_offset + at <= high
+    )
+    if ack.revive_queue_id == ORDER_REVIVE_QUEUE_ID:
+        for offset in offsets:
+            key = (topic, group, ack.queue_id)
+            _ack_in_order(broker, key, offset, ack.pop_time, now)
+        return
+    broker.check_points.ack(
+        Key(topic, group, ack.queue_id, ack.start_offset, ack.pop_time, name),
+        offsets,
+        now,
+    )
+
+
+def _real_topic(ack: BatchAck) -> str:
+    topic, group = ack.topic or "", ack.consumer_group or ""
+    if ack.retry == NORMAL_TOPIC:
+        return topic
+    if ack.retry not in (RETRY_TOPIC_V1, RETRY_TOPIC_V2):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            "java.lang.IllegalArgumentException: getRetry fail, format is wrong",
+        )
+    return pop_retry_topic(topic, group, v2=ack.retry == RETRY_TOPIC_V2)
+
+
+def check_queue(
+    broker: BrokerState, request: Request, topic: str, queue_id: int
+) -> tuple[int, int]:
+    """The queue's ends. Raises Refusal: 17 and 13."""
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! {see(broker)}",
+        )
+    if not 0 <= queue_id < config.read_queue_nums:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+            f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+            f"consumer:[/{request.peer.address}]",
+        )
+    return broker.store.queue_bounds(topic, queue_id) or (0, 0)
+
+
+def read_handle(text: str) -> ReceiptHandle:
+    """A handle. Raises Refusal(1), as a Java broker answers its exception."""
+    try:
+        return decode_receipt_handle(text)
+    except HeaderError as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+def _ack_in_order(
+    broker: BrokerState,
+    key: tuple[str, str, int],
+    offset: int,
+    pop_time_ms: int,
+    now: Now,
+) -> None:
+    """Source: AckMessageProcessor.ackOrderly."""
+    topic, group, queue_id = key
+    committed = broker.offsets.query(group, topic, queue_id)
+    if committed is not None and offset < committed:
+        return
+    following = broker.order_infos.ack(key, offset, pop_time_ms, now)
+    if following is None:
+        return
+    if not broker.offsets.has_pending_reset(group, topic, queue_id):
+        broker.offsets.commit(group, topic, queue_id, following)
+    if not broker.order_infos.is_blocked(key, attempt_id=None, invisible_ms=0, now=now):
+        broker.wake_pops(topic, group, queue_id, now)

@@ -1,0 +1,119 @@
+"""Waiting for messages without receiving them, and counting who waits: 200054, 200055.
+
+Imitated: the checks in RocketMQ's order; messages in the retry topic count too; holding
+until there is a message, or the time is over: then hasMsg is false.
+Not imitated: the filter of a notification (5.5), priority and lite topics.
+
+Source: `NotificationProcessor` and `PollingInfoProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pop_message import check_readable, with_born_time
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+)
+from rmqcli.wire.receipt_handle import pop_retry_topic
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.clock import Now
+
+_ENDS_EARLY_MS: Final = 50
+
+
+@handles(RequestCode.NOTIFICATION, since=V5_0_0)
+def notification(broker: BrokerState, request: Request) -> Reply | None:
+    """Say whether there are messages, or hold the request until there are some."""
+    header = with_born_time(request, request.now).header(NotificationRequestHeader)
+    return _notify(broker, request, header, request.now)
+
+
+def _notify_again(
+    broker: BrokerState, request: Request, header: NotificationRequestHeader, now: Now
+) -> Reply | None:
+    try:
+        return _notify(broker, request, header, now)
+    except Refusal as refusal:
+        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+
+
+def _notify(
+    broker: BrokerState, request: Request, header: NotificationRequestHeader, now: Now
+) -> Reply | None:
+    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+    config = check_readable(
+        broker, request, topic=topic, group=group, queue_id=queue_id
+    )
+    queue_ids = range(config.read_queue_nums) if queue_id < 0 else (queue_id,)
+    queues = [(topic, each) for each in queue_ids]
+    queues += _retry_queues(broker, topic, group)
+    if any(_has_message(broker, header, queue, now) for queue in queues):
+        return Reply(header=NotificationResponseHeader(has_msg=True))
+    ends_ms = header.born_time + header.poll_time
+    if header.poll_time <= 0 or now.epoch_ms > ends_ms - _ENDS_EARLY_MS:
+        return Reply(header=NotificationResponseHeader())
+    key = (topic, group, queue_id)
+    if broker.notification_holds.is_full(*key, request.peer):
+        return Reply(header=NotificationResponseHeader(polling_full=True))
+    broker.notification_holds.hold(
+        key,
+        request,
+        ends_epoch_ms=ends_ms,
+        now=now,
+        again=lambda later: _notify_again(broker, request, header, later),
+    )
+    return None
+
+
+def _retry_queues(
+    broker: BrokerState, topic: str, group: str
+) -> Iterator[tuple[str, int]]:
+    for is_v2 in {broker.settings.enable_retry_topic_v2, False}:
+        config = broker.topics.get(pop_retry_topic(topic, group, v2=is_v2))
+        if config is not None:
+            for queue_id in range(config.read_queue_nums):
+                yield config.topic_name, queue_id
+
+
+def _has_message(
+    broker: BrokerState,
+    header: NotificationRequestHeader,
+    queue: tuple[str, int],
+    now: Now,
+) -> bool:
+    group = header.consumer_group
+    if header.order and broker.order_infos.is_blocked(
+        (header.topic, group, queue[1]),
+        attempt_id=header.attempt_id,
+        invisible_ms=0,
+        now=now,
+    ):
+        return False
+    bounds = broker.store.queue_bounds(*queue)
+    if bounds is None:
+        return False
+    offset = broker.offsets.query(group, *queue)
+    return bounds[1] > (bounds[0] if offset is None else offset)
+
+
+@handles(RequestCode.POLLING_INFO, since=V5_0_0)
+def polling_info(broker: BrokerState, request: Request) -> Reply:
+    """How many POP requests wait for a group's queue; -1 is those for any queue."""
+    header = request.header(PollingInfoRequestHeader)
+    topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+    check_readable(broker, request, topic=topic, group=group, queue_id=queue_id)
+    count = broker.pop_holds.waiting(topic, group, queue_id)
+    return Reply(header=PollingInfoResponseHeader(polling_num=count))

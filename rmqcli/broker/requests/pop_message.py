@@ -1,0 +1,512 @@
+"""Receiving messages by POP: 200050 (5.0 and later).
+
+Imitated: the checks in RocketMQ's order, with code and remark; one queue or all of
+them in turn, the retry topic first in a fifth of the requests and else last; where a
+group without an offset begins; the offset that moves when messages are given out; the
+check point; retried messages under the topic that was asked for, with POP_CK; orderly
+POP; holding.
+Not imitated: priority and lite topics, check points in RocksDB, slaves, members of a
+group made up from its requests, `enablePopMessageThreshold`.
+
+The random choice of a request is an argument of the broker; by default it goes round.
+
+Source: `PopMessageProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.filter.message_filter import PropertyFilter, is_tag_type, tag_filter
+from rmqcli.broker.filter.sql92 import compile_sql92
+from rmqcli.broker.message.get import (
+    FOUND,
+    MESSAGE_WAS_REMOVING,
+    NO_MATCHED_MESSAGE,
+    OFFSET_FOUND_NULL,
+    OFFSET_OVERFLOW_BADLY,
+    OFFSET_TOO_SMALL,
+    GetMessageResult,
+    get_message,
+    is_on_disk,
+)
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.requests.pull_message import see
+from rmqcli.broker.state.check_points import Key
+from rmqcli.broker.state.topics import PERM_READ
+from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.errors import UsageError
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_placed
+from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.receipt_handle import (
+    ORDER_REVIVE_QUEUE_ID,
+    ReceiptHandle,
+    encode_msg_offset_info,
+    encode_order_count_info,
+    encode_receipt_handle,
+    encode_start_offset_info,
+    pop_retry_topic,
+    topic_type_of,
+)
+from rmqcli.wire.subscription import SQL92, parse_subscription
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
+    from rmqcli.clock import Now
+    from rmqcli.wire.bodies.config import TopicConfig
+
+POP_CK: Final = "POP_CK"
+BORN_TIME: Final = "bornTime"
+
+MESSAGES_MAX: Final = 32
+#: A request that is this much over its time is refused.
+_TOO_LATE_MS: Final = 500
+_ENDS_EARLY_MS: Final = 50
+_RETRY_FIRST_PERCENT: Final = 20  # popFromRetryProbability
+_INIT_MIN: Final = 0  # ConsumeInitMode.MIN
+#: The most bytes of one answer, as clients refuse longer frames.
+_ANSWER_BYTES_MAX: Final = 15 * 1024 * 1024
+
+_WRONG_OFFSET: Final = (OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, OFFSET_FOUND_NULL)
+_PASSED: Final = (NO_MATCHED_MESSAGE, OFFSET_FOUND_NULL, MESSAGE_WAS_REMOVING)
+
+
+@handles(RequestCode.POP_MESSAGE, since=V5_0_0)
+def pop_message(broker: BrokerState, request: Request) -> Reply | None:
+    """Give out messages, or hold the request until there are some."""
+    header = with_born_time(request, request.now).header(PopMessageRequestHeader)
+    return _pop(broker, request, header, request.now)
+
+
+def with_born_time(request: Request, now: Now) -> Request:
+    """The request with the broker's time where the client gave none."""
+    fields = request.command.ext_fields
+    if fields.get(BORN_TIME, "0") == "0":
+        fields = {**fields, BORN_TIME: str(now.epoch_ms)}
+        request.command.ext_fields = fields
+    return request
+
+
+def _pop_again(
+    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+) -> Reply | None:
+    try:
+        return _pop(broker, request, header, now)
+    except Refusal as refusal:
+        return Reply(refusal.code, refusal.remark, refusal.header, refusal.ext_fields)
+
+
+def _pop(
+    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+) -> Reply | None:
+    config = _check(broker, request, header, now)
+    message_filter = _find_filter(broker, header)
+    pop = _Pop(broker, header, message_filter, now)
+    pop.run(config)
+    is_found = pop.count > 0
+    key = (header.topic, header.consumer_group, header.queue_id)
+    if is_found:
+        code, status = ResponseCode.SUCCESS, FOUND
+        if pop.rest_num > 0:
+            _wake_soon(broker, key, now)
+    else:
+        status = "NO_MESSAGE_IN_QUEUE"
+        ends_ms = header.born_time + header.poll_time
+        if header.poll_time <= 0 or now.epoch_ms > ends_ms - _ENDS_EARLY_MS:
+            code = ResponseCode.POLLING_TIMEOUT
+        elif broker.pop_holds.is_full(*key, request.peer):
+            code = ResponseCode.POLLING_FULL
+        else:
+            broker.pop_holds.hold(
+                key,
+                request,
+                ends_epoch_ms=ends_ms,
+                now=now,
+                again=lambda later: _pop_again(broker, request, header, later),
+                message_filter=message_filter,
+            )
+            if pop.rest_num > 0 and pop.has_moved:
+                # Other messages are behind those that the filter passed over.
+                _wake_soon(broker, key, now)
+            return None
+    body = b"".join(pop.bodies)
+    broker.stats.got(header.topic, header.consumer_group, body, now)
+    return Reply(code, status, pop.response(), body=body)
+
+
+def _wake_soon(broker: BrokerState, key: tuple[str, str, int], now: Now) -> None:
+    """Let the next request of the same queue have the rest.
+
+    By a timer: a thousand requests that wait must not call each other.
+    """
+    broker.timers.at(now.monotonic_ms, lambda later: broker.pop_holds.wake(key, later))
+
+
+def check_readable(
+    broker: BrokerState, request: Request, *, topic: str, group: str, queue_id: int
+) -> TopicConfig:
+    """The topic's settings, as POP and its relatives check them.
+
+    Raises Refusal: 17, 16, 29 for the topic, 26 and 16 for the group.
+    """
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! {see(broker)}",
+        )
+    if not config.perm & PERM_READ:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION,
+            f"the topic[{topic}] peeking message is forbidden",
+        )
+    if queue_id >= config.read_queue_nums:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+            f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+            f"consumer:[/{request.peer.address}]",
+        )
+    found = broker.groups.find_or_create(group)
+    if found is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{group}] does not exist, {see(broker)}",
+        )
+    if not found.consume_enable:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+        )
+    return config
+
+
+def _check(
+    broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
+) -> TopicConfig:
+    ip = broker.settings.address.rpartition(":")[0]
+    if broker.settings.broker_id:
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not give out messages"
+        )
+    if now.epoch_ms - header.born_time - header.poll_time > _TOO_LATE_MS:
+        raise Refusal(
+            ResponseCode.POLLING_TIMEOUT,
+            f"the broker[{ip}] pop message is timeout too much",
+        )
+    if header.max_msg_nums > MESSAGES_MAX:
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER,
+            f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}",
+        )
+    config = check_readable(
+        broker,
+        request,
+        topic=header.topic,
+        group=header.consumer_group,
+        queue_id=header.queue_id,
+    )
+    if header.max_msg_nums < 0:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"java.lang.IllegalArgumentException: Illegal Capacity: "
+            f"{header.max_msg_nums}",
+        )
+    return config
+
+
+def _find_filter(
+    broker: BrokerState, header: PopMessageRequestHeader
+) -> MessageFilter | None:
+    """Which messages match; None: all. Raises Refusal(23)."""
+    if not header.exp:
+        return None
+    refusal = Refusal(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        "parse the consumer's subscription failed",
+    )
+    is_tags = is_tag_type(header.exp_type)
+    try:
+        subscription = parse_subscription(
+            header.topic,
+            header.exp,
+            expression_type=None if is_tags else header.exp_type,
+            sub_version=0,
+        )
+    except UsageError:
+        raise refusal from None
+    if is_tags:
+        return tag_filter(subscription)
+    condition = None
+    if header.exp_type == SQL92:
+        condition = compile_sql92(
+            subscription.sub_string, has_text_words=broker.profile.has_sql_text_words
+        )
+    if condition is None:
+        raise refusal
+    return PropertyFilter(condition)
+
+
+@dataclass
+class _Pop:
+    """One try to answer a request: what its queues had, one after the other."""
+
+    broker: BrokerState
+    header: PopMessageRequestHeader
+    message_filter: MessageFilter | None
+    now: Now
+    count: int = 0
+    bodies: list[bytes] = field(default_factory=list)
+    body_bytes: int = 0
+    rest_num: int = 0
+    #: whether an offset moved
+    has_moved: bool = False
+    revive_queue_id: int = ORDER_REVIVE_QUEUE_ID
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    offsets: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    counts: list[tuple[str, int, int | None, int]] = field(default_factory=list)
+
+    def run(self, config: TopicConfig) -> None:
+        """Look at the queues in turn until there are enough messages."""
+        broker, header = self.broker, self.header
+        choice = broker.pop_choice()
+        if not header.order:
+            self.revive_queue_id = broker.check_points.next_queue_id()
+        retry_first = choice < _RETRY_FIRST_PERCENT
+        if retry_first:
+            self._retries(choice)
+        if header.queue_id < 0:
+            self._queues(config, choice)
+        else:
+            self._queue(header.topic, header.queue_id)
+        if not retry_first and self.count < header.max_msg_nums:
+            self._retries(choice)
+
+    def response(self) -> PopMessageResponseHeader:
+        """The header of the answer."""
+        is_order = self.header.order
+        return PopMessageResponseHeader(
+            pop_time=self.now.epoch_ms,
+            invisible_time=self.header.invisible_time,
+            revive_qid=self.revive_queue_id,
+            rest_num=self.rest_num,
+            start_offset_info=encode_start_offset_info(self.starts),
+            msg_offset_info=encode_msg_offset_info(self.offsets),
+            order_count_info=(
+                encode_order_count_info(self.counts) if is_order else None
+            ),
+        )
+
+    def _retries(self, choice: int) -> None:
+        """The group's retry topic; with the newer names, also the older one at times.
+
+        An answer has messages of one of the two only: both have the same offsets.
+        """
+        if self.header.order:
+            return
+        is_v2 = self.broker.settings.enable_retry_topic_v2
+        if is_v2 and choice % 2 == 0:
+            is_v2 = False
+        topic = pop_retry_topic(self.header.topic, self.header.consumer_group, v2=is_v2)
+        config = self.broker.topics.get(topic)
+        if config is not None:
+            self._queues(config, choice)
+
+    def _queues(self, config: TopicConfig, choice: int) -> None:
+        count = config.read_queue_nums
+        for turn in range(count):
+            self._queue(config.topic_name, (choice + turn) % count)
+
+    def _queue(self, topic: str, queue_id: int) -> None:
+        """Source: PopMessageProcessor.popMsgFromQueue."""
+        broker, header, now = self.broker, self.header, self.now
+        group = header.consumer_group
+        offset = self._offset(topic, queue_id)
+        if header.order and broker.order_infos.is_blocked(
+            (topic, group, queue_id),
+            attempt_id=header.attempt_id,
+            invisible_ms=header.invisible_time,
+            now=now,
+        ):
+            return
+        wanted = header.max_msg_nums - self.count
+        is_full = wanted <= 0 or self.body_bytes >= _ANSWER_BYTES_MAX
+        if is_full or (not header.order and broker.check_points.is_full):
+            self.rest_num += self._end(topic, queue_id) - offset
+            return
+        result = self._get(topic, queue_id, offset, wanted)
+        if result.status in _WRONG_OFFSET:
+            self._move(topic, queue_id, result.next_begin_offset)
+            offset = result.next_begin_offset
+            result = self._get(topic, queue_id, offset, wanted)
+        if result.body and self._is_too_long(result):
+            self.rest_num += result.max_offset - offset
+            return
+        if result.status == FOUND:
+            if not self._give_out(topic, queue_id, offset, result):
+                self.rest_num += result.max_offset - offset
+                return
+        elif result.status in _PASSED:
+            self._move(topic, queue_id, result.next_begin_offset)
+        self.rest_num += result.max_offset - result.next_begin_offset
+
+    def _is_too_long(self, result: GetMessageResult) -> bool:
+        return bool(self.bodies) and (
+            self.body_bytes + len(result.body) > _ANSWER_BYTES_MAX
+        )
+
+    def _get(
+        self, topic: str, queue_id: int, offset: int, max_msg_nums: int
+    ) -> GetMessageResult:
+        return get_message(
+            self.broker,
+            topic,
+            queue_id,
+            offset=offset,
+            max_msg_nums=max_msg_nums,
+            message_filter=self.message_filter,
+        )
+
+    def _end(self, topic: str, queue_id: int) -> int:
+        bounds = self.broker.store.queue_bounds(topic, queue_id)
+        return 0 if bounds is None else bounds[1]
+
+    def _move(self, topic: str, queue_id: int, offset: int) -> None:
+        offsets, group = self.broker.offsets, self.header.consumer_group
+        if offsets.query(group, topic, queue_id) != offset:
+            self.has_moved = True
+            offsets.commit(group, topic, queue_id, offset)
+
+    def _offset(self, topic: str, queue_id: int) -> int:
+        """Where to read, after a reset if there was one; stored if it is new."""
+        broker, group = self.broker, self.header.consumer_group
+        reset = broker.offsets.take_pending_reset(group, topic, queue_id)
+        if reset is not None:
+            broker.order_infos.clear((topic, group, queue_id))
+            broker.offsets.commit(group, topic, queue_id, reset)
+            return reset
+        offset = broker.offsets.query(group, topic, queue_id)
+        if offset is None:
+            offset = self._first_offset(topic, queue_id)
+            broker.offsets.commit(group, topic, queue_id, offset)
+        return offset
+
+    def _first_offset(self, topic: str, queue_id: int) -> int:
+        """Source: PopMessageProcessor.getInitOffset."""
+        broker = self.broker
+        low, high = broker.store.queue_bounds(topic, queue_id) or (0, 0)
+        if self.header.init_mode == _INIT_MIN or topic.startswith(RETRY_PREFIX):
+            return low
+        if low <= 0:
+            units = broker.store.units(topic, queue_id, 0, 1)
+            if not units or not is_on_disk(broker, units[0].commit_log_offset):
+                return 0
+        return max(0, high - 1)
+
+    def _give_out(
+        self, topic: str, queue_id: int, start: int, result: GetMessageResult
+    ) -> bool:
+        """Add messages to the answer; False if that they are out cannot be stored."""
+        header = self.header
+        messages = decode_messages(result.body)
+        found = [each for each in messages if isinstance(each, StoredMessage)]
+        offsets = [each.queue_offset for each in found]
+        if len(found) < len(messages):
+            # Which of them the client can read is not known: all may come back.
+            offsets = list(range(start, result.next_begin_offset))
+        if header.order:
+            self._give_out_in_order(topic, queue_id, start, offsets)
+        elif not self._add_check_point(topic, queue_id, start, offsets):
+            return False
+        else:
+            self._move(topic, queue_id, result.next_begin_offset)
+        key = (topic_type_of(topic), queue_id)
+        self.starts[key] = start
+        self.offsets[key] = offsets
+        body = result.body
+        if topic != header.topic:
+            body = b"".join(self._renamed(each, start) for each in found)
+        self.count += len(offsets)
+        self.bodies.append(body)
+        self.body_bytes += len(body)
+        return True
+
+    def _give_out_in_order(
+        self, topic: str, queue_id: int, start: int, offsets: list[int]
+    ) -> None:
+        header = self.header
+        counts = self.broker.order_infos.give_out(
+            (topic, header.consumer_group, queue_id),
+            offsets,
+            attempt_id=header.attempt_id,
+            pop_time_ms=self.now.epoch_ms,
+            invisible_ms=header.invisible_time,
+            now=self.now,
+        )
+        kind = topic_type_of(topic)
+        self.counts += [(kind, queue_id, offset, count) for offset, count in counts]
+        self._move(topic, queue_id, start)
+
+    def _add_check_point(
+        self, topic: str, queue_id: int, start: int, offsets: list[int]
+    ) -> bool:
+        broker, header, now = self.broker, self.header, self.now
+        name = broker.settings.broker_name
+        points = broker.check_points
+        key = Key(topic, header.consumer_group, queue_id, start, now.epoch_ms, name)
+        if points.is_known(key):
+            return False  # the offset was reset within a millisecond
+        try:
+            points.add(
+                key,
+                offsets,
+                invisible_ms=header.invisible_time,
+                revive_queue_id=self.revive_queue_id,
+                now=now,
+            )
+        except StoreError:
+            return False
+        return True
+
+    def _renamed(self, message: StoredMessage, start: int) -> bytes:
+        """A retried message as one of the topic asked for; POP_CK says where it is."""
+        properties = dict(message.properties)
+        handle = ReceiptHandle(
+            start_offset=start,
+            pop_time_ms=self.now.epoch_ms,
+            invisible_ms=self.header.invisible_time,
+            revive_queue_id=self.revive_queue_id,
+            topic_type=topic_type_of(message.topic),
+            broker_name=self.broker.settings.broker_name,
+            queue_id=message.queue_id,
+            offset=message.queue_offset,
+        )
+        properties.setdefault(POP_CK, encode_receipt_handle(handle))
+        fields = MessageFields(
+            topic=self.header.topic,
+            body=message.raw_body,
+            queue_id=message.queue_id,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_timestamp_ms=message.store_timestamp_ms,
+            store_host=message.store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+            body_crc=message.body_crc,
+            properties=properties,
+        )
+        return encode_placed(
+            fields,
+            queue_offset=message.queue_offset,
+            commit_log_offset=message.commit_log_offset,
+        )

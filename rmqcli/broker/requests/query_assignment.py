@@ -1,0 +1,165 @@
+"""Which queues a client consumes, and whether by pulling or by POP: 400 and 401.
+
+Imitated: both modes, the strategies AVG and AVG_BY_CIRCLE, sharing of queues in POP
+mode, retry topics that are always pulled; null where the broker cannot tell, after
+which a client keeps what it has.
+Not imitated: `serverLoadBalancerEnable`, another default than PULL, lite topics.
+
+Source: `QueryAssignmentProcessor`, `AllocateMessageQueueAveragely` and
+`AllocateMessageQueueAveragelyByCircle` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.dispatch import handles
+from rmqcli.broker.request import Refusal, Reply
+from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.pop import (
+    MODE_POP,
+    MODE_PULL,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.version import V5_0_0
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.broker.request import Request
+    from rmqcli.broker.state.broker import BrokerState
+
+
+@handles(RequestCode.QUERY_ASSIGNMENT, since=V5_0_0)
+def query_assignment(broker: BrokerState, request: Request) -> Reply:
+    """The queues of one client of a group in a topic (400)."""
+    body = request.body(QueryAssignmentRequestBody)
+    topic, group = body.topic, body.consumer_group
+    if topic is None or body.message_model is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException")
+    stored = broker.request_modes.get(topic, group or "")
+    mode = MODE_PULL if stored is None else stored.mode or MODE_PULL
+    shared = 0 if stored is None else stored.pop_share_queue_num
+    queues = broker.topic_queues(topic)
+    if queues is not None and body.message_model == "CLUSTERING":
+        queues = _allocate(broker, body, sorted(queues), mode=mode, shared=shared)
+    assignments = None
+    if queues is not None:
+        assignments = [
+            MessageQueueAssignment(message_queue=queue, mode=mode)
+            for queue in dict.fromkeys(queues)
+        ]
+    answer = QueryAssignmentResponseBody(message_queue_assignments=assignments)
+    return Reply(body=encode_body(answer))
+
+
+def _allocate(
+    broker: BrokerState,
+    body: QueryAssignmentRequestBody,
+    queues: Sequence[MessageQueue],
+    *,
+    mode: str,
+    shared: int,
+) -> list[MessageQueue] | None:
+    group = broker.clients.consumer_group(body.consumer_group or "")
+    strategy = _STRATEGIES.get(body.strategy_name or "")
+    client_id = body.client_id
+    if group is None or strategy is None:
+        return None
+    client_ids = sorted(member.client_id for member in group.members)
+    if mode == MODE_POP:
+        return _allocate_for_pop(strategy, client_id, queues, client_ids, shared=shared)
+    if not client_id or not queues:
+        return None
+    return strategy(client_id, queues, client_ids)
+
+
+def _allocate_for_pop(
+    strategy: _Strategy,
+    client_id: str | None,
+    queues: Sequence[MessageQueue],
+    client_ids: Sequence[str],
+    *,
+    shared: int,
+) -> list[MessageQueue] | None:
+    """Source: QueryAssignmentProcessor.allocate4Pop."""
+    if shared <= 0 or shared >= len(client_ids) - 1:
+        return [MessageQueue(each.topic, each.broker_name, -1) for each in queues]
+    if not client_id or not queues:
+        return None
+    if len(client_ids) > len(queues):
+        if client_id not in client_ids:
+            return []
+        return [queues[client_ids.index(client_id) % len(queues)]]
+    allocated = strategy(client_id, queues, client_ids)
+    if client_id in client_ids:
+        first = client_ids.index(client_id)
+        for turn in range(1, shared + 1):
+            other = client_ids[(first + turn) % len(client_ids)]
+            allocated += strategy(other, queues, client_ids)
+    return allocated
+
+
+def allocate_averagely(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Neighbouring queues for each client; the first clients get one more."""
+    if client_id not in client_ids:
+        return []
+    index = client_ids.index(client_id)
+    size, more = divmod(len(queues), len(client_ids))
+    start = index * size + min(index, more)
+    return list(queues[start : start + size + (index < more)])
+
+
+def allocate_averagely_by_circle(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Each queue in turn to the next client."""
+    if client_id not in client_ids:
+        return []
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    _Strategy: TypeAlias = Callable[
+        [str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]
+    ]
+
+_STRATEGIES: Final[dict[str, _Strategy]] = {
+    "AVG": allocate_averagely,
+    "AVG_BY_CIRCLE": allocate_averagely_by_circle,
+}
+
+
+@handles(RequestCode.SET_MESSAGE_REQUEST_MODE, since=V5_0_0)
+def set_message_request_mode(broker: BrokerState, request: Request) -> Reply:
+    """Let a group pull or pop a topic from now on (401)."""
+    body = request.body(SetMessageRequestModeRequestBody)
+    topic, group = body.topic, body.consumer_group
+    if topic is None or group is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "java.lang.NullPointerException")
+    if topic.startswith(RETRY_PREFIX):
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
+        )
+    if broker.topics.get(topic) is None:
+        raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    if broker.groups.find_or_create(group) is None:
+        raise Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            "subscription group does not exist",
+        )
+    modes = broker.request_modes
+    if modes.is_full and modes.get(topic, group) is None:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, "too many request modes")
+    modes.set(topic, group, body)
+    return Reply()

@@ -1,0 +1,482 @@
+"""What POP gave out and nobody acknowledged yet, and its return when its time is over.
+
+Each batch of a queue that a POP answer brings is a check point. It is written to the
+revive topic before the answer, and each acknowledgement after it; both have RocketMQ's
+own form. So a broker that was killed reads there what is still out, and how far each
+queue was popped after the offsets were stored last. The revive topic's committed offset
+is behind the last batch before which everything is done.
+
+Imitated: the form and the queues of the revive topic, the copy in the retry topic with
+its properties and one attempt more, the retry topic's creation. A message is revived
+without end: in RocketMQ too it is the client or the proxy that counts attempts and
+moves a message to the dead letters.
+Not imitated: the buffer that merges check points and acknowledgements, the scan each
+second with a margin of two (messages come back at the millisecond), copies of masters
+that are down.
+
+Source: `PopReviveService`, `PopBufferMergeService`, `PopCheckPoint`, `AckMsg` and
+`PopAckConstants` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.broker.message.copy import copy_fields, look_message
+from rmqcli.broker.request import Refusal
+from rmqcli.broker.state.deadlines import Deadlines
+from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.errors import BodyError
+from rmqcli.log import get_logger
+from rmqcli.store.message_store import StoreError
+from rmqcli.wire.bodies.pop import AckMsg, PopCheckPoint
+from rmqcli.wire.body import decode_body, encode_body
+from rmqcli.wire.message.encode import MessageFields
+from rmqcli.wire.message.properties import TAGS
+from rmqcli.wire.receipt_handle import normal_topic, pop_retry_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.state.groups import GroupTable
+    from rmqcli.broker.state.offsets import ConsumerOffsets
+    from rmqcli.broker.state.topics import TopicTable
+    from rmqcli.broker.state.writer import MessageWriter
+    from rmqcli.clock import Now
+    from rmqcli.store.message_store import Appended
+    from rmqcli.wire.message.record import StoredMessage
+
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+REVIVE_QUEUE_NUM: Final = 8  # reviveQueueNum
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+ORIGIN_GROUP: Final = "ORIGIN_GROUP"
+
+#: Batches that one broker keeps; with more, clients get nothing new. RocketMQ keeps
+#: them on its disk only.
+CHECK_POINTS_MAX: Final = 200_000
+
+_CK_TAG: Final = "ck"
+_ACK_TAG: Final = "ack"
+_BATCH_ACK_TAG: Final = "bAck"
+_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+_ACK_INTERVAL_MS: Final = 1_000  # PopAckConstants.ackTimeInterval
+_RETRY_MS: Final = 10_000
+#: A real broker's check points and acknowledgements come out of its timers, in any
+#: order; the acknowledgement of one has come by then.
+_FOREIGN_MARGIN_MS: Final = 2_000
+_READ_AT_ONCE_MAX: Final = 256
+#: Messages of one check point that is read from the log.
+_OFFSETS_MAX: Final = 1_024
+_INT32_MAX: Final = (1 << 31) - 1
+
+_log = get_logger(__name__)
+
+
+class Key(NamedTuple):
+    """Which batch a handle means."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time_ms: int
+    broker_name: str
+
+
+@dataclass(slots=True)
+class _Point:
+    """A batch. `offsets`: the messages that are not acknowledged."""
+
+    key: Key
+    invisible_ms: int
+    revive_queue_id: int
+    revive_offset: int
+    offsets: set[int] = field(default_factory=set)
+
+
+class CheckPoints:
+    """The batches that are out. `on_revived` learns which topic's messages came back.
+
+    It is called with topic and group when copies are in the retry topic.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        writer: MessageWriter,
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._writer = writer
+        self.revive_topic = REVIVE_TOPIC_PREFIX + context.settings.cluster
+        self.on_revived: Callable[[str, str, Now], None] | None = None
+        self._points: dict[Key, _Point] = {}
+        #: revive queue -> offsets of the batches that are out, ascending
+        self._open: list[dict[int, None]] = [{} for _ in range(REVIVE_QUEUE_NUM)]
+        self._turn = 0
+        self._is_writing = False
+        self._deadlines = Deadlines[_Point](
+            context.background,
+            self._revive,
+            has_ended=lambda point: self._points.get(point.key) is not point,
+            count=lambda: len(self._points),
+        )
+        if context.profile.has_timer:
+            writer.listen(self.revive_topic, self._arrived)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further batch can be given out."""
+        return len(self._points) >= CHECK_POINTS_MAX
+
+    def next_queue_id(self) -> int:
+        """The revive queue of the next request, in turn."""
+        self._turn += 1
+        return (self._turn - 1) % REVIVE_QUEUE_NUM
+
+    def add(
+        self,
+        key: Key,
+        offsets: Sequence[int],
+        *,
+        invisible_ms: int,
+        revive_queue_id: int,
+        now: Now,
+    ) -> None:
+        """Note that messages are given out, under a key that is not known.
+
+        Raises StoreError, and ValueError when there are too many.
+        """
+        if self.is_full:
+            raise ValueError(f"{CHECK_POINTS_MAX} check points")
+        revive_ms = key.pop_time_ms + invisible_ms
+        body = PopCheckPoint(
+            start_offset=key.start_offset,
+            pop_time=key.pop_time_ms,
+            invisible_time=invisible_ms,
+            num=len(offsets),
+            queue_id=key.queue_id,
+            topic=key.topic,
+            consumer_group=key.group,
+            queue_offset_diff=[offset - key.start_offset for offset in offsets],
+            broker_name=key.broker_name,
+            revive_time=revive_ms,
+        )
+        message = self._message(
+            encode_body(body),
+            _CK_TAG,
+            revive_queue_id,
+            revive_ms - _ACK_INTERVAL_MS,
+            now,
+        )
+        (place,) = self._put([message], now)
+        point = _Point(
+            key, invisible_ms, revive_queue_id, place.queue_offset, set(offsets)
+        )
+        self._keep(point, now)
+        # What is behind it in the log happened after the offsets were stored.
+        self._offsets.commit_pull(
+            REVIVE_GROUP, self.revive_topic, revive_queue_id, place.queue_offset + 1
+        )
+
+    def is_known(self, key: Key) -> bool:
+        """Whether a batch of that key is out."""
+        return key in self._points
+
+    def ack(self, key: Key, offsets: Iterable[int], now: Now) -> None:
+        """Messages of a batch were consumed. Others are ignored, as in RocketMQ."""
+        point = self._points.get(key)
+        if point is None:
+            return
+        acked = sorted(point.offsets.intersection(offsets))
+        if not acked:
+            return
+        with suppress(StoreError):  # as in RocketMQ, the client is not told
+            self._put([self._ack_message(point, acked, now)], now)
+        self._take(point, acked)
+
+    # --- the log ---
+
+    def _message(
+        self, body: bytes, tag: str, queue_id: int, deliver_ms: int, now: Now
+    ) -> MessageFields:
+        host = self._context.settings.address
+        return MessageFields(
+            topic=self.revive_topic,
+            body=body,
+            queue_id=queue_id,
+            born_timestamp_ms=now.epoch_ms,
+            born_host=host,
+            store_timestamp_ms=now.epoch_ms,
+            store_host=host,
+            properties={TAGS: tag, _DELIVER_MS: str(deliver_ms)},
+        )
+
+    def _ack_message(
+        self, point: _Point, acked: Sequence[int], now: Now
+    ) -> MessageFields:
+        key = point.key
+        is_one = len(acked) == 1
+        body = AckMsg(
+            ack_offset=acked[0] if is_one else -1,
+            ack_offset_list=None if is_one else list(acked),
+            start_offset=key.start_offset,
+            consumer_group=key.group,
+            topic=key.topic,
+            queue_id=key.queue_id,
+            pop_time=key.pop_time_ms,
+            broker_name=key.broker_name,
+        )
+        return self._message(
+            encode_body(body),
+            _ACK_TAG if is_one else _BATCH_ACK_TAG,
+            point.revive_queue_id,
+            key.pop_time_ms + point.invisible_ms,
+            now,
+        )
+
+    def _put(self, messages: Sequence[MessageFields], now: Now) -> list[Appended]:
+        before, self._is_writing = self._is_writing, True
+        try:
+            return self._writer.put(messages, now)
+        finally:
+            self._is_writing = before
+
+    def _keep(self, point: _Point, now: Now, *, margin_ms: int = 0) -> None:
+        self._points[point.key] = point
+        self._open[point.revive_queue_id][point.revive_offset] = None
+        due_ms = point.key.pop_time_ms + point.invisible_ms - now.epoch_ms + margin_ms
+        self._deadlines.add(point, now.monotonic_ms + max(0, due_ms))
+
+    def _take(self, point: _Point, offsets: Iterable[int]) -> None:
+        """Messages of a batch are done: acknowledged or revived."""
+        point.offsets.difference_update(offsets)
+        if point.offsets:
+            return
+        del self._points[point.key]
+        queue_id = point.revive_queue_id
+        opened = self._open[queue_id]
+        opened.pop(point.revive_offset, None)
+        first = next(iter(opened), None)
+        if first is None:
+            bounds = self._context.store.queue_bounds(self.revive_topic, queue_id)
+            first = 0 if bounds is None else bounds[1]
+        # RocketMQ stores the last offset that is done, not the next one.
+        self._offsets.commit(REVIVE_GROUP, self.revive_topic, queue_id, first - 1)
+
+    # --- what comes back ---
+
+    def _revive(self, point: _Point, now: Now) -> None:
+        """The time of a batch is over."""
+        key = point.key
+        base = normal_topic(key.topic, key.group)
+        known = self._topics.get(base) is not None
+        if not known or self._groups.find_or_create(key.group) is None:
+            self._take(point, list(point.offsets))
+            return
+        retry_topic = key.topic
+        if not retry_topic.startswith(RETRY_PREFIX):
+            retry_topic = pop_retry_topic(
+                key.topic, key.group, v2=self._context.settings.enable_retry_topic_v2
+            )
+        offsets = sorted(point.offsets)
+        found = [self._find(key, offset) for offset in offsets]
+        messages = [message for message in found if message is not None]
+        try:
+            self._create(retry_topic, key.group)
+            self._put_copies(point, messages, retry_topic, now)
+        except (StoreError, Refusal) as error:
+            _log.warning("messages not revived topic=%s: %s; retrying", base, error)
+            self._deadlines.add(point, now.monotonic_ms + _RETRY_MS)
+            return
+        self._take(point, offsets)
+        if messages and self.on_revived is not None:
+            self.on_revived(base, key.group, now)
+
+    def _put_copies(
+        self,
+        point: _Point,
+        messages: Sequence[StoredMessage],
+        retry_topic: str,
+        now: Now,
+    ) -> None:
+        """Store the copies, and that they are stored: together, or none of it."""
+        done = self._ack_message(point, sorted(point.offsets), now)
+        try:
+            copies = [self._copy(point, each, retry_topic, now) for each in messages]
+            self._put([*copies, done], now)
+        except ValueError:
+            # What is added made the properties longer than 32 KiB.
+            copies = [
+                self._copy(point, each, retry_topic, now, is_marked=False)
+                for each in messages
+            ]
+            self._put([*copies, done], now)
+
+    def _create(self, retry_topic: str, group: str) -> None:
+        if self._topics.get(retry_topic) is None:
+            self._topics.create_in_send_back(retry_topic, queue_nums=1, perm=6)
+            if self._offsets.query(group, retry_topic, 0) is None:
+                self._offsets.commit(group, retry_topic, 0, 0)
+
+    def _find(self, key: Key, offset: int) -> StoredMessage | None:
+        """The message to revive; None if it was deleted."""
+        store = self._context.store
+        units = store.units(key.topic, key.queue_id, offset, 1)
+        return look_message(store, units[0].commit_log_offset) if units else None
+
+    def _copy(
+        self,
+        point: _Point,
+        message: StoredMessage,
+        retry_topic: str,
+        now: Now,
+        *,
+        is_marked: bool = True,
+    ) -> MessageFields:
+        properties = dict(message.properties)
+        is_first = message.reconsume_times == 0 or FIRST_POP_TIME not in properties
+        if is_marked and is_first:
+            properties[FIRST_POP_TIME] = str(point.key.pop_time_ms)
+        if is_marked:
+            properties[ORIGIN_GROUP] = point.key.group  # 5.5
+        copy = copy_fields(
+            message,
+            now,
+            store_host=self._context.settings.address,
+            topic=retry_topic,
+            queue_id=0,
+            properties=properties,
+            reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
+        )
+        copy.born_host = self._context.settings.address
+        return copy
+
+    # --- after a restart ---
+
+    def recover(self, now: Now) -> None:
+        """Read what was out when the broker stopped, before it answers anything."""
+        store = self._context.store
+        for queue_id in range(REVIVE_QUEUE_NUM):
+            bounds = store.queue_bounds(self.revive_topic, queue_id)
+            if bounds is None:
+                continue
+            done = self._offsets.query(REVIVE_GROUP, self.revive_topic, queue_id)
+            at = bounds[0] if done is None else max(bounds[0], done + 1)
+            table = self._offsets.pull_table().get((self.revive_topic, REVIVE_GROUP))
+            stored_until = (table or {}).get(queue_id, 0)
+            while at < bounds[1]:
+                units = store.units(self.revive_topic, queue_id, at, _READ_AT_ONCE_MAX)
+                if not units:
+                    break
+                for unit in units:
+                    self._read(
+                        look_message(store, unit.commit_log_offset),
+                        now,
+                        moves_offsets=at >= stored_until,
+                    )
+                    at += 1
+            self._offsets.commit_pull(
+                REVIVE_GROUP, self.revive_topic, queue_id, bounds[1]
+            )
+
+    def _arrived(
+        self,
+        place: Appended,
+        _queue_id: int,
+        _code: int,
+        _properties: Mapping[str, str],
+        now: Now,
+    ) -> None:
+        """A real broker's check point or acknowledgement came out of the timers."""
+        if not self._is_writing:
+            message = look_message(self._context.store, place.commit_log_offset)
+            self._read(message, now, margin_ms=_FOREIGN_MARGIN_MS)
+
+    def _read(
+        self,
+        message: StoredMessage | None,
+        now: Now,
+        *,
+        moves_offsets: bool = False,
+        margin_ms: int = 0,
+    ) -> None:
+        if message is None:
+            return
+        tag = message.properties.get(TAGS)
+        try:
+            if tag == _CK_TAG:
+                self._read_point(message, now, moves_offsets, margin_ms)
+            elif tag in (_ACK_TAG, _BATCH_ACK_TAG):
+                self._read_ack(decode_body(AckMsg, message.body))
+        except BodyError as error:
+            _log.warning(
+                "entry of the revive topic left out offset=%d: %s",
+                message.queue_offset,
+                error.message,
+            )
+
+    def _read_point(
+        self, message: StoredMessage, now: Now, moves_offsets: bool, margin_ms: int
+    ) -> None:
+        body = decode_body(PopCheckPoint, message.body)
+        topic, group = body.topic, body.consumer_group
+        if topic is None or group is None:
+            return
+        diffs = body.queue_offset_diff
+        if not diffs:
+            diffs = list(range(max(0, min(body.num, _OFFSETS_MAX))))
+        offsets = {body.start_offset + diff for diff in diffs[:_OFFSETS_MAX]}
+        if not offsets or not 0 <= message.queue_id < REVIVE_QUEUE_NUM:
+            return
+        key = Key(
+            topic,
+            group,
+            body.queue_id,
+            body.start_offset,
+            body.pop_time,
+            body.broker_name or self._context.settings.broker_name,
+        )
+        if moves_offsets:
+            known = self._offsets.query(group, topic, body.queue_id)
+            if known is None or known <= max(offsets):
+                self._offsets.commit(group, topic, body.queue_id, max(offsets) + 1)
+        self._keep(
+            _Point(
+                key,
+                body.invisible_time,
+                message.queue_id,
+                message.queue_offset,
+                offsets,
+            ),
+            now,
+            margin_ms=margin_ms,
+        )
+
+    def _read_ack(self, body: AckMsg) -> None:
+        if body.topic is None or body.consumer_group is None:
+            return
+        key = Key(
+            body.topic,
+            body.consumer_group,
+            body.queue_id,
+            body.start_offset,
+            body.pop_time,
+            body.broker_name or self._context.settings.broker_name,
+        )
+        point = self._points.get(key)
+        if point is not None:
+            self._take(point, body.ack_offset_list or [body.ack_offset])

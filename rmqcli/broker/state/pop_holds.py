@@ -1,0 +1,201 @@
+"""Receives by POP that wait for a message: long polling.
+
+Imitated: requests wait by topic, group and queue (-1 is a queue of its own); a message
+that arrives wakes for each group one request for any queue and one for its queue; a
+request that was woken is answered anew and may wait again until its own end, which is
+50 ms before the client's; the limits of one queue and of all. NOTIFICATION waits in the
+same way beside them.
+A request is also woken when messages of its group come back; RocketMQ leaves it waiting
+(retry topics v1).
+Not imitated: waking without a match at each 800th message.
+
+Source: `PopLongPollingService` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.state.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rmqcli.broker.context import BrokerContext
+    from rmqcli.broker.effects import Peer
+    from rmqcli.broker.filter.message_filter import MessageFilter
+    from rmqcli.broker.request import Reply, Request
+    from rmqcli.clock import Now
+
+#: Requests that wait for one group and queue, and in all.
+HELD_OF_QUEUE_MAX: Final = 1_024  # popPollingSize
+HELD_MAX: Final = 100_000  # maxPopPollingSize
+#: Requests of one connection. RocketMQ has no such limit.
+HELD_OF_PEER_MAX: Final = 10_000
+
+_ENDS_EARLY_MS: Final = 50
+ANY_QUEUE: Final = -1
+
+
+class _Held:
+    """One request that waits."""
+
+    __slots__ = ("again", "ends_ms", "is_held", "key", "message_filter", "request")
+
+    def __init__(
+        self,
+        key: tuple[str, str, int],
+        request: Request,
+        message_filter: MessageFilter | None,
+        again: Callable[[Now], Reply | None],
+        ends_ms: int,
+    ) -> None:
+        self.key = key
+        self.request = request
+        self.message_filter = message_filter
+        self.again = again
+        self.ends_ms = ends_ms
+        self.is_held = True
+
+
+class PopHolds:
+    """The requests of one kind that wait, by topic, group and queue."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._held: dict[tuple[str, str, int], list[_Held]] = {}
+        self._groups: dict[str, dict[str, int]] = {}  # topic -> group -> requests
+        self._of_peer: dict[int, dict[_Held, None]] = {}
+        self._count = 0
+        self._deadlines = Deadlines[_Held](
+            context.timers,
+            self._ended,
+            has_ended=lambda held: not held.is_held,
+            count=lambda: self._count,
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def waiting(self, topic: str, group: str, queue_id: int) -> int:
+        """How many requests wait for that queue, or for any with -1."""
+        return len(self._held.get((topic, group, queue_id), ()))
+
+    def is_full(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
+        """Whether one more request would be too many."""
+        return (
+            self._count >= HELD_MAX
+            or self.waiting(topic, group, queue_id) > HELD_OF_QUEUE_MAX
+            or len(self._of_peer.get(peer.number, ())) >= HELD_OF_PEER_MAX
+        )
+
+    def hold(
+        self,
+        key: tuple[str, str, int],
+        request: Request,
+        *,
+        ends_epoch_ms: int,
+        now: Now,
+        again: Callable[[Now], Reply | None],
+        message_filter: MessageFilter | None = None,
+    ) -> None:
+        """Keep a request until a message comes or its time is over.
+
+        `again` then makes the answer, or holds the request once more.
+        """
+        # RocketMQ ends a request in the first ms in which less than 50 are left.
+        rest_ms = ends_epoch_ms - _ENDS_EARLY_MS + 1 - now.epoch_ms
+        held = _Held(key, request, message_filter, again, now.monotonic_ms + rest_ms)
+        waiting = self._held.setdefault(key, [])
+        at = len(waiting)
+        while at and waiting[at - 1].ends_ms > held.ends_ms:
+            at -= 1
+        waiting.insert(at, held)
+        groups = self._groups.setdefault(key[0], {})
+        groups[key[1]] = groups.get(key[1], 0) + 1
+        self._of_peer.setdefault(request.peer.number, {})[held] = None
+        self._count += 1
+        self._deadlines.add(held, held.ends_ms)
+
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        tags_code: int,
+        properties: Mapping[str, str],
+        now: Now,
+    ) -> None:
+        """A message was put into a consume queue: wake a request of each group."""
+        if topic not in self._groups:
+            return
+        for group in list(self._groups[topic]):
+            for each in (ANY_QUEUE, queue_id):
+                self.wake(
+                    (topic, group, each),
+                    now,
+                    tags_code=tags_code,
+                    properties=properties,
+                )
+
+    def wake(
+        self,
+        key: tuple[str, str, int],
+        now: Now,
+        *,
+        tags_code: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Wake the first request of a queue whose filter matches."""
+        for held in self._held.get(key, ()):
+            if _matches(held.message_filter, tags_code, properties):
+                self._finish(held, now)
+                return
+
+    def closed(self, peer: Peer) -> None:
+        """Drop the requests of a closed connection."""
+        for held in self._of_peer.pop(peer.number, {}):
+            self._remove(held)
+
+    def _ended(self, held: _Held, now: Now) -> None:
+        self._finish(held, now)
+
+    def _finish(self, held: _Held, now: Now) -> None:
+        of_peer = self._of_peer.get(held.request.peer.number)
+        if of_peer is not None:
+            of_peer.pop(held, None)
+            if not of_peer:
+                del self._of_peer[held.request.peer.number]
+        self._remove(held)
+        reply = held.again(now)
+        if reply is not None:
+            self._context.answer(held.request, reply)
+
+    def _remove(self, held: _Held) -> None:
+        if not held.is_held:
+            return
+        held.is_held = False
+        self._count -= 1
+        waiting = self._held[held.key]
+        waiting.remove(held)
+        if not waiting:
+            del self._held[held.key]
+        topic, group, _ = held.key
+        groups = self._groups[topic]
+        groups[group] -= 1
+        if not groups[group]:
+            del groups[group]
+            if not groups:
+                del self._groups[topic]
+
+
+def _matches(
+    message_filter: MessageFilter | None,
+    tags_code: int | None,
+    properties: Mapping[str, str] | None,
+) -> bool:
+    if message_filter is None or tags_code is None:
+        return True
+    if not message_filter.matches_unit(tags_code):
+        return False
+    condition = message_filter.condition
+    return condition is None or properties is None or condition(properties)

@@ -1,0 +1,58 @@
+"""Whether a group pulls or pops a topic: what SET_MESSAGE_REQUEST_MODE stored.
+
+It is kept in messageRequestMode.json.
+
+Source: `MessageRequestModeManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.wire.bodies.pop import MessageRequestModeSerializeWrapper
+
+if TYPE_CHECKING:
+    from rmqcli.wire.bodies.pop import SetMessageRequestModeRequestBody
+
+#: Modes that one broker keeps. RocketMQ has no such limit.
+MODES_MAX: Final = 50_000
+
+
+class RequestModes:
+    """Modes by topic and group. `version` grows with each change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._modes: dict[tuple[str, str], SetMessageRequestModeRequestBody] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further mode can be set."""
+        return len(self._modes) >= MODES_MAX
+
+    def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        """What was set; None for nothing."""
+        return self._modes.get((topic, group))
+
+    def set(
+        self, topic: str, group: str, mode: SetMessageRequestModeRequestBody
+    ) -> None:
+        """Store a mode."""
+        self._modes[topic, group] = mode
+        self.version += 1
+
+    def body(self) -> MessageRequestModeSerializeWrapper:
+        """What messageRequestMode.json holds."""
+        table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+        for (topic, group), mode in self._modes.items():
+            table.setdefault(topic, {})[group] = mode
+        return MessageRequestModeSerializeWrapper(message_request_mode_map=table)
+
+    def load(self, body: MessageRequestModeSerializeWrapper) -> None:
+        """Take over what was stored, instead of all here."""
+        self._modes = {
+            (topic, group): mode
+            for topic, groups in body.message_request_mode_map.items()
+            for group, mode in groups.items()
+        }
+        self.version += 1
