@@ -123,7 +123,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "cli": [
         ("ui",),
         ("options",),
-        ("by_broker", "commands", "confirm", "offline"),
+        ("by_broker", "commands", "confirm", "offline", "selection"),
         # a module or a folder for each command
         (
             "broker",

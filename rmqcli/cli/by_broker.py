@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqcli.cli.ui.output import Column, row_of, write_rows
+from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows
 from rmqcli.errors import PartialError, RmqError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rmqcli.cli.options import Common
+
+
+#: What came of a change on one server.
+RESULT_COLUMN = Column(
+    "result",
+    "created, changed, unchanged, deleted or failed",
+    states={"failed": "bad"},
+)
 
 
 class Result(Protocol):
@@ -45,6 +53,26 @@ def show_results(
         f"{len(errors)} of {len(results)} servers failed: {errors[0].message}",
         hint=errors[0].hint or "the same command does the rest",
     )
+
+
+def show_detail(
+    common: Common,
+    data: Mapping[str, Any],
+    *,
+    list_name: str,
+    columns: Sequence[Column],
+    write_tables: Callable[[], None],
+) -> None:
+    """Write what is known about one thing. JSON has it all, a table what people want.
+
+    JSON lines and CSV have one list of it, `data[list_name]`.
+    """
+    if common.output == "json":
+        emit_json(data)
+    elif common.output == "table":
+        write_tables()
+    else:
+        write_rows(data[list_name], columns=columns, fmt=common.output)
 
 
 def rows_of_silent(

@@ -25,6 +25,7 @@ from rmqcli.cli.options import (
     queue_option,
     store_option,
 )
+from rmqcli.cli.selection import tag_option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
 from rmqcli.config import NAMESRV_DEFAULT
@@ -122,10 +123,7 @@ class ExportCommandOptions:
         ),
     ] = None
     queue: Annotated[list[Any] | None, queue_option()] = None
-    tag: Annotated[
-        str | None,
-        option(metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."),
-    ] = None
+    tag: Annotated[str | None, tag_option()] = None
     master: Annotated[
         str | None,
         option(metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."),

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rmqcli.cli.by_broker import (
+    RESULT_COLUMN,
     check_masters,
     errors_json,
     raise_if_silent,
     rows_of_silent,
+    show_detail,
     show_results,
 )
 from rmqcli.cli.confirm import confirm_by_name
@@ -28,7 +30,7 @@ from rmqcli.cli.options import (
     option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,11 +172,7 @@ RESULT_COLUMNS = (
     Column("name", "the group, or one of its topics"),
     Column("server", "broker, or name server"),
     Column("address", "its address", priority=40),
-    Column(
-        "result",
-        "created, changed, unchanged, deleted or failed",
-        states={"failed": "bad"},
-    ),
+    RESULT_COLUMN,
     *_SETTINGS,
     Column(
         "error",
@@ -356,12 +354,13 @@ def show(
     with common.open_client() as client:
         detail = show_group(client, group)
     data = _data(detail)
-    if common.output == "json":
-        emit_json(data)
-    elif common.output == "table":
-        _write_tables(common, detail, data)
-    else:
-        write_rows(data["members"], columns=MEMBER_COLUMNS, fmt=common.output)
+    show_detail(
+        common,
+        data,
+        list_name="members",
+        columns=MEMBER_COLUMNS,
+        write_tables=lambda: _write_tables(common, detail, data),
+    )
     for mismatch in detail.mismatches:
         common.messages.warn(f"subscriptions differ, so messages get lost: {mismatch}")
     raise_if_silent(detail.errors)

@@ -203,6 +203,15 @@ def _parse_address(text: str, address: str, at: int) -> str:
     return f"{host}:{int(port)}"
 
 
+def refuse_together(
+    given: Mapping[str, bool], pairs: Iterable[tuple[str, str]]
+) -> None:
+    """Raise UsageError for the first of `pairs` of options that were both given."""
+    for one, other in pairs:
+        if given[one] and given[other]:
+            raise UsageError(f"{one} and {other} cannot be used together")
+
+
 def option(*names: str, parser: Any = None, **settings: Any) -> Any:
     """`typer.Option`. `parser` is a function of ours, which may raise UsageError."""
     import typer

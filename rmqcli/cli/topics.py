@@ -14,10 +14,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.by_broker import (
+    RESULT_COLUMN,
     check_masters,
     errors_json,
     raise_if_silent,
     rows_of_silent,
+    show_detail,
     show_results,
 )
 from rmqcli.cli.confirm import confirm_by_name
@@ -32,7 +34,7 @@ from rmqcli.cli.options import (
     store_option,
 )
 from rmqcli.cli.ui.escape import safe
-from rmqcli.cli.ui.output import Column, emit_json, row_of, write_rows, write_table
+from rmqcli.cli.ui.output import Column, row_of, write_rows, write_table
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import format_rfc3339
 
@@ -157,11 +159,7 @@ _BROKER_COLUMNS = (
 STEP_COLUMNS = (
     Column("server", "broker, or name server"),
     Column("address", "its address", priority=20),
-    Column(
-        "result",
-        "created, changed, unchanged, deleted or failed",
-        states={"failed": "bad"},
-    ),
+    RESULT_COLUMN,
     _of_config(
         "write_queue_nums", "queues that it has now", title="QUEUES", align="right"
     ),
@@ -239,12 +237,13 @@ def show(
     with common.open_client() as client:
         detail = show_topic(client, topic)
     data = _data(detail)
-    if common.output == "json":
-        emit_json(data)
-    elif common.output == "table":
-        _write_tables(common, detail, data)
-    else:
-        write_rows(data["queues"], columns=QUEUE_COLUMNS, fmt=common.output)
+    show_detail(
+        common,
+        data,
+        list_name="queues",
+        columns=QUEUE_COLUMNS,
+        write_tables=lambda: _write_tables(common, detail, data),
+    )
     raise_if_silent(detail.errors)
 
 

@@ -19,7 +19,9 @@ from rmqcli.cli.options import (
     command_options,
     duration_option,
     option,
+    refuse_together,
 )
+from rmqcli.cli.selection import format_option, sql_option, tag_option
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS
 from rmqcli.errors import TextError, UsageError
 from rmqcli.units import parse_duration_ms
@@ -136,13 +138,6 @@ def _parse_limit(text: str) -> int | None:
     return parse_duration_ms(text) or None
 
 
-def _parse_template(text: str) -> str:
-    from rmqcli.cli.ui.records.format import RecordFormat
-
-    RecordFormat(text)
-    return text
-
-
 #: Options that mean different things.
 _CONTRADICTIONS: Final = (
     ("--tag", "--sql"),
@@ -193,17 +188,8 @@ class ConsumeOptions:
             " latest, now, -15m or @TIME.  [default: latest]",
         ),
     ] = None
-    tag: Annotated[
-        str | None,
-        option(metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."),
-    ] = None
-    sql: Annotated[
-        str | None,
-        option(
-            metavar="EXPR",
-            help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
-        ),
-    ] = None
+    tag: Annotated[str | None, tag_option()] = None
+    sql: Annotated[str | None, sql_option()] = None
     threads: Annotated[
         int | None,
         option(
@@ -283,15 +269,7 @@ class ConsumeOptions:
     shell: Annotated[
         bool, option("--shell", help="Run the command through /bin/sh.")
     ] = False
-    format_: Annotated[
-        str | None,
-        option(
-            "--format",
-            parser=_parse_template,
-            metavar="TEMPLATE",
-            help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
-        ),
-    ] = None
+    format_: Annotated[str | None, format_option()] = None
     count: Annotated[
         int | None,
         option(min=1, metavar="N", help="Exit after N consumed messages."),
@@ -315,9 +293,7 @@ class ConsumeOptions:
             "--broadcast": self.broadcast,
             "--max-reconsume": self.max_reconsume is not None,
         }
-        for one, other in _CONTRADICTIONS:
-            if given[one] and given[other]:
-                raise UsageError(f"{one} and {other} cannot be used together")
+        refuse_together(given, _CONTRADICTIONS)
         for flag in _OF_EXEC:
             if given[flag] and not given["--exec"]:
                 raise UsageError(f"{flag} needs --exec")

@@ -20,6 +20,7 @@ from rmqcli.cli.consume.failed import FailedDeliveries
 from rmqcli.cli.consume.listeners import CommandRunner, Printer
 from rmqcli.cli.consume.start import Starts, read_committed, read_min_offsets
 from rmqcli.cli.consume.status import Status
+from rmqcli.cli.selection import explain_sql, readable_queues
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.records.output import make_writer
 from rmqcli.clock import SYSTEM_CLOCK
@@ -206,7 +207,8 @@ class _Run:
         """Look for the topics and the group, before anybody hears of us."""
         options = self._options
         with Client(self._client_config) as client:
-            _check_topics(client, options.topic_names)
+            for topic in options.topic_names:
+                readable_queues(client, topic)
             if not options.broadcast:
                 self._starts.committed = read_committed(
                     client, options.group, options.topic_names
@@ -222,8 +224,6 @@ class _Run:
             self._consumer.start()
         except RmqError as error:
             if options.sql is not None:
-                from rmqcli.cli.tail.run import explain_sql
-
                 raise explain_sql(error) from None
             raise
         status.say(f"joined group {options.group} as {self._consumer.client_id}")
@@ -304,12 +304,3 @@ def _starts(options: ConsumeOptions, config: ConsumerConfig, counts: Counts) -> 
         reset_hint=shlex.join(words),
         is_local=options.broadcast,
     )
-
-
-def _check_topics(client: Client, topics: tuple[str, ...]) -> None:
-    for topic in topics:
-        if not client.route(topic).read_queues():
-            raise RmqError(
-                f"topic {topic} has no queue that may be read",
-                hint=f"see its permissions with: rmq topic show {topic}",
-            )

@@ -18,8 +18,10 @@ from rmqcli.cli.options import (
     option,
     position_option,
     queue_option,
+    refuse_together,
     store_option,
 )
+from rmqcli.cli.selection import format_option, sql_option, tag_option
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS
 from rmqcli.errors import TextError, UsageError
 
@@ -48,6 +50,7 @@ _CONTRADICTIONS = (
     ("--around-group", "--to"),
     ("--around-group", "--last"),
     ("--around-group", "--follow"),
+    ("--format", "--output"),
 )
 
 
@@ -86,13 +89,6 @@ def _parse_queue_position(text: str) -> Any:
         hint = "write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
         raise TextError(text, "no '=' in it", start=0, end=len(text), hint=hint)
     return parse_queue(queue), parse_position(position, tz=None)
-
-
-def _parse_template(text: str) -> str:
-    from rmqcli.cli.ui.records.format import RecordFormat
-
-    RecordFormat(text)
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,17 +133,8 @@ class TailOptions:
         ),
     ] = None
     queue: Annotated[list[Any] | None, queue_option()] = None
-    tag: Annotated[
-        str | None,
-        option(metavar="EXPR", help="Only messages with these tags, e.g. 'A || B'."),
-    ] = None
-    sql: Annotated[
-        str | None,
-        option(
-            metavar="EXPR",
-            help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
-        ),
-    ] = None
+    tag: Annotated[str | None, tag_option()] = None
+    sql: Annotated[str | None, sql_option()] = None
     key: Annotated[
         str | None,
         option(metavar="KEY", help="Only messages with this key or message ID."),
@@ -189,15 +176,7 @@ class TailOptions:
             "-A", min=0, metavar="N", help="Messages to show from it on.  [default: 5]"
         ),
     ] = None
-    format_: Annotated[
-        str | None,
-        option(
-            "--format",
-            parser=_parse_template,
-            metavar="TEMPLATE",
-            help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
-        ),
-    ] = None
+    format_: Annotated[str | None, format_option()] = None
     fail_if_empty: Annotated[
         bool,
         option("--fail-if-empty", help="Exit with code 8 if no message matched."),
@@ -221,14 +200,12 @@ class TailOptions:
             "--last": self.last is not None,
             "--around-group": self.around_group is not None,
             "--follow": self.follow is True,
+            "--format": self.format_ is not None,
+            "--output": output != "auto",
         }
-        for one, other in _CONTRADICTIONS:
-            if given[one] and given[other]:
-                raise UsageError(f"{one} and {other} cannot be used together")
+        refuse_together(given, _CONTRADICTIONS)
         if self.around_group is None and not (self.before is self.after is None):
             raise UsageError("-B and -A need --around-group")
-        if self.format_ is not None and output != "auto":
-            raise UsageError("--format and --output cannot be used together")
         if self.tag is not None and self.sql is not None:
             raise UsageError(
                 "--tag and --sql cannot be used together: a broker takes one"

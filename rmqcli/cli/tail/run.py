@@ -21,6 +21,7 @@ from rmqcli.admin.positions import (
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
+from rmqcli.cli.selection import explain_sql, readable_queues
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.records.output import make_writer
@@ -148,13 +149,7 @@ def _find_ranges(
     """
     queues: list[MessageQueue] = []
     for topic in dict.fromkeys(options.topics):
-        readable = client.route(topic).read_queues()
-        if not readable:
-            raise RmqError(
-                f"topic {topic} has no queue that may be read",
-                hint=f"see its permissions with: rmq topic show {topic}",
-            )
-        queues += select_queues(readable, options.selectors)
+        queues += select_queues(readable_queues(client, topic), options.selectors)
     for queue in options.queue_starts:
         if queue not in queues:
             raise UsageError(
@@ -261,13 +256,6 @@ def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -
             outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         ):
             raise explain_sql(outcome)
-
-
-def explain_sql(error: RmqError) -> RmqError:
-    """An error about SQL from a broker that has it off says how to switch it on."""
-    if "SQL92" in getattr(error, "remark", "") and not error.hint:
-        error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
-    return error
 
 
 def _summarise(common: Common, tail: Tail[Any]) -> None:

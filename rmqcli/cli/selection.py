@@ -1,0 +1,70 @@
+"""Which messages of topics are read, and how they are written: for several commands.
+
+Options that `rmq tail`, `rmq consume` and `rmq export` share, and what is wrong with a
+topic or an expression, in the same words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.cli.options import option
+from rmqcli.errors import RmqError
+
+if TYPE_CHECKING:
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue
+
+
+def tag_option() -> Any:
+    """`--tag`."""
+    return option(
+        "--tag",
+        metavar="EXPR",
+        help="Only messages with these tags, e.g. 'A || B'.",
+    )
+
+
+def sql_option() -> Any:
+    """`--sql`."""
+    return option(
+        "--sql",
+        metavar="EXPR",
+        help="Only messages that an SQL92 expression selects, e.g. 'a > 5'.",
+    )
+
+
+def format_option() -> Any:
+    """`--format`."""
+    return option(
+        "--format",
+        parser=parse_template,
+        metavar="TEMPLATE",
+        help="Output template, e.g. '%t %q %o %d{iso} %k %g %p{id} %v\\n'.",
+    )
+
+
+def parse_template(text: str) -> str:
+    """Take a template as it is. Raises TextError for one that cannot be read."""
+    from rmqcli.cli.ui.records.format import RecordFormat
+
+    RecordFormat(text)
+    return text
+
+
+def readable_queues(client: Client, topic: str) -> list[MessageQueue]:
+    """The queues of a topic that may be read. Raises RmqError if there are none."""
+    queues = client.route(topic).read_queues()
+    if not queues:
+        raise RmqError(
+            f"topic {topic} has no queue that may be read",
+            hint=f"see its permissions with: rmq topic show {topic}",
+        )
+    return queues
+
+
+def explain_sql(error: RmqError) -> RmqError:
+    """An error about SQL from a broker that has it off says how to switch it on."""
+    if "SQL92" in getattr(error, "remark", "") and not error.hint:
+        error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
+    return error
