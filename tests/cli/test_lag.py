@@ -15,9 +15,8 @@ from rmqcli.admin.lag.model import (
     QueueReading,
     compute_lag,
 )
-from rmqcli.cli.lag.columns import QUEUE_COLUMNS
 from rmqcli.cli.lag.command import LagOptions, sort_groups
-from rmqcli.cli.lag.rows import LagView, without_empty_retries
+from rmqcli.cli.lag.view import QUEUE_COLUMNS, LagView, without_empty_retries
 from rmqcli.cli.lag.watch import sparkline, watch_lag
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common

@@ -1,7 +1,7 @@
 """`rmq lag`: how far groups are behind, per queue, and why.
 
-Decides what is asked for and the exit code. `rows` has its JSON and tables, `watch` its
-live view; what the numbers mean is in `rmqcli.admin.lag.model`.
+Decides what is asked for and the exit code. `view` has its fields and tables, `watch`
+its live view; what the numbers mean is in `rmqcli.admin.lag.model`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from rmqcli.cli.lag.columns import QUEUE_COLUMNS
+from rmqcli.cli.lag.view import QUEUE_COLUMNS, LagView
 from rmqcli.cli.offline import MEMBERS_UNKNOWN, read_from
 from rmqcli.cli.options import (
     Common,
@@ -163,8 +163,6 @@ def lag(common: Common, options: LagOptions) -> int:
 
             return watch_lag(common, gatherer, options)
         reading, lags, trends = _look(common, gatherer, sample_ms=options.sample)
-    from rmqcli.cli.lag.rows import LagView
-
     view = LagView(
         groups=options.ordered(lags),
         trends=trends,

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.admin.lag.model import compute_lag
 from rmqcli.admin.lag.trend import TREND_MIN_MS, Samples, judge
-from rmqcli.cli.lag.columns import queue_columns, summary_columns
-from rmqcli.cli.lag.rows import LagView, without_empty_retries
+from rmqcli.cli.lag.view import (
+    LagView,
+    queue_columns,
+    summary_columns,
+    without_empty_retries,
+)
 from rmqcli.cli.ui.hints import with_flags
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.output import json_line
