@@ -20,7 +20,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <p>The single argument is a JSON object: namesrv, group, topic, subExpression, from
  * (FIRST|LAST|epoch ms), orderly, broadcast, slowMs, block, failTimes, stopAfter, persistMs,
- * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId. A call fails where a message of it
+ * pullBatchSize, consumeThreads, maxReconsumeTimes, clientId, serverAssignment (5.x: the broker
+ * says which queues, and whether to pull or pop), popInvisibleTime. A call fails where a message of it
  * has failed less than failTimes (with failByCount counted here, not by reconsumeTimes): failAs
  * (LATER|ACK|NULL|THROW or an orderly status), delayLevel, ackIndex, autoCommit and
  * batchSize say how. Prints {"event":"started"} once it runs. Standard input: "go" releases a blocked listener; "stop", or its end, shuts the consumer down, which
@@ -114,6 +115,15 @@ public final class Consumer {
         }
         if (options.get("maxReconsumeTimes") != null) {
             consumer.setMaxReconsumeTimes(Json.number(options, "maxReconsumeTimes"));
+        }
+        if (flag("serverAssignment")) {
+            // Not in 4.x, for which this is compiled too.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class)
+                .invoke(consumer, false);
+        }
+        if (options.get("popInvisibleTime") != null) {
+            DefaultMQPushConsumer.class.getMethod("setPopInvisibleTime", long.class)
+                .invoke(consumer, (long) Json.number(options, "popInvisibleTime"));
         }
         consumer.setConsumeThreadMin(Json.number(options, "consumeThreads"));
         consumer.setConsumeThreadMax(Json.number(options, "consumeThreads"));
