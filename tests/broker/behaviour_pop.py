@@ -435,6 +435,14 @@ BASICS: dict[str, tuple[Step, ...]] = {
         Ack("a"),
         Ask(14, {"consumerGroup": "<g>", "topic": "%RETRY%<g>_<T>", "queueId": 0}),
     ),
+    "what came back is deleted with its topic": (
+        Send("a"),
+        pop("a", invisibleTime=INVISIBLE_MS),
+        pop("a1", until=True),
+        Ask(351, {"topic": "%RETRY%<g>_<T>"}),
+        Ask(215, {"topic": "<T>"}),
+        Ask(351, {"topic": "%RETRY%<g>_<T>"}, 17),
+    ),
     "a batch of acknowledgements": (
         Send("a b c d"),
         pop("a b c d", invisibleTime=INVISIBLE_MS),

@@ -107,6 +107,9 @@ class MemoryStorage:
             core.topics.load(before.topics.all().values())
             core.groups.load(before.groups.all().values())
             core.offsets.load(before.offsets.table())
+            for (topic, group), queues in before.offsets.pull_table().items():
+                for queue_id, offset in queues.items():
+                    core.offsets.commit_pull(group, topic, queue_id, offset)
             core.schedule.load(before.schedule.offsets)
             core.request_modes.load(before.request_modes.body())
             core.order_infos.load(before.order_infos.body(), core.started)

@@ -17,6 +17,7 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.ack_message import check_queue, read_handle
+from rmqcli.broker.requests.pop_message import need_master
 from rmqcli.broker.state.check_points import REVIVE_QUEUE_NUM, Key
 from rmqcli.store.message_store import StoreError
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
     """Hide a message for another while, from now on; the answer renews the handle."""
     header = request.header(ChangeInvisibleTimeRequestHeader)
+    need_master(broker)
     low, high = check_queue(broker, request, header.topic, header.queue_id)
     if not low <= header.offset < high:
         raise Refusal(ResponseCode.NO_MESSAGE, "")

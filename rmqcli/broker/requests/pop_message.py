@@ -151,6 +151,14 @@ def _wake_soon(broker: BrokerState, key: tuple[str, str, int], now: Now) -> None
     broker.timers.at(now.monotonic_ms, lambda later: broker.pop_holds.wake(key, later))
 
 
+def need_master(broker: BrokerState) -> None:
+    """Raises Refusal(14) on a slave: it could not store what it gives out."""
+    if broker.settings.broker_id:
+        raise Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not give out messages"
+        )
+
+
 def check_readable(
     broker: BrokerState, request: Request, *, topic: str, group: str, queue_id: int
 ) -> TopicConfig:
@@ -193,10 +201,7 @@ def _check(
     broker: BrokerState, request: Request, header: PopMessageRequestHeader, now: Now
 ) -> TopicConfig:
     ip = broker.settings.address.rpartition(":")[0]
-    if broker.settings.broker_id:
-        raise Refusal(
-            ResponseCode.SERVICE_NOT_AVAILABLE, "a slave does not give out messages"
-        )
+    need_master(broker)
     if now.epoch_ms - header.born_time - header.poll_time > _TOO_LATE_MS:
         raise Refusal(
             ResponseCode.POLLING_TIMEOUT,

@@ -39,6 +39,7 @@ from rmqcli.wire.headers.config import (
     DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
 )
+from rmqcli.wire.receipt_handle import pop_retry_topic
 from rmqcli.wire.version import V5_0_0, V5_3_0
 
 if TYPE_CHECKING:
@@ -205,10 +206,20 @@ def delete_topic(broker: BrokerState, request: Request) -> Reply:
                 f"The topic[{topic}] is conflict with system topic.",
             )
     _need_storable(broker, topic)
-    broker.topics.delete(topic)
-    broker.store.delete_topic(topic)
-    if broker.profile.deletes_offsets_of_topics:
-        broker.offsets.delete_topic(topic)
+    names = [topic]
+    if broker.profile.version >= V5_0_0:
+        # What POP brought back of the topic goes with it.
+        retries = (
+            pop_retry_topic(topic, group, v2=is_v2)
+            for group in sorted(broker.offsets.groups_of(topic))
+            for is_v2 in (True, False)
+        )
+        names += [name for name in retries if broker.topics.get(name) is not None]
+    for name in names:
+        broker.topics.delete(name)
+        broker.store.delete_topic(name)
+        if broker.profile.deletes_offsets_of_topics:
+            broker.offsets.delete_topic(name)
     return Reply()
 
 

@@ -45,9 +45,11 @@ class World:
     def do(self, name: str, number: int) -> None:
         if name == "send":
             header = send_header("T", {}, queue_id=number)
-            body = f"{self.sent}".encode()
             sent = self.driver.ask(
-                RequestCode.SEND_MESSAGE_V2, header, body=body, peer=PRODUCER
+                RequestCode.SEND_MESSAGE_V2,
+                header,
+                body=str(self.sent).encode(),
+                peer=PRODUCER,
             )
             assert need(sent).code == 0
             self.sent += 1
