@@ -464,6 +464,12 @@ BASICS: dict[str, tuple[Step, ...]] = {
         Change("b", INVISIBLE_MS),
         pop("b1", until=True),
     ),
+    "an attempt that was suspended does not count": (
+        Send("a"),
+        pop("a"),
+        Change("a", INVISIBLE_MS, more={"suspend": "true"}),
+        pop("a", until=True, says={"startOffsetInfo": "1 0 0"}),
+    ),
     "the old handle is void after a change": (
         Send("a"),
         pop("a"),

@@ -3,8 +3,9 @@
 Imitated: the checks in RocketMQ's order; the message gets a check point of its own, and
 the old handle is acknowledged. A handle that has expired, or whose message was
 acknowledged, is renewed all the same, as in RocketMQ: the message comes back once more.
-Orderly messages change in place.
-Not imitated: lite topics, `suspend` (5.5).
+Orderly messages change in place. With `suspend` (5.5) the attempt does not count,
+except in order, where RocketMQ ignores it.
+Not imitated: lite topics.
 
 Source: `ChangeInvisibleTimeProcessor` in apache/rocketmq.
 """
@@ -66,6 +67,7 @@ def change_invisible_time(broker: BrokerState, request: Request) -> Reply:
             invisible_ms=header.invisible_time,
             revive_queue_id=handle.revive_queue_id,
             now=now,
+            is_suspended=header.suspend,
         )
     except StoreError:
         raise Refusal(ResponseCode.SYSTEM_ERROR, "") from None

@@ -89,13 +89,17 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Point:
-    """A batch. `offsets`: the messages that are not acknowledged."""
+    """A batch. `offsets`: the messages that are not acknowledged.
+
+    `is_suspended`: they were not consumed, so that the attempt does not count.
+    """
 
     key: Key
     invisible_ms: int
     revive_queue_id: int
     revive_offset: int
     offsets: set[int] = field(default_factory=set)
+    is_suspended: bool = False
 
 
 class CheckPoints:
@@ -155,6 +159,7 @@ class CheckPoints:
         invisible_ms: int,
         revive_queue_id: int,
         now: Now,
+        is_suspended: bool = False,
     ) -> None:
         """Note that messages are given out, under a key that is not known.
 
@@ -174,6 +179,7 @@ class CheckPoints:
             queue_offset_diff=[offset - key.start_offset for offset in offsets],
             broker_name=key.broker_name,
             revive_time=revive_ms,
+            suspend=is_suspended,
         )
         message = self._message(
             encode_body(body),
@@ -184,7 +190,12 @@ class CheckPoints:
         )
         (place,) = self._put([message], now)
         point = _Point(
-            key, invisible_ms, revive_queue_id, place.queue_offset, set(offsets)
+            key,
+            invisible_ms,
+            revive_queue_id,
+            place.queue_offset,
+            set(offsets),
+            is_suspended,
         )
         self._keep(point, now)
         # What is behind it in the log happened after the offsets were stored.
@@ -353,6 +364,7 @@ class CheckPoints:
             properties[FIRST_POP_TIME] = str(point.key.pop_time_ms)
         if is_marked:
             properties[ORIGIN_GROUP] = point.key.group  # 5.5
+        times = message.reconsume_times + (not point.is_suspended)
         copy = copy_fields(
             message,
             now,
@@ -360,7 +372,7 @@ class CheckPoints:
             topic=retry_topic,
             queue_id=0,
             properties=properties,
-            reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
+            reconsume_times=min(times, _INT32_MAX),
         )
         copy.born_host = self._context.settings.address
         return copy
@@ -461,6 +473,7 @@ class CheckPoints:
                 message.queue_id,
                 message.queue_offset,
                 offsets,
+                body.suspend,
             ),
             now,
             margin_ms=margin_ms,

@@ -6,7 +6,7 @@ acknowledged without a gap. A request with the same attempt id gets the batch ag
 
 Imitated: all of it, the file consumerOrderInfo.json too, which is written each 5 s: a
 crash loses up to 5 s of acknowledgements, as with RocketMQ.
-Not imitated: `suspend` of a changed time (5.5).
+Not imitated: 5.5's order by message instead of by queue.
 
 Source: `ConsumerOrderInfoManager` in apache/rocketmq.
 """

@@ -67,8 +67,8 @@ class AckMessageRequestHeader(Header):
 class ChangeInvisibleTimeRequestHeader(Header):
     """For how long, from now, a message stays hidden (200053).
 
-    `suspend` says that an orderly message was not consumed at all, so the attempt does
-    not count.
+    `suspend` says that the message was not consumed at all, so the attempt does not
+    count.
     """
 
     consumer_group: str
