@@ -1,5 +1,8 @@
 """How to reach a cluster, as one value: `ClientConfig`.
 
+A cluster is reached by its name servers (the remoting protocol) or, from RocketMQ 5 on,
+by the endpoints of a proxy (gRPC).
+
 An argument goes before the environment, and that before the default. The environment is
 passed in: this module reads neither it nor any file.
 """
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 NAMESRV_VARIABLE = "NAMESRV_ADDR"  # MixAll.NAMESRV_ADDR_ENV
+ENDPOINTS_VARIABLE = "ROCKETMQ_ENDPOINTS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +31,24 @@ class ClientConfig:
 
     `timeout_ms` bounds every single request, connecting included. Credentials redact
     themselves in `repr`. Can be pickled to a Spark worker.
+
+    With `endpoints`, what can speak gRPC reaches a proxy there instead of the name
+    servers. That is TLS, verified, unless `plaintext` is set; `tls` says how it is
+    verified. Name servers and brokers get TLS only when `tls` is given.
     """
 
     namesrv: tuple[str, ...] = (NAMESRV_DEFAULT,)
     timeout_ms: int = 5000
     credentials: Credentials | None = None
     tls: TlsOptions | None = None
+    endpoints: tuple[str, ...] = ()
+    plaintext: bool = False
 
     def __post_init__(self) -> None:
         if not self.namesrv:
             raise ValueError("namesrv is empty; at least one host:port is needed")
+        if self.plaintext and self.tls is not None:
+            raise ValueError("plaintext and tls cannot be used together")
         if self.timeout_ms <= 0:
             raise ValueError(f"timeout_ms is {self.timeout_ms}; it must be over 0")
 
@@ -49,25 +61,48 @@ class ClientConfig:
         timeout_ms: int = 5000,
         credentials: Credentials | None = None,
         tls: TlsOptions | None = None,
+        endpoints: str | None = None,
+        plaintext: bool = False,
     ) -> Self:
-        """Settings with the name servers of `namesrv`, else of NAMESRV_ADDR.
+        """Settings with the servers of the arguments, else of the environment.
 
-        Both are `host:port;host:port`. Raises ConfigError when one of them is given
-        and names no server.
+        `namesrv` (NAMESRV_ADDR) and `endpoints` (ROCKETMQ_ENDPOINTS) are both
+        `host:port;host:port`; a `namesrv` argument puts ROCKETMQ_ENDPOINTS aside.
+        Raises ConfigError when one of them is given and names no server, and when both
+        arguments are given.
         """
+        if namesrv is not None and endpoints is not None:
+            raise ConfigError("namesrv and endpoints cannot be used together")
         text = environ.get(NAMESRV_VARIABLE) if namesrv is None else namesrv
         addresses: tuple[str, ...] = (NAMESRV_DEFAULT,)
         if text or namesrv is not None:
             where = NAMESRV_VARIABLE if namesrv is None else "namesrv"
             addresses = parse_namesrv(text or "", where=where)
+        where = "endpoints"
+        if endpoints is None and namesrv is None:
+            where, endpoints = ENDPOINTS_VARIABLE, environ.get(ENDPOINTS_VARIABLE)
+        if endpoints is not None and (endpoints or where == "endpoints"):
+            proxies = parse_addresses(endpoints, where=where, kind="endpoint")
+        else:
+            proxies = ()
         return cls(
-            namesrv=addresses, timeout_ms=timeout_ms, credentials=credentials, tls=tls
+            namesrv=addresses,
+            timeout_ms=timeout_ms,
+            credentials=credentials,
+            tls=tls,
+            endpoints=proxies,
+            plaintext=plaintext,
         )
 
 
 def parse_namesrv(text: str, *, where: str) -> tuple[str, ...]:
     """Read `host:port;host:port`. Raises ConfigError that names `where`."""
+    return parse_addresses(text, where=where, kind="name server")
+
+
+def parse_addresses(text: str, *, where: str, kind: str) -> tuple[str, ...]:
+    """Read `host:port;host:port`. Raises ConfigError that names `where` and `kind`."""
     addresses = tuple(each.strip() for each in text.split(";") if each.strip())
     if not addresses:
-        raise ConfigError(f"{where} is {text!r}, which names no name server")
+        raise ConfigError(f"{where} is {text!r}, which names no {kind}")
     return addresses

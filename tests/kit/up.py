@@ -31,6 +31,11 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--body-bytes", type=int, default=128)
     parser.add_argument("--heap-mb", type=int, default=512)
+    parser.add_argument(
+        "--proxy",
+        action="store_true",
+        help="run the broker inside a proxy, which serves gRPC (5.x)",
+    )
     options = parser.parse_args()
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -44,6 +49,7 @@ def main() -> None:
             brokers=options.brokers,
             conf=conf,
             heap_mb=options.heap_mb,
+            proxy=options.proxy,
         ) as cluster,
     ):
         cluster.create_topic(options.topic, queues=options.queues)
@@ -53,6 +59,8 @@ def main() -> None:
             )
         print(f"RocketMQ {options.version} is up; in another terminal:", flush=True)
         print(f"  export NAMESRV_ADDR={cluster.namesrv}", flush=True)
+        if options.proxy:
+            print(f"  export ROCKETMQ_ENDPOINTS={cluster.endpoints}", flush=True)
         print(f"  rmq tail {options.topic} --last 3 --no-follow", flush=True)
         print("Ctrl-C ends it.", flush=True)
         over.wait()

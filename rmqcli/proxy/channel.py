@@ -1,0 +1,310 @@
+"""One proxy server: channels to it, and calls over them in two ways.
+
+A caller that waits makes its calls itself (`invoke`, `receive_now`): a hand-over to
+another thread and back costs more than the call. What nobody waits for runs in the I/O
+thread (`submit`, `receive`, telemetry). Both use one TCP connection, because gRPC
+shares connections between channels of equal options.
+
+On two busy cores, beside a real proxy: a blocking send takes 0.22 ms of CPU in the
+caller's thread and 0.40 ms by way of the I/O thread; a received message 0.05 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+# Without this, gRPC's C code prints each failed handshake to stderr.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+import grpc.aio
+import grpc.experimental
+
+from rmqcli.errors import DisconnectedError, RmqError
+from rmqcli.proxy.rpc import TELEMETRY, ReceiveParser
+from rmqcli.proxy.status import grpc_error
+from rmqcli.proxy.tls import Secured, secure
+from rmqcli.tasks import Pending, unexpected
+from rmqcli.transport.tls import TlsOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.config import ClientConfig
+    from rmqcli.proxy.endpoints import Endpoints
+    from rmqcli.proxy.io_thread import IoThread
+    from rmqcli.proxy.metadata import MetadataMaker
+    from rmqcli.proxy.rpc import Received, ReceiveRpc, Rpc
+
+T = TypeVar("T")
+
+#: A server's message: of a receive, one message of 4 MiB by default; of a route, all
+#: queues of a topic.
+ANSWER_BYTES_MAX: Final = 32 << 20
+#: Proxies end connections that send pings more often than every 5 minutes.
+KEEP_ALIVE_MS: Final = 300_000
+#: What a receive's deadline has beyond the time for which it may be held.
+RECEIVE_SLACK_MS: Final = 3_000
+
+_OPTIONS: Final = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),  # brokers are reached directly, too
+)
+_ONE_THREAD: Final = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
+#: How long calls may still run on a connection that was replaced.
+KEEP_OLD_S: Final = 30.0
+#: What tells connections apart that are to be separate.
+_NUMBERS: Final = itertools.count(1)
+
+
+class ProxyChannel:
+    """One server, by its endpoints. `invoke` and `receive_now` may be called from any
+    thread, the others only from the I/O thread.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        config: ClientConfig,
+        metadata: MetadataMaker,
+        io: IoThread,
+    ) -> None:
+        self.endpoints = endpoints
+        self.address = str(endpoints)
+        #: whether the server ever answered anything
+        self.has_answered = False
+        self._metadata = metadata
+        self._io = io
+        self._config = config
+        self._is_tls = not config.plaintext
+        #: part of the options, so that gRPC shares no connection of another client
+        self._connection = next(_NUMBERS)
+        self._lock = threading.Lock()
+        self._secured_made: Secured | None = None  # guarded by _lock
+        #: made under _lock, read without it
+        self._blocking_made: _Made | None = None
+        self._async_made: _Made | None = None
+
+    def reconnect(self) -> None:
+        """Use a new connection from now on; calls under way end on the old one."""
+        with self._lock:
+            self._connection = next(_NUMBERS)
+            made, self._async_made = self._async_made, None
+            self._blocking_made = None  # closed when its last call has ended
+        if made is not None:
+            self._io.spawn(made.channel.close(grace=KEEP_OLD_S))
+
+    def close(self) -> None:
+        """Cancel all calls and end the connection."""
+        with self._lock:
+            blocking, self._blocking_made = self._blocking_made, None
+            made, self._async_made = self._async_made, None
+        if blocking is not None:
+            blocking.channel.close()
+        if made is not None:
+            self._io.spawn(made.channel.close())
+
+    # --- in the caller's thread ---
+
+    def invoke(self, rpc: Rpc[T], timeout_ms: int) -> T:
+        """Make a call and wait for its answer. Raises RmqError."""
+        method = self._blocking(rpc.method)
+        try:
+            data = method(
+                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
+            )
+        except grpc.RpcError as error:
+            raise self._error(error, rpc.what, timeout_ms) from None
+        self.has_answered = True
+        return rpc.parse(data, self.address)
+
+    def receive_now(self, rpc: ReceiveRpc, timeout_ms: int | None = None) -> Received:
+        """Receive and wait for it: for `rpc.polling_ms`, when there is no message."""
+        timeout_ms = timeout_ms or rpc.polling_ms + RECEIVE_SLACK_MS
+        parser = ReceiveParser(rpc, self.endpoints)
+        call = self._blocking(rpc.method, is_stream=True)(
+            rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
+        )
+        try:
+            for data in call:
+                self.has_answered = True
+                parser.feed(data)
+        except grpc.RpcError as error:
+            return parser.end(self._error(error, rpc.what, timeout_ms))
+        except RmqError as error:
+            call.cancel()
+            return parser.end(error)
+        except BaseException:  # an interrupt: the messages come again
+            call.cancel()
+            raise
+        return parser.end()
+
+    # --- in the I/O thread ---
+
+    def submit(self, rpc: Rpc[T], timeout_ms: int) -> Pending[T]:
+        """Make a call; the Pending ends with its answer or its error."""
+        pending: Pending[T] = Pending()
+        self._io.spawn(self._submit(rpc, timeout_ms, pending))
+        return pending
+
+    async def _submit(self, rpc: Rpc[T], timeout_ms: int, pending: Pending[T]) -> None:
+        try:
+            method = await self._async(rpc.method)
+            data = await method(
+                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
+            )
+            self.has_answered = True
+            answer = rpc.parse(data, self.address)
+        except RmqError as error:
+            pending.fail(error)
+        except grpc.RpcError as error:
+            pending.fail(self._error(error, rpc.what, timeout_ms))
+        except Exception as error:  # noqa: BLE001  # no task waits for ever
+            pending.fail(unexpected(error))
+        except asyncio.CancelledError:  # with the channel
+            pending.fail(self._cancelled(rpc.what))
+        else:
+            pending.succeed(answer)
+
+    def receive(
+        self, rpc: ReceiveRpc, timeout_ms: int | None = None
+    ) -> Pending[Received]:
+        """Receive; the Pending ends with the messages, none after `rpc.polling_ms`."""
+        pending: Pending[Received] = Pending()
+        timeout_ms = timeout_ms or rpc.polling_ms + RECEIVE_SLACK_MS
+        self._io.spawn(self._receive(rpc, timeout_ms, pending))
+        return pending
+
+    async def _receive(
+        self, rpc: ReceiveRpc, timeout_ms: int, pending: Pending[Received]
+    ) -> None:
+        parser = ReceiveParser(rpc, self.endpoints)
+        failure: RmqError | None = None
+        call = None
+        try:
+            method = await self._async(rpc.method, "unary_stream")
+            call = method(
+                rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
+            )
+            read = call.read
+            while (data := await read()) is not grpc.aio.EOF:
+                parser.feed(data)
+            self.has_answered = True
+        except RmqError as error:
+            failure = error
+        except grpc.RpcError as error:
+            failure = self._error(error, rpc.what, timeout_ms)
+        except Exception as error:  # noqa: BLE001  # no task waits for ever
+            failure = unexpected(error)
+        except asyncio.CancelledError:  # with the channel
+            failure = self._cancelled(rpc.what)
+        if call is not None:
+            call.cancel()  # without effect on one that has ended
+        try:
+            pending.succeed(parser.end(failure))
+        except RmqError as error:
+            pending.fail(error)
+
+    async def telemetry(self) -> Any:  # noqa: ANN401  # gRPC has no name for its type
+        """Open the telemetry stream: `await call.write(bytes)`, `await call.read()`."""
+        method = await self._async(TELEMETRY, "stream_stream")
+        return method(metadata=self._metadata.make())
+
+    def error_of(self, error: grpc.RpcError, what: str, timeout_ms: int) -> RmqError:
+        """Translate what a telemetry stream raised."""
+        return self._error(error, what, timeout_ms)
+
+    # --- channels ---
+
+    def _blocking(self, method: str, *, is_stream: bool = False) -> Callable[..., Any]:
+        made = self._blocking_made
+        if made is None:
+            secured = self._secured()
+            with self._lock:
+                made = self._blocking_made
+                if made is None:
+                    made = self._blocking_made = _Made(self._open(grpc, secured))
+        return made.method(method, "unary_stream" if is_stream else "unary_unary")
+
+    async def _async(
+        self, method: str, kind: str = "unary_unary"
+    ) -> Callable[..., Any]:
+        made = self._async_made
+        if made is None:
+            # Certificates are read from disk, or fetched from the server.
+            secured = await self._io.loop.run_in_executor(None, self._secured)
+            with self._lock:
+                made = self._async_made
+                if made is None:
+                    made = self._async_made = _Made(self._open(grpc.aio, secured))
+        return made.method(method, kind)
+
+    def _open(self, module: Any, secured: Secured | None) -> Any:  # noqa: ANN401
+        options = [*_OPTIONS, ("rmqcli.connection", self._connection)]
+        if module is grpc:
+            options.append(_ONE_THREAD)
+        if secured is None:
+            return module.insecure_channel(self.endpoints.target, options)
+        name = ("grpc.ssl_target_name_override", secured.host_name)
+        return module.secure_channel(
+            self.endpoints.target, secured.credentials, [*options, name]
+        )
+
+    def _secured(self) -> Secured | None:
+        """What TLS needs; None for plaintext. May ask the server. Raises RmqError."""
+        if not self._is_tls:
+            return None
+        with self._lock:
+            if self._secured_made is None:
+                self._secured_made = secure(
+                    self._config.tls or TlsOptions(),
+                    self.endpoints,
+                    timeout_ms=self._config.timeout_ms,
+                )
+            return self._secured_made
+
+    def _error(
+        self, error: grpc.RpcError, what: str, timeout_ms: int | None
+    ) -> RmqError:
+        return grpc_error(
+            error.code(),
+            error.details(),
+            what=what,
+            address=self.address,
+            is_tls=self._is_tls,
+            has_answered=self.has_answered,
+            timeout_ms=timeout_ms,
+        )
+
+    def _cancelled(self, what: str) -> RmqError:
+        return DisconnectedError(
+            f"{what}: the connection to {self.address} was closed", address=self.address
+        )
+
+
+class _Made:
+    """A channel of gRPC, and the methods that were made of it."""
+
+    __slots__ = ("_methods", "channel")
+
+    def __init__(self, channel: Any) -> None:  # noqa: ANN401  # of grpc or grpc.aio
+        self.channel = channel
+        self._methods: dict[str, Callable[..., Any]] = {}
+
+    def method(self, name: str, kind: str) -> Callable[..., Any]:
+        """What makes calls of this method, with bytes for requests and answers."""
+        found = self._methods.get(name)
+        if found is None:
+            found = self._methods[name] = getattr(self.channel, kind)(name)
+        return found

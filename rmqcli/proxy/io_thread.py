@@ -1,0 +1,111 @@
+"""The thread that runs gRPC's asyncio calls and the tasks of all proxy clients.
+
+| thread | started by | blocks on | ended by |
+|---|---|---|---|
+| rmq-proxy | the first client of a proxy in the process | gRPC, timers | the process |
+
+There is one for the process, because gRPC's asyncio wakes all event loops of a process
+for each event of one of them. It is a daemon without state of its own. asyncio is
+allowed in this package only: gRPC has no other way to hold many streams without a
+thread for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli import tasks
+from rmqcli.errors import RmqError
+from rmqcli.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+logger = get_logger(__name__)
+
+
+class IoThread:
+    """Runs coroutines and tasks. Satisfies `tasks.Runner`, without its requests.
+
+    `post` and `run` may be called from any thread, the others only from inside.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(_loop_failed)
+        #: asyncio itself keeps only weak references
+        self._coroutines: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="rmq-proxy", daemon=True
+        )
+        self._thread.start()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread, where it must not wait."""
+        return threading.current_thread() is self._thread
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run `action` in the thread, after what was posted before."""
+        self.loop.call_soon_threadsafe(action)
+
+    def run(self, part: tasks.Part) -> Future[Any]:
+        """Run a task in the thread; the future ends with its result or its RmqError."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # a request that was sent stays sent
+
+        def ended(pending: tasks.Pending[Any]) -> None:
+            outcome = pending.outcome()
+            if isinstance(outcome, RmqError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.post(lambda: tasks.start(part, self).on_done(ended))
+        return future
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine to its end; what it raises is logged."""
+        task = self.loop.create_task(coroutine)
+        self._coroutines.add(task)
+        task.add_done_callback(self._coroutines.discard)
+        return task
+
+    def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
+        """See tasks.Runner. Requests of the remoting protocol have no place here."""
+        raise RmqError(f"a proxy client cannot send {request.call.what}")
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See tasks.Runner."""
+        self.loop.call_later(delay_ms / 1_000, action)
+
+
+def _loop_failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BlockingIOError):
+        # Another event loop of the process took the event that woke this one.
+        return
+    logger.error(
+        "the proxy thread continues after an error: %s",
+        context.get("message"),
+        exc_info=error,
+    )
+
+
+_lock: Final = threading.Lock()
+#: by process id: a forked child has none of its parent's threads; guarded by _lock
+_threads: Final[dict[int, IoThread]] = {}
+
+
+def io_thread() -> IoThread:
+    """The one of this process, started when there is none. Any thread."""
+    pid = os.getpid()
+    with _lock:
+        found = _threads.get(pid)
+        if found is None:
+            _threads.clear()
+            found = _threads[pid] = IoThread()
+        return found

@@ -1,0 +1,482 @@
+"""The calls of MessagingService as values: what to send, and how to read the answer.
+
+A function here makes the `Rpc`; `Session` carries it out. Answers are read with every
+list cut to a bound, and a status that is not OK is raised as an error of `status`.
+
+Source: service.proto, StatusCode.md in apache/rocketmq-apis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from google.protobuf.message import DecodeError as ProtobufError
+
+from rmqcli.errors import BodyError, RmqError
+from rmqcli.model import MessageQueue
+from rmqcli.proxy.endpoints import Endpoints, endpoints_of
+from rmqcli.proxy.message import ProxyMessage, timestamp_ms
+from rmqcli.proxy.status import OK, check, error_of
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.message import Message as ProtobufMessage
+
+T = TypeVar("T")
+
+#: Queues of one topic, and messages of one answer, that are kept.
+QUEUES_MAX: Final = 65_536
+RECEIVED_MAX: Final = 1_024
+
+_SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
+TELEMETRY: Final = _SERVICE + "Telemetry"
+_READABLE: Final = (int(pb.Permission.READ), int(pb.Permission.READ_WRITE))
+_WRITABLE: Final = (int(pb.Permission.WRITE), int(pb.Permission.READ_WRITE))
+
+
+@dataclass(slots=True, kw_only=True)
+class Rpc(Generic[T]):
+    """One unary call; treat as immutable. `what` says in an error what it was for.
+
+    `parse` gets the bytes of the answer and the server's address, and raises RmqError.
+    """
+
+    method: str
+    request: bytes
+    parse: Callable[[bytes, str], T]
+    what: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReceiveRpc:
+    """One ReceiveMessage, whose answer is a stream. See `receive_message`.
+
+    `polling_ms` is how long the server may hold it when there is no message; the
+    deadline of the call has to be some seconds later.
+    """
+
+    request: bytes
+    what: str
+    broker_name: str
+    polling_ms: int
+
+    method: str = _SERVICE + "ReceiveMessage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyQueue:
+    """A queue as a route or an assignment names it.
+
+    `queue.queue_id` is -1 in an assignment for all queues of the broker. `raw` is what
+    goes into a receive.
+    """
+
+    queue: MessageQueue
+    broker_id: int
+    endpoints: Endpoints
+    is_readable: bool
+    is_writable: bool
+    accept_message_types: frozenset[int]
+    raw: pb.MessageQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendEntry:
+    """What the proxy says of one message, or of a whole batch.
+
+    `code` is OK, or one of the codes that say "stored, but": see `ProxyPublisher`.
+    """
+
+    code: int
+    msg_id: str
+    transaction_id: str
+    queue_offset: int
+    recall_handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class AckFailure:
+    """Why one message could not be acknowledged."""
+
+    receipt_handle: str
+    error: RmqError
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What a receive brought; nothing when the proxy had no message in time.
+
+    `error` is set when the stream broke after some messages had come: they count.
+    """
+
+    messages: list[ProxyMessage]
+    delivery_timestamp_ms: int | None = None
+    error: RmqError | None = None
+
+
+def query_route(topic: str, access_point: Endpoints) -> Rpc[tuple[ProxyQueue, ...]]:
+    """The queues of a topic. Raises NotFoundError for a topic that does not exist."""
+    request = service.QueryRouteRequest(endpoints=access_point.to_protobuf())
+    request.topic.name = topic
+    what = f"route of topic {topic}"
+
+    def parse(data: bytes, address: str) -> tuple[ProxyQueue, ...]:
+        answer = service.QueryRouteResponse.FromString(data)
+        check(answer.status, what=what, address=address)
+        return tuple(map(_queue_of, answer.message_queues[:QUEUES_MAX]))
+
+    return _rpc("QueryRoute", request, parse, what)
+
+
+def query_assignment(
+    topic: str, group: str, access_point: Endpoints
+) -> Rpc[tuple[ProxyQueue, ...]]:
+    """What a push consumer is to receive from: brokers, or queues of a FIFO group."""
+    request = service.QueryAssignmentRequest(endpoints=access_point.to_protobuf())
+    request.topic.name, request.group.name = topic, group
+    what = f"assignment of group {group} for topic {topic}"
+
+    def parse(data: bytes, address: str) -> tuple[ProxyQueue, ...]:
+        answer = service.QueryAssignmentResponse.FromString(data)
+        check(answer.status, what=what, address=address)
+        return tuple(
+            _queue_of(each.message_queue) for each in answer.assignments[:QUEUES_MAX]
+        )
+
+    return _rpc("QueryAssignment", request, parse, what)
+
+
+def heartbeat(client_type: int, group: str | None) -> Rpc[bool]:
+    """Keep the client known; False when the proxy has lost its settings."""
+    request = service.HeartbeatRequest(client_type=client_type)  # type: ignore[arg-type]  # its number
+    if group is not None:
+        request.group.name = group
+
+    def parse(data: bytes, address: str) -> bool:
+        answer = service.HeartbeatResponse.FromString(data)
+        if answer.status.code == pb.Code.UNRECOGNIZED_CLIENT_TYPE:
+            return False
+        check(answer.status, what="heartbeat", address=address)
+        return True
+
+    return _rpc("Heartbeat", request, parse, "heartbeat")
+
+
+def notify_client_termination(group: str | None) -> Rpc[None]:
+    """Say goodbye: the proxy forgets the client and its settings."""
+    request = service.NotifyClientTerminationRequest()
+    if group is not None:
+        request.group.name = group
+    return _status_only(
+        "NotifyClientTermination",
+        request,
+        "goodbye",
+        service.NotifyClientTerminationResponse,
+    )
+
+
+def send_message(messages: Sequence[pb.Message], what: str) -> Rpc[list[SendEntry]]:
+    """Store messages of one topic: an entry for each, or a single one for a batch."""
+    request = service.SendMessageRequest(messages=messages)
+    count = len(messages)
+
+    def parse(data: bytes, address: str) -> list[SendEntry]:
+        answer = service.SendMessageResponse.FromString(data)
+        entries = answer.entries[:count]
+        if answer.status.code != OK and not entries:
+            check(answer.status, what=what, address=address)
+        if not entries:
+            raise BodyError(f"{what}: {address} answered OK without a result")
+        return [_entry_of(each, what=what, address=address) for each in entries]
+
+    return _rpc("SendMessage", request, parse, what)
+
+
+def end_transaction(
+    *,
+    topic: str,
+    msg_id: str,
+    transaction_id: str,
+    is_commit: bool,
+    from_check: bool,
+) -> Rpc[None]:
+    """Commit or roll back a half message."""
+    request = service.EndTransactionRequest(
+        message_id=msg_id,
+        transaction_id=transaction_id,
+        resolution=pb.TransactionResolution.COMMIT
+        if is_commit
+        else pb.TransactionResolution.ROLLBACK,
+        source=pb.TransactionSource.SOURCE_SERVER_CHECK
+        if from_check
+        else pb.TransactionSource.SOURCE_CLIENT,
+    )
+    request.topic.name = topic
+    what = f"end of transaction {transaction_id}"
+    return _status_only("EndTransaction", request, what, service.EndTransactionResponse)
+
+
+def recall_message(topic: str, recall_handle: str) -> Rpc[str]:
+    """Take a delayed message back before it is delivered; returns its id."""
+    request = service.RecallMessageRequest(recall_handle=recall_handle)
+    request.topic.name = topic
+    what = f"recall of a message of topic {topic}"
+
+    def parse(data: bytes, address: str) -> str:
+        answer = service.RecallMessageResponse.FromString(data)
+        check(answer.status, what=what, address=address)
+        return answer.message_id
+
+    return _rpc("RecallMessage", request, parse, what)
+
+
+def receive_message(
+    queue: ProxyQueue,
+    *,
+    group: str,
+    batch_size: int,
+    polling_ms: int,
+    expression: str = "*",
+    is_sql: bool = False,
+    invisible_ms: int | None = None,
+    auto_renew: bool = False,
+    attempt_id: str | None = None,
+) -> ReceiveRpc:
+    """Ask a broker for up to `batch_size` messages, held for `polling_ms`.
+
+    The messages are hidden from other consumers for `invisible_ms`, 10 s to 12 h; with
+    `auto_renew`, and without `invisible_ms`, the proxy chooses and prolongs the time.
+    """
+    request = service.ReceiveMessageRequest(
+        message_queue=queue.raw, batch_size=batch_size, auto_renew=auto_renew
+    )
+    request.group.name = group
+    request.filter_expression.type = pb.FilterType.SQL if is_sql else pb.FilterType.TAG
+    request.filter_expression.expression = expression
+    request.long_polling_timeout.FromMilliseconds(polling_ms)
+    if invisible_ms is not None:
+        request.invisible_duration.FromMilliseconds(invisible_ms)
+    if attempt_id is not None:
+        request.attempt_id = attempt_id
+    return ReceiveRpc(
+        request=request.SerializeToString(),
+        what=f"receive from {queue.queue.topic}@{queue.queue.broker_name}",
+        broker_name=queue.queue.broker_name,
+        polling_ms=polling_ms,
+    )
+
+
+class ReceiveParser:
+    """Reads the stream of one receive, part by part. Bounded."""
+
+    def __init__(self, rpc: ReceiveRpc, endpoints: Endpoints) -> None:
+        self._rpc = rpc
+        self._endpoints = endpoints
+        self._status: pb.Status | None = None
+        self._delivery_timestamp_ms: int | None = None
+        self.messages: list[ProxyMessage] = []
+
+    def feed(self, data: bytes) -> None:
+        """Take one part. Raises BodyError for what cannot be read."""
+        try:
+            part = service.ReceiveMessageResponse.FromString(data)
+        except ProtobufError as error:
+            raise BodyError(f"{self._rpc.what}: the answer cannot be read") from error
+        kind = part.WhichOneof("content")
+        if kind == "message":
+            if len(self.messages) >= RECEIVED_MAX:
+                raise BodyError(
+                    f"{self._rpc.what}: the answer has over {RECEIVED_MAX} messages"
+                )
+            message = ProxyMessage(
+                part.message,
+                broker_name=self._rpc.broker_name,
+                endpoints=self._endpoints,
+            )
+            self.messages.append(message)
+        elif kind == "status":
+            self._status = part.status
+        elif kind == "delivery_timestamp":
+            self._delivery_timestamp_ms = timestamp_ms(part.delivery_timestamp)
+
+    def end(self, failure: RmqError | None = None) -> Received:
+        """What came. Raises the error of a stream that brought no message."""
+        status = self._status
+        if (
+            failure is None
+            and status is not None
+            and status.code
+            not in (
+                OK,
+                int(pb.Code.MESSAGE_NOT_FOUND),
+            )
+        ):
+            address = str(self._endpoints)
+            failure = error_of(status, what=self._rpc.what, address=address)
+        if failure is not None and not self.messages:
+            raise failure
+        return Received(self.messages, self._delivery_timestamp_ms, failure)
+
+
+def ack_messages(
+    topic: str, group: str, messages: Sequence[tuple[str, str]]
+) -> Rpc[list[AckFailure]]:
+    """Acknowledge messages of one topic, as (message id, receipt handle).
+
+    Returns those that were not acknowledged, and why. Raises when the whole call
+    failed.
+    """
+    request = service.AckMessageRequest(
+        entries=[
+            service.AckMessageEntry(message_id=msg_id, receipt_handle=handle)
+            for msg_id, handle in messages
+        ]
+    )
+    request.topic.name, request.group.name = topic, group
+    what = f"ack of {len(messages)} messages of topic {topic}"
+    count = len(messages)
+
+    def parse(data: bytes, address: str) -> list[AckFailure]:
+        answer = service.AckMessageResponse.FromString(data)
+        entries = answer.entries[:count]
+        if not entries:
+            check(answer.status, what=what, address=address)
+        return [
+            AckFailure(
+                each.receipt_handle,
+                error_of(each.status, what=what, address=address),
+            )
+            for each in entries
+            if each.status.code != OK
+        ]
+
+    return _rpc("AckMessage", request, parse, what)
+
+
+def change_invisible_duration(
+    *,
+    topic: str,
+    group: str,
+    msg_id: str,
+    receipt_handle: str,
+    invisible_ms: int,
+) -> Rpc[str]:
+    """Hide a message for `invisible_ms` from now on, 0 to 12 h; the new handle.
+
+    The old handle is dead, although acknowledging by it is answered with OK.
+    """
+    request = service.ChangeInvisibleDurationRequest(
+        receipt_handle=receipt_handle, message_id=msg_id
+    )
+    request.topic.name, request.group.name = topic, group
+    request.invisible_duration.FromMilliseconds(invisible_ms)
+    what = f"change of the invisible time of message {msg_id}"
+
+    def parse(data: bytes, address: str) -> str:
+        answer = service.ChangeInvisibleDurationResponse.FromString(data)
+        check(answer.status, what=what, address=address)
+        if not answer.receipt_handle:
+            raise BodyError(f"{what}: {address} answered without a receipt handle")
+        return answer.receipt_handle
+
+    return _rpc("ChangeInvisibleDuration", request, parse, what)
+
+
+def forward_to_dead_letter_queue(
+    *,
+    topic: str,
+    group: str,
+    msg_id: str,
+    receipt_handle: str,
+    delivery_attempt: int,
+    max_delivery_attempts: int,
+) -> Rpc[None]:
+    """Move a message to the group's dead letters. A second call adds a second copy."""
+    request = service.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=receipt_handle,
+        message_id=msg_id,
+        delivery_attempt=delivery_attempt,
+        max_delivery_attempts=max_delivery_attempts,
+    )
+    request.topic.name, request.group.name = topic, group
+    return _status_only(
+        "ForwardMessageToDeadLetterQueue",
+        request,
+        f"forwarding of message {msg_id} to the dead letters of {group}",
+        service.ForwardMessageToDeadLetterQueueResponse,
+    )
+
+
+def _queue_of(raw: pb.MessageQueue) -> ProxyQueue:
+    permission = int(raw.permission)
+    return ProxyQueue(
+        queue=MessageQueue(raw.topic.name, raw.broker.name, raw.id),
+        broker_id=raw.broker.id,
+        endpoints=endpoints_of(raw.broker.endpoints),
+        is_readable=permission in _READABLE,
+        is_writable=permission in _WRITABLE,
+        accept_message_types=frozenset(map(int, raw.accept_message_types)),
+        raw=raw,
+    )
+
+
+#: Stored, although the broker does not know it flushed or replicated.
+STORED_CODES: Final = frozenset(
+    map(
+        int,
+        (
+            pb.Code.OK,
+            pb.Code.MASTER_PERSISTENCE_TIMEOUT,
+            pb.Code.SLAVE_PERSISTENCE_TIMEOUT,
+            pb.Code.HA_NOT_AVAILABLE,
+        ),
+    )
+)
+
+
+def _entry_of(raw: service.SendResultEntry, *, what: str, address: str) -> SendEntry:
+    if raw.status.code not in STORED_CODES:
+        raise error_of(raw.status, what=what, address=address)
+    return SendEntry(
+        code=int(raw.status.code),
+        msg_id=raw.message_id,
+        transaction_id=raw.transaction_id,
+        queue_offset=raw.offset,
+        recall_handle=raw.recall_handle,
+    )
+
+
+def _rpc(
+    method: str,
+    request: ProtobufMessage,
+    parse: Callable[[bytes, str], T],
+    what: str,
+) -> Rpc[T]:
+    def parse_bytes(data: bytes, address: str) -> T:
+        try:
+            return parse(data, address)
+        except ProtobufError as error:
+            raise BodyError(
+                f"{what}: the answer of {address} cannot be read"
+            ) from error
+
+    return Rpc(
+        method=_SERVICE + method,
+        request=request.SerializeToString(),
+        parse=parse_bytes,
+        what=what,
+    )
+
+
+def _status_only(
+    method: str, request: ProtobufMessage, what: str, answer_type: type[ProtobufMessage]
+) -> Rpc[None]:
+    def parse(data: bytes, address: str) -> None:
+        answer = answer_type.FromString(data)
+        check(answer.status, what=what, address=address)  # type: ignore[attr-defined]  # all of them have one
+
+    return _rpc(method, request, parse, what)

@@ -1,0 +1,808 @@
+"""One client of a RocketMQ proxy: who it is, what it wants, and its connections.
+
+Made for what is built on it (the producer, the consumers), which use:
+
+| | |
+|---|---|
+| `Session(config, client_type=..., ...)` | nothing is opened yet |
+| `open(topics)` | routes, and telemetry with the settings answered, before a receive |
+| `invoke(endpoints, rpc)` | a call of `rpc`, in the caller's thread |
+| `receive_now(endpoints, rpc)` | a receive, in the caller's thread |
+| `submit(endpoints, rpc)`, `receive(...)` | the same in the I/O thread, as `Pending` |
+| `run(task)`, `post(action)` | work for the I/O thread, from any thread |
+| `in_caller(task)` | a task, in the caller's thread |
+| `route(topic, via)` | the queues of a topic, cached and refreshed |
+| `settings` | what the proxy wants: retries, sizes, times |
+| `close()` | goodbye to every proxy |
+
+A task gets a `Via`, by which it makes its calls; so the same task runs in the I/O
+thread or in the caller's. `on_...` functions are called in the I/O thread and must
+return quickly.
+
+Telemetry is one stream for each server: the settings go out first, and again every five
+minutes, when they changed, and when the server has forgotten them. A stream that ends
+is opened again after a pause that grows and varies. Heartbeats go out every 10 s; when
+three in a row are not answered, the connection is given up for a new one.
+
+Source: ClientImpl, ClientSessionImpl in apache/rocketmq-clients; ClientActivity in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import os
+import platform
+import random
+import socket
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from rmqcli import tasks
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.errors import (
+    BodyError,
+    DeadlineError,
+    DisconnectedError,
+    RmqError,
+    TimeLimitError,
+    TransportError,
+    UsageError,
+)
+from rmqcli.log import get_logger
+from rmqcli.proxy import rpc as calls
+from rmqcli.proxy.channel import ProxyChannel
+from rmqcli.proxy.endpoints import parse_endpoints
+from rmqcli.proxy.io_thread import io_thread
+from rmqcli.proxy.message import ProxyMessage
+from rmqcli.proxy.metadata import VERSION, MetadataMaker
+from rmqcli.proxy.settings import (
+    CONSUMER_DEFAULTS,
+    PRODUCER_DEFAULTS,
+    ServerSettings,
+    merged,
+)
+from rmqcli.proxy.status import OK, error_of
+from rmqcli.transport.backoff import Backoff
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.proxy.endpoints import Endpoints
+    from rmqcli.proxy.rpc import ProxyQueue, Received, ReceiveRpc, Rpc
+
+T = TypeVar("T")
+
+logger = get_logger(__name__)
+
+PRODUCER: Final = int(pb.ClientType.PRODUCER)
+PUSH_CONSUMER: Final = int(pb.ClientType.PUSH_CONSUMER)
+SIMPLE_CONSUMER: Final = int(pb.ClientType.SIMPLE_CONSUMER)
+
+#: Servers that one client talks to; a route with more is a mistake.
+SERVERS_MAX: Final = 512
+HEARTBEAT_MS: Final = 10_000
+ROUTES_MS: Final = 30_000
+SETTINGS_MS: Final = 300_000
+#: Heartbeats without an answer, one after the other, before a new connection.
+_SILENT_MAX: Final = 3
+#: A stream that lasted this long has proved that the server can be used.
+_PROVED_MS: Final = 10_000
+_GOODBYE_MS: Final = 1_000
+_STACK_BYTES_MAX: Final = 64 << 10
+_POLLING_ASKED_MS: Final = 20_000
+_NUMBERS: Final = itertools.count()
+
+
+class Via(tasks.Runner, Protocol):
+    """Where a task runs, and how it makes its calls."""
+
+    def call(
+        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
+    ) -> tasks.Pending[T]:
+        """Make a call; the Pending always ends. `timeout_ms` None: the config's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which messages of a topic a group wants: tags `a || b`, `*`, or SQL92."""
+
+    expression: str = "*"
+    is_sql: bool = False
+
+
+class Session:
+    """See the module. Methods that do not say otherwise may be called from any thread.
+
+    `group` and `subscriptions` (topic -> Filter) are of consumers. `on_orphaned` gets a
+    half message whose end the broker does not know, and the transaction's id;
+    `on_verify` a message that is to be consumed for a check, and a function that
+    takes whether that worked; `on_settings` each change of `settings`.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        client_type: int,
+        group: str | None = None,
+        subscriptions: Mapping[str, Filter] | None = None,
+        fifo: bool = False,
+        on_orphaned: Callable[[ProxyMessage, str], None] | None = None,
+        on_verify: Callable[[ProxyMessage, Callable[[bool], None]], None] | None = None,
+        on_settings: Callable[[ServerSettings], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self.client_type = client_type
+        self.group = group
+        self.clock = clock
+        self.access_point = parse_endpoints(config.endpoints)
+        self.client_id = _client_id()
+        self.settings = (
+            PRODUCER_DEFAULTS if client_type == PRODUCER else CONSUMER_DEFAULTS
+        )
+        self._fifo = fifo
+        #: what is asked for; replaced as a whole
+        self._subscriptions = dict(subscriptions or {})
+        self._topics: tuple[str, ...] = tuple(self._subscriptions)
+        self._on_orphaned = on_orphaned
+        self._on_verify = on_verify
+        self._on_settings = on_settings
+        self._rng = rng or random.Random()  # noqa: S311  # spreads load only
+        self._metadata = MetadataMaker(
+            self.client_id, credentials=config.credentials, clock=clock
+        )
+        self._io = io_thread()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        #: added to under _lock by any thread, removed from in the I/O thread
+        self._servers: dict[Endpoints, _Server] = {}
+        self._routes: dict[str, tuple[ProxyQueue, ...]] = {}
+        self._is_closed = False
+        self._has_timers = False
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Open telemetry to the access point, without waiting for it."""
+        self._server(self.access_point)
+
+    def open(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
+        """Ask for the routes of `topics`, and wait for the settings of their servers.
+
+        Raises what the first of them that failed said: ConnectError, NotFoundError,
+        DeniedError and so on. Not from the I/O thread.
+        """
+        self._refuse_in_thread()
+        self.run(self._open(tuple(topics), timeout_ms)).result()
+
+    def close(self, *, timeout_ms: int = 2 * _GOODBYE_MS) -> None:
+        """Say goodbye to every server and end the connections. Idempotent.
+
+        Calls under way fail with DisconnectedError.
+        """
+        if self._is_closed or self._pid != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        if self._io.is_current():
+            tasks.start(self._leave(), self._io)
+            return
+        try:
+            self._io.run(self._leave()).result(timeout_ms / 1_000)
+        except (RmqError, TimeoutError) as error:
+            logger.info("client=%s left without goodbye: %s", self.client_id, error)
+
+    # --- calls ---
+
+    def invoke(
+        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
+    ) -> T:
+        """Make a call in the caller's thread and wait for its answer.
+
+        Raises RmqError: ConnectError when nothing was sent, DisconnectedError or
+        DeadlineError when the server may have acted on it, and a BrokerError or its
+        like for an answer that is not OK. Not from the I/O thread.
+        """
+        self._refuse_in_thread()
+        channel = self._server(endpoints).channel
+        return channel.invoke(rpc, timeout_ms or self.config.timeout_ms)
+
+    def receive_now(
+        self, endpoints: Endpoints, rpc: ReceiveRpc, timeout_ms: int | None = None
+    ) -> Received:
+        """Receive in the caller's thread. Raises as `invoke`. Not from the I/O thread.
+
+        `timeout_ms` None: 3 s beyond the time for which the server may hold it.
+        """
+        self._refuse_in_thread()
+        return self._server(endpoints).channel.receive_now(rpc, timeout_ms)
+
+    def submit(
+        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
+    ) -> tasks.Pending[T]:
+        """Make a call in the I/O thread, from where alone it may be called."""
+        try:
+            channel = self._server(endpoints).channel
+        except RmqError as error:
+            failed: tasks.Pending[T] = tasks.Pending()
+            failed.fail(error)
+            return failed
+        return channel.submit(rpc, timeout_ms or self.config.timeout_ms)
+
+    def receive(
+        self, endpoints: Endpoints, rpc: ReceiveRpc, timeout_ms: int | None = None
+    ) -> tasks.Pending[Received]:
+        """Receive in the I/O thread, from where alone it may be called."""
+        try:
+            channel = self._server(endpoints).channel
+        except RmqError as error:
+            failed: tasks.Pending[Received] = tasks.Pending()
+            failed.fail(error)
+            return failed
+        return channel.receive(rpc, timeout_ms)
+
+    # --- where things run ---
+
+    @property
+    def via(self) -> Via:
+        """For tasks that run in the I/O thread."""
+        return _IoVia(self)
+
+    def run(self, part: tasks.Part) -> Future[Any]:
+        """Run a task in the I/O thread; the future has its result or its RmqError."""
+        return self._io.run(part)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Call `action` in the I/O thread."""
+        self._io.post(action)
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Call `action` in the I/O thread after `delay_ms`; from there alone."""
+        self._io.call_later(delay_ms, action)
+
+    def in_io_thread(self) -> bool:
+        """Whether the caller runs in the I/O thread, where it must not wait."""
+        return self._io.is_current()
+
+    def in_caller(self, make: Callable[[Via], tasks.Task[T]]) -> T:
+        """Run the task that `make` gives in the caller's thread, to its end."""
+        self._refuse_in_thread()
+        return CallerVia(self).run(make)
+
+    # --- topics ---
+
+    def route(self, topic: str, via: Via) -> tasks.Task[tuple[ProxyQueue, ...]]:
+        """The queues of a topic, from the cache if they are there.
+
+        Raises NotFoundError for a topic that does not exist: a proxy creates none.
+        """
+        known = self._routes.get(topic)
+        if known is not None:
+            return known
+        found: tuple[ProxyQueue, ...] = yield via.call(
+            self.access_point, calls.query_route(topic, self.access_point)
+        )
+        self._learn(topic, found)
+        return found
+
+    def forget_route(self, topic: str) -> None:
+        """Have the route asked for again when it is needed next."""
+        self._routes.pop(topic, None)
+
+    def add_topic(self, topic: str) -> None:
+        """Note a topic that is sent to; the settings name it from now on."""
+        if topic not in self._topics:
+            with self._lock:
+                if topic in self._topics:
+                    return
+                self._topics = (*self._topics, topic)
+            self.post(self._send_settings)
+
+    def subscribe(self, subscriptions: Mapping[str, Filter]) -> None:
+        """Replace the subscriptions; the settings state them from now on."""
+        with self._lock:
+            self._subscriptions = dict(subscriptions)
+            self._topics = tuple(subscriptions)
+        self.post(self._send_settings)
+
+    # --- inside ---
+
+    def _open(
+        self, topics: tuple[str, ...], timeout_ms: int | None
+    ) -> tasks.Task[None]:
+        limit_ms = timeout_ms or 2 * self.config.timeout_ms
+        try:
+            yield tasks.Within(self._opened(topics), limit_ms)
+        except TimeLimitError as error:
+            raise DeadlineError(
+                f"no settings from {self.access_point} within {limit_ms} ms",
+                address=str(self.access_point),
+            ) from error
+
+    def _opened(self, topics: tuple[str, ...]) -> tasks.Task[None]:
+        wanted = {self.access_point}
+        for topic in topics:
+            queues = yield from self.route(topic, self.via)
+            wanted |= {each.endpoints for each in queues}
+        outcomes = yield tasks.All([self._server(each).opened for each in wanted])
+        for outcome in outcomes:
+            if isinstance(outcome, RmqError):
+                raise outcome
+
+    def _server(self, endpoints: Endpoints) -> _Server:
+        found = self._servers.get(endpoints)
+        if found is not None:
+            return found
+        if self._is_closed:
+            raise DisconnectedError("the client is closed", address=str(endpoints))
+        if self._pid != os.getpid():
+            raise UsageError("the client belongs to the process that was forked")
+        with self._lock:
+            found = self._servers.get(endpoints)
+            if found is not None:
+                return found
+            if len(self._servers) >= SERVERS_MAX:
+                raise BodyError(f"the proxy names over {SERVERS_MAX} servers")
+            channel = ProxyChannel(
+                endpoints, config=self.config, metadata=self._metadata, io=self._io
+            )
+            found = self._servers[endpoints] = _Server(self, channel, self._rng)
+        self.post(found.start)
+        if not self._has_timers:
+            self._has_timers = True
+            self.post(lambda: self._repeat(ROUTES_MS, self._refresh_routes))
+        return found
+
+    def _learn(self, topic: str, queues: tuple[ProxyQueue, ...]) -> None:
+        self._routes[topic] = queues
+        for each in {each.endpoints for each in queues}:
+            self._server(each)
+
+    def _refresh_routes(self) -> tasks.Task[None]:
+        """Ask for every topic's route again; a failure keeps what is known."""
+        topics = list(self._routes)
+        rpcs = [calls.query_route(topic, self.access_point) for topic in topics]
+        outcomes = yield tasks.All(
+            [self.submit(self.access_point, rpc) for rpc in rpcs]
+        )
+        for topic, outcome in zip(topics, outcomes, strict=True):
+            if not isinstance(outcome, RmqError):
+                self._learn(topic, outcome)
+            elif not self._is_closed:
+                logger.warning("route not refreshed topic=%s error=%s", topic, outcome)
+        used = {each.endpoints for queues in self._routes.values() for each in queues}
+        for endpoints in self._servers.keys() - used - {self.access_point}:
+            self._servers.pop(endpoints).close()
+
+    def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
+        """Run a task again and again, `interval_ms` after its end, until the close."""
+
+        def run() -> None:
+            if not self._is_closed:
+                tasks.start(make(), self._io).on_done(
+                    lambda _: self._io.call_later(interval_ms, run)
+                )
+
+        self._io.call_later(interval_ms, run)
+
+    def _leave(self) -> tasks.Task[None]:
+        servers = list(self._servers.values())
+        goodbye = calls.notify_client_termination(self.group)
+        outcomes = yield tasks.All(
+            [
+                each.channel.submit(goodbye, _GOODBYE_MS)
+                for each in servers
+                if each.is_known
+            ]
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, RmqError):
+                logger.info(
+                    "goodbye failed client=%s error=%s", self.client_id, outcome
+                )
+        for each in servers:
+            each.close()
+
+    def _send_settings(self) -> None:
+        for each in list(self._servers.values()):
+            each.send_settings()
+
+    def _refuse_in_thread(self) -> None:
+        if self._io.is_current():
+            raise UsageError(
+                "a callback must not wait for the thread that runs it",
+                hint="use send_async in callbacks",
+            )
+
+    def settings_command(self, endpoints: Endpoints) -> service.TelemetryCommand:
+        """What this client says of itself."""
+        command = service.TelemetryCommand()
+        settings = command.settings
+        settings.client_type = self.client_type  # type: ignore[assignment]  # its number
+        settings.access_point.CopyFrom(endpoints.to_protobuf())
+        settings.request_timeout.FromMilliseconds(self.config.timeout_ms)
+        agent = settings.user_agent
+        agent.language = pb.Language.PYTHON
+        agent.version = VERSION
+        agent.platform = platform.system()
+        agent.hostname = _host_name()
+        if self.client_type == PRODUCER:
+            settings.publishing.max_body_size = self.settings.max_body_bytes
+            settings.publishing.validate_message_type = True
+            for topic in self._topics:
+                settings.publishing.topics.add().name = topic
+            return command
+        subscription = settings.subscription
+        subscription.group.name = self.group or ""
+        subscription.fifo = self._fifo
+        subscription.long_polling_timeout.FromMilliseconds(_POLLING_ASKED_MS)
+        for topic, wanted in self._subscriptions.items():
+            entry = subscription.subscriptions.add()
+            entry.topic.name = topic
+            entry.expression.type = (
+                pb.FilterType.SQL if wanted.is_sql else pb.FilterType.TAG
+            )
+            entry.expression.expression = wanted.expression
+        return command
+
+    def take_settings(self, said: pb.Settings) -> None:
+        """Note what a server wants; in the I/O thread."""
+        found = merged(self.settings, said)
+        if found != self.settings:
+            self.settings = found
+            if self._on_settings is not None:
+                self._on_settings(found)
+
+    def take_orphaned(
+        self, command: service.RecoverOrphanedTransactionCommand, endpoints: Endpoints
+    ) -> None:
+        """Pass on the question about a transaction; in the I/O thread."""
+        message = ProxyMessage(command.message, broker_name="", endpoints=endpoints)
+        if self._on_orphaned is None:
+            logger.warning(
+                "check of a transaction ignored msg_id=%s: there is no on_check",
+                message.msg_id,
+            )
+            return
+        self._on_orphaned(message, command.transaction_id)
+
+    def take_verify(
+        self,
+        command: service.VerifyMessageCommand,
+        endpoints: Endpoints,
+        answer: Callable[[pb.Status], None],
+    ) -> None:
+        """Have a message consumed for a check; in the I/O thread."""
+        if self._on_verify is None:
+            answer(pb.Status(code=pb.Code.NOT_IMPLEMENTED))
+            return
+
+        def done(is_consumed: bool) -> None:  # a callback's argument
+            code = pb.Code.OK if is_consumed else pb.Code.FAILED_TO_CONSUME_MESSAGE
+            self.post(lambda: answer(pb.Status(code=code)))
+
+        message = ProxyMessage(command.message, broker_name="", endpoints=endpoints)
+        self._on_verify(message, done)
+
+
+class _IoVia:
+    """Calls of tasks in the I/O thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.call = session.submit
+        self.call_later = session.call_later
+
+    def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
+        """See tasks.Runner."""
+        raise RmqError(f"a proxy client cannot send {request.call.what}")
+
+
+class CallerVia:
+    """Runs one task in the caller's thread: its calls block, its sleeps wait."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def run(self, make: Callable[[CallerVia], tasks.Task[T]]) -> T:
+        """Run the task to its end. Raises its error."""
+        clock = self._session.clock
+        pending: tasks.Pending[T] = tasks.start(make(self), self)
+        while not pending.is_done:
+            if not self._timers:
+                raise RuntimeError("the task waits for what nobody provides")
+            due_ms, _, action = heapq.heappop(self._timers)
+            left_ms = due_ms - clock.monotonic_ms()
+            if left_ms > 0:
+                clock.wait_ms(threading.Event(), left_ms)
+            action()
+        return pending.result()
+
+    def call(
+        self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
+    ) -> tasks.Pending[T]:
+        """See Via."""
+        pending: tasks.Pending[T] = tasks.Pending()
+        try:
+            pending.succeed(self._session.invoke(endpoints, rpc, timeout_ms))
+        except RmqError as error:
+            pending.fail(error)
+        return pending
+
+    def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
+        """See tasks.Runner."""
+        raise RmqError(f"a proxy client cannot send {request.call.what}")
+
+    def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See tasks.Runner."""
+        due_ms = self._session.clock.monotonic_ms() + delay_ms
+        heapq.heappush(self._timers, (due_ms, next(self._numbers), action))
+
+
+class _Server:
+    """Telemetry and heartbeats of one server. Belongs to the I/O thread.
+
+    `opened` ends with the outcome of the first attempt. `is_known`: whether the server
+    has answered the settings.
+    """
+
+    def __init__(
+        self, session: Session, channel: ProxyChannel, rng: random.Random
+    ) -> None:
+        self.channel = channel
+        self.opened: tasks.Pending[None] = tasks.Pending()
+        self.is_known = False
+        self._session = session
+        self._backoff = Backoff(rng)
+        self._io = io_thread()
+        self._stream: Any = None
+        self._task: asyncio.Task[None] | None = None
+        #: gRPC takes one write at a time
+        self._writing = asyncio.Lock()
+        self._is_closed = False
+        self._silent = 0
+
+    def start(self) -> None:
+        """Open the stream, and keep it open until the close."""
+        if not self._is_closed:
+            self._task = self._io.spawn(self._keep_open())
+            self._io.call_later(HEARTBEAT_MS, self._beat)
+            self._io.call_later(SETTINGS_MS, self._remind)
+
+    def close(self) -> None:
+        """End the stream and the connection."""
+        self._is_closed = True
+        if self._stream is not None:
+            self._stream.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        self.opened.fail(self._closed())
+        self.channel.close()
+
+    def send_settings(self) -> None:
+        """State the settings again, if the stream is open."""
+        if self._stream is not None and self.is_known:
+            endpoints = self.channel.endpoints
+            self._send(self._session.settings_command(endpoints))
+
+    def reconnect(self) -> None:
+        """Use a new connection, and open the stream on it."""
+        self.channel.reconnect()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    # --- the stream ---
+
+    async def _keep_open(self) -> None:
+        address = self.channel.address
+        failures = 0
+        while not self._is_closed:
+            started_ms = self._session.clock.monotonic_ms()
+            try:
+                await self._talk()
+                error: RmqError = DisconnectedError(
+                    f"{address} ended the telemetry stream", address=address
+                )
+            except RmqError as failure:
+                error = failure
+            except grpc.RpcError as failure:
+                timeout_ms = self._session.config.timeout_ms
+                error = self.channel.error_of(failure, "telemetry", timeout_ms)
+            except asyncio.CancelledError:
+                if self._is_closed:
+                    return
+                error = DisconnectedError(
+                    f"the telemetry stream to {address} was replaced", address=address
+                )
+            except Exception as failure:  # noqa: BLE001  # the client goes on
+                error = tasks.unexpected(failure)
+            finally:
+                if self._stream is not None:
+                    self._stream.cancel()
+                    self._stream = None
+            if self._is_closed:
+                return
+            self.is_known = False
+            self.opened.fail(error)
+            lasted_ms = self._session.clock.monotonic_ms() - started_ms
+            if lasted_ms >= _PROVED_MS:
+                self._backoff.succeeded()
+                failures = 0
+            delay_ms = self._backoff.failed()
+            log = logger.info if failures else logger.warning
+            failures += 1
+            log(
+                "telemetry lost address=%s; opened again in %d ms: %s",
+                address,
+                delay_ms,
+                error,
+            )
+            await asyncio.sleep(delay_ms / 1_000)
+
+    async def _talk(self) -> None:
+        """One stream, from the settings to its end."""
+        timeout_s = self._session.config.timeout_ms / 1_000
+        self._stream = stream = await self.channel.telemetry()
+        command = self._session.settings_command(self.channel.endpoints)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._write(stream, command)
+                data = await stream.read()
+        except TimeoutError:
+            raise DeadlineError(
+                f"telemetry: no settings from {self.channel.address} within"
+                f" {self._session.config.timeout_ms} ms",
+                address=self.channel.address,
+            ) from None
+        while data is not grpc.aio.EOF:
+            self.channel.has_answered = True
+            self._take(service.TelemetryCommand.FromString(data))
+            data = await stream.read()
+        code = await stream.code()
+        if code is not grpc.StatusCode.OK:
+            raise DisconnectedError(
+                f"{self.channel.address} ended the telemetry stream with {code.name}",
+                address=self.channel.address,
+            )
+
+    def _take(self, command: service.TelemetryCommand) -> None:
+        kind = command.WhichOneof("command")
+        session, endpoints = self._session, self.channel.endpoints
+        if kind is None and command.HasField("status") and command.status.code != OK:
+            address = self.channel.address
+            raise error_of(command.status, what="telemetry", address=address)
+        if kind == "settings":
+            self.is_known = True
+            session.take_settings(command.settings)
+            self.opened.succeed(None)
+        elif kind == "recover_orphaned_transaction_command":
+            session.take_orphaned(
+                command.recover_orphaned_transaction_command, endpoints
+            )
+        elif kind == "print_thread_stack_trace_command":
+            nonce = command.print_thread_stack_trace_command.nonce
+            answer = service.TelemetryCommand(status=pb.Status(code=pb.Code.OK))
+            answer.thread_stack_trace.nonce = nonce
+            answer.thread_stack_trace.thread_stack_trace = _stack_traces()
+            self._send(answer)
+        elif kind == "verify_message_command":
+            nonce = command.verify_message_command.nonce
+            session.take_verify(
+                command.verify_message_command,
+                endpoints,
+                lambda status: self._answer_verify(nonce, status),
+            )
+        elif kind == "reconnect_endpoints_command":
+            logger.info("asked to reconnect address=%s", self.channel.address)
+            self.reconnect()
+        else:
+            logger.info("telemetry command ignored kind=%s", kind)
+
+    def _answer_verify(self, nonce: str, status: pb.Status) -> None:
+        answer = service.TelemetryCommand(status=status)
+        answer.verify_message_result.nonce = nonce
+        self._send(answer)
+
+    def _send(self, command: service.TelemetryCommand) -> None:
+        stream = self._stream
+        if stream is not None and not self._is_closed:
+            self._io.spawn(self._send_safely(stream, command))
+
+    async def _send_safely(
+        self,
+        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
+        command: service.TelemetryCommand,
+    ) -> None:
+        # The reader of the stream sees why it ended, and opens it again.
+        with suppress(grpc.RpcError, asyncio.CancelledError, asyncio.InvalidStateError):
+            await self._write(stream, command)
+
+    async def _write(
+        self,
+        stream: Any,  # noqa: ANN401  # gRPC has no name for its type
+        command: service.TelemetryCommand,
+    ) -> None:
+        async with self._writing:
+            await stream.write(command.SerializeToString())
+
+    # --- keeping in touch ---
+
+    def _beat(self) -> None:
+        if self._is_closed:
+            return
+        session = self._session
+        rpc = calls.heartbeat(session.client_type, session.group)
+
+        def ended(pending: tasks.Pending[bool]) -> None:
+            outcome = pending.outcome()
+            if isinstance(outcome, RmqError):
+                self._unanswered(outcome)
+            else:
+                self._silent = 0
+                if not outcome:
+                    self.send_settings()
+            self._io.call_later(HEARTBEAT_MS, self._beat)
+
+        self.channel.submit(rpc, session.config.timeout_ms).on_done(ended)
+
+    def _unanswered(self, error: RmqError) -> None:
+        if self._is_closed:
+            return
+        logger.warning(
+            "heartbeat failed address=%s error=%s", self.channel.address, error
+        )
+        self._silent += isinstance(error, TransportError)
+        if self._silent >= _SILENT_MAX:
+            self._silent = 0
+            self.reconnect()
+
+    def _remind(self) -> None:
+        if not self._is_closed:
+            self.send_settings()
+            self._io.call_later(SETTINGS_MS, self._remind)
+
+    def _closed(self) -> DisconnectedError:
+        return DisconnectedError(
+            f"the connection to {self.channel.address} was closed",
+            address=self.channel.address,
+        )
+
+
+def _client_id() -> str:
+    """`host@pid@number@random`, as the official clients make it."""
+    token = random.SystemRandom().getrandbits(32)
+    return f"{_host_name()}@{os.getpid()}@{next(_NUMBERS)}@{token:08x}"
+
+
+def _host_name() -> str:
+    # Metadata takes printable ASCII only.
+    name = socket.gethostname()[:64]
+    return name if name.isascii() and name.isprintable() and name else "localhost"
+
+
+def _stack_traces() -> str:
+    names = {each.ident: each.name for each in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001  # documented
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"{names.get(ident, ident)}\n{lines}")
+    return "\n".join(parts)[:_STACK_BYTES_MAX]

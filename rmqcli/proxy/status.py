@@ -1,0 +1,216 @@
+"""From a status to an error: RocketMQ's codes in an answer, and gRPC's own.
+
+gRPC says UNAVAILABLE both when nothing was sent and when the connection ended with a
+call under way. Only its text tells them apart, and a message may be sent again without
+thought only after the first.
+
+Source: definition.proto (Code), StatusCode.md in apache/rocketmq-apis.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    NotFoundError,
+    RmqError,
+    UnsupportedError,
+)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: A server's text is a sentence or a stack trace, of which the start is enough.
+TEXT_MAX: Final = 500
+
+OK: Final = int(pb.Code.OK)
+_MULTIPLE: Final = int(pb.Code.MULTIPLE_RESULTS)
+
+_KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
+    int(pb.Code.UNAUTHORIZED): (DeniedError, "check the credentials"),
+    int(pb.Code.PAYMENT_REQUIRED): (DeniedError, ""),
+    int(pb.Code.FORBIDDEN): (
+        DeniedError,
+        "check the topic's permissions and the credentials",
+    ),
+    int(pb.Code.NOT_FOUND): (NotFoundError, ""),
+    int(pb.Code.MESSAGE_NOT_FOUND): (NotFoundError, ""),
+    int(pb.Code.TOPIC_NOT_FOUND): (
+        NotFoundError,
+        "a proxy creates no topics: create it with Admin.create_topic",
+    ),
+    int(pb.Code.CONSUMER_GROUP_NOT_FOUND): (NotFoundError, "create the group first"),
+    int(pb.Code.OFFSET_NOT_FOUND): (NotFoundError, ""),
+    int(pb.Code.TOO_MANY_REQUESTS): (BusyError, "try again in a moment"),
+    int(pb.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE): (
+        BrokerError,
+        "the topic's message.type does not take this kind of message",
+    ),
+}
+_UNSUPPORTED: Final = frozenset(
+    map(
+        int,
+        (
+            pb.Code.NOT_IMPLEMENTED,
+            pb.Code.UNSUPPORTED,
+            pb.Code.VERSION_UNSUPPORTED,
+            pb.Code.VERIFY_FIFO_MESSAGE_UNSUPPORTED,
+        ),
+    )
+)
+#: What gRPC says when no connection came about, so that nothing was sent.
+_NEVER_SENT: Final = ("failed to connect", "name resolution", "dns resolution")
+
+
+def code_name(code: int) -> str:
+    """The name of a status code, or its number as text."""
+    try:
+        return pb.Code.Name(code)
+    except ValueError:
+        return str(int(code))
+
+
+def check(status: pb.Status, *, what: str, address: str) -> None:
+    """Raise the error of a status that is neither OK nor MULTIPLE_RESULTS."""
+    if status.code not in (OK, _MULTIPLE):
+        raise error_of(status, what=what, address=address)
+
+
+def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
+    """The error for a status; the server's words are kept in `remark`, cut."""
+    code, name = int(status.code), code_name(status.code)
+    remark = status.message[:TEXT_MAX]
+    if code in _UNSUPPORTED:
+        return UnsupportedError(f"{what}: {address} answered {name}{_words(remark)}")
+    kind, hint = _KINDS.get(code, (BrokerError, ""))
+    return kind(
+        f"{what}: {address} answered {name}{_words(remark)}",
+        code=code,
+        name=name,
+        remark=remark,
+        address=address,
+        hint=hint,
+    )
+
+
+def grpc_error(
+    code: grpc.StatusCode,
+    details: str | None,
+    *,
+    what: str,
+    address: str,
+    is_tls: bool,
+    has_answered: bool,
+    timeout_ms: int | None,
+) -> RmqError:
+    """The error for a call that ended with a gRPC status instead of an answer.
+
+    `has_answered`: whether this server ever answered.
+    """
+    remark = (details or "")[:TEXT_MAX]
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineError(
+            f"{what}: no answer from {address} within {timeout_ms} ms",
+            address=address,
+            hint="" if has_answered else _silent_hint(is_tls=is_tls),
+        )
+    if code is grpc.StatusCode.UNAVAILABLE:
+        if any(each in remark.lower() for each in _NEVER_SENT):
+            return _not_connected(remark, address=address, is_tls=is_tls)
+        return DisconnectedError(
+            f"{what}: {address} is unavailable{_words(remark)}", address=address
+        )
+    if code is grpc.StatusCode.CANCELLED:
+        return DisconnectedError(
+            f"{what}: the call to {address} was cancelled", address=address
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return UnsupportedError(
+            f"{address} does not support the call for {what}",
+            hint="" if has_answered else "is this a RocketMQ proxy's gRPC port, 8081?",
+        )
+    kind: type[BrokerError] = BrokerError
+    hint = ""
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        kind, hint = DeniedError, "check the credentials"
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        kind, hint = BusyError, "try again in a moment"
+    elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:
+        kind, hint = NotFoundError, "create it first"
+    return kind(
+        f"{what}: {address} ended the call with {code.name}{_words(remark)}",
+        code=int(code.value[0]),
+        name=code.name,
+        remark=remark,
+        address=address,
+        hint=hint,
+    )
+
+
+def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
+    """Why no connection came about, in the words of the person who has to fix it."""
+    lower = remark.lower()
+    if (
+        "certificate_verify_failed" in lower
+        or "hostname verification" in lower
+        or ("peer name" in lower)
+    ):
+        reason = _match(r"CERTIFICATE_VERIFY_FAILED: ([^:]+)", remark) or (
+            "it does not name this host"
+        )
+        return ConnectError(
+            f"no TLS with {address}: its certificate is not accepted: {reason}",
+            address=address,
+            hint="name the CA that signed it with ca_file=FILE,"
+            " or accept any certificate with insecure=True",
+        )
+    if "wrong_version_number" in lower:
+        return ConnectError(
+            f"no TLS with {address}: it does not speak TLS",
+            address=address,
+            hint="a proxy without TLS needs plaintext=True",
+        )
+    if "tls handshake failed" in lower or "ssl_error" in lower:
+        reason = _match(r"OPENSSL_internal:([A-Z0-9_]+)", remark)
+        return ConnectError(
+            f"no TLS with {address}: {_said(reason) or 'the handshake failed'}",
+            address=address,
+            hint="a proxy without TLS needs plaintext=True",
+        )
+    reason = remark.rpartition(": ")[2].strip() or remark
+    hint = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
+    if not is_tls and "connection refused" not in lower and "resol" not in lower:
+        hint = "a proxy with TLS ends plaintext connections: leave plaintext=True out"
+    return ConnectError(
+        f"cannot connect to {address}: {reason.lower()}", address=address, hint=hint
+    )
+
+
+def _silent_hint(*, is_tls: bool) -> str:
+    if is_tls:
+        return "does a RocketMQ proxy listen there? without TLS it needs plaintext=True"
+    return "does a RocketMQ proxy listen there? with TLS leave plaintext=True out"
+
+
+def _match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    return found[1].strip().lower() if found else ""
+
+
+def _said(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _words(remark: str) -> str:
+    first = remark.strip().split("\n", 1)[0].strip()
+    return f": {first}" if first else ""

@@ -1,0 +1,137 @@
+"""TLS settings for gRPC, which takes certificates as bytes and always verifies.
+
+gRPC for Python cannot accept any certificate. With `insecure` the server is asked for
+its certificate first, and that one is trusted then, under whatever name it bears. An
+expired certificate is refused even so.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from rmqcli.errors import ConfigError, ConnectError
+
+if TYPE_CHECKING:
+    from rmqcli.proxy.endpoints import Endpoints
+    from rmqcli.transport.tls import TlsOptions
+
+_PLAIN_HINT = "a proxy without TLS needs plaintext=True"
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """gRPC's credentials, and the name that the server's certificate must bear."""
+
+    credentials: grpc.ChannelCredentials
+    host_name: str
+
+
+def secure(options: TlsOptions, endpoints: Endpoints, *, timeout_ms: int) -> Secured:
+    """What `options` mean for a server.
+
+    Raises ConfigError for a file that cannot be used, and ConnectError when the server
+    has to be asked for its certificate and does not show one.
+    """
+    roots = _read("CA file", options.ca_file)
+    chain = _read("certificate", options.cert_file)
+    key = _read("key", options.key_file or options.cert_file)
+    if roots is not None:
+        _check_roots(roots, options.ca_file)
+    if options.cert_file is not None:
+        _check_pair(options)
+        if options.key_password:
+            raise ConfigError(
+                "a proxy client cannot use a key with a password",
+                hint="write the key without one: openssl pkey -in KEY -out PLAIN",
+            )
+    name = options.server_hostname or endpoints.host
+    if options.insecure:
+        roots, name = _shown(endpoints, timeout_ms=timeout_ms)
+    credentials = grpc.ssl_channel_credentials(
+        roots, key if chain is not None else None, chain
+    )
+    return Secured(credentials, name)
+
+
+def _read(what: str, name: str | None) -> bytes | None:
+    if name is None:
+        return None
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"TLS {what} {name} cannot be used: {reason}") from error
+
+
+def _check_roots(roots: bytes, name: str | None) -> None:
+    """gRPC would only say later, and not plainly, that there is no certificate."""
+    try:
+        ssl.create_default_context(cadata=roots.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(
+            f"TLS CA file {name} cannot be used: not in PEM form"
+        ) from None
+
+
+def _check_pair(options: TlsOptions) -> None:
+    try:
+        ssl.create_default_context().load_cert_chain(
+            options.cert_file or "", options.key_file, options.key_password or ""
+        )
+    except OSError as error:
+        reason = getattr(error, "reason", None) or "not in PEM form"
+        raise ConfigError(
+            f"TLS certificate {options.cert_file} cannot be used:"
+            f" {reason.replace('_', ' ').lower()}"
+        ) from error
+
+
+def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
+    """The certificate that the server shows, and a name in it."""
+    host, port = endpoints.addresses[0]
+    try:
+        pem = ssl.get_server_certificate((host, port), timeout=timeout_ms / 1_000)
+        context = ssl.create_default_context(cadata=pem)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        with (
+            socket.create_connection((host, port), timeout_ms / 1_000) as connection,
+            context.wrap_socket(connection, server_hostname=host) as wrapped,
+        ):
+            shown = wrapped.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        raise ConnectError(
+            f"no TLS with {endpoints}: its certificate cannot be used:"
+            f" {error.verify_message.lower()}",
+            address=str(endpoints),
+        ) from error
+    except (ssl.SSLError, ConnectionResetError) as error:
+        raise ConnectError(
+            f"no TLS with {endpoints}: it does not speak TLS",
+            address=str(endpoints),
+            hint=_PLAIN_HINT,
+        ) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConnectError(
+            f"cannot connect to {endpoints}: {reason}",
+            address=str(endpoints),
+            hint="check the endpoints argument or ROCKETMQ_ENDPOINTS",
+        ) from error
+    names = [
+        str(each[1]) for each in shown.get("subjectAltName", ()) if each[0] == "DNS"
+    ]
+    names += [
+        str(each[1])
+        for part in shown.get("subject", ())
+        for each in part
+        if each[0] == "commonName"
+    ]
+    # A wildcard stands for any name in its place.
+    return pem.encode(), names[0].replace("*", "any") if names else host
