@@ -18,6 +18,7 @@ from rmqcli.api.client import Client
 from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed
 from tests.consumer.collecting import committed
+from tests.kit.scripted_proxy import ScriptedProxy
 from tests.kit.waiting import PATIENCE_S, wait_until
 
 README = Path(__file__).parents[1] / "README.md"
@@ -113,6 +114,19 @@ def test_ten_thousand_messages(cluster, tmp_path):
     assert ends == [2_500] * 4
 
 
+def test_a_message_by_way_of_a_proxy(tmp_path):
+    with ScriptedProxy() as proxy:
+        code = examples()[4].replace("127.0.0.1:8081", proxy.endpoints)
+        process = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 0, process.stderr
+        (request,) = proxy.asked("SendMessage")
+    msg_id = request.messages[0].system_properties.message_id
+    assert process.stdout.splitlines() == [f"{msg_id} SEND_OK"]
+    assert process.stderr == ""
+
+
 def test_lag_and_a_reset(cluster, tmp_path):
     cluster.create_group("billing")
     cluster.send("orders", [f"{n}" for n in range(8)], queue_id=0)
@@ -122,7 +136,7 @@ def test_lag_and_a_reset(cluster, tmp_path):
                 "billing", "orders", queue_id, commit_offset=0
             )
             client.invoke(cluster.broker().address, call)
-    shown = finished(cluster, 4, tmp_path)
+    shown = finished(cluster, 5, tmp_path)
     assert shown[:4] == [
         "orders broker-a 0 8",
         "orders broker-a 1 0",
@@ -136,7 +150,7 @@ def test_lag_and_a_reset(cluster, tmp_path):
 
 
 def test_the_test_of_a_consumer(tmp_path):
-    (tmp_path / "test_example.py").write_text(examples()[5], encoding="utf-8")
+    (tmp_path / "test_example.py").write_text(examples()[6], encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     process = subprocess.run(
         [*command, "test_example.py"],

@@ -5,6 +5,7 @@ Source: MessageClientIDSetter in apache/rocketmq.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from datetime import UTC, datetime
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _TIME_AND_COUNTER = struct.Struct(">IH")
 _TAIL_DIGITS = 12
 _COUNTER_MASK = 0xFFFF
+_SECONDS_AND_COUNTER = struct.Struct(">II")
+_UINT32_MAX = 0xFFFFFFFF
+_SECONDS_OF_2021 = 1_609_459_200
 
 
 class UniqueIds:
@@ -53,4 +57,28 @@ class UniqueIds:
             self._since_ms = since_month_start_ms(now_ms, tz=self._tz) & 0xFFFFFFFF
         self._counter = (self._counter + 1) & _COUNTER_MASK
         tail = _TIME_AND_COUNTER.pack(self._since_ms, self._counter)
+        return self._prefix + tail.hex().upper()
+
+
+class ProxyMessageIds:
+    """Makes ids of version 1, as the clients of RocketMQ's proxies do: 34 digits.
+
+    They hold 6 bytes for the machine, here random because containers share addresses,
+    2 of the process id, the seconds since 2021, and a counter.
+
+    Source: MessageIdCodec in apache/rocketmq-clients.
+    """
+
+    def __init__(self, *, clock: Clock, rng: random.Random) -> None:
+        self._clock = clock
+        machine = rng.getrandbits(48).to_bytes(6, "big")
+        process = (os.getpid() & _COUNTER_MASK).to_bytes(2, "big")
+        self._prefix = "01" + (machine + process).hex().upper()
+        self._counter = itertools.count()
+
+    def next_id(self) -> str:
+        """A new id. Any thread."""
+        seconds = self._clock.epoch_ms() // 1_000 - _SECONDS_OF_2021
+        number = next(self._counter)
+        tail = _SECONDS_AND_COUNTER.pack(seconds & _UINT32_MAX, number & _UINT32_MAX)
         return self._prefix + tail.hex().upper()

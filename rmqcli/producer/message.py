@@ -86,6 +86,9 @@ class ProducerMessage:
     now on and `deliver_at_ms` a moment in epoch ms. The two times need RocketMQ 5.0,
     which delivers to the second and at most three days later.
 
+    Messages of one `message_group` are stored in one queue of a FIFO topic, in the
+    order of their sends. It needs a proxy (`endpoints`).
+
     Raises UsageError for what RocketMQ would refuse or drop, and TypeError for a body
     that is not bytes.
     """
@@ -100,6 +103,7 @@ class ProducerMessage:
     delay_level: int | None = None
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
+    message_group: str | None = None
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
@@ -114,6 +118,8 @@ class ProducerMessage:
         check_user_properties(self.properties)
         if not -_INT32_MAX - 1 <= self.flag <= _INT32_MAX:
             raise UsageError(f"flag {self.flag} does not fit into 32 bits")
+        if self.message_group is not None and not self.message_group:
+            raise UsageError("message_group is empty")
         self._check_delay()
 
     def _check_delay(self) -> None:

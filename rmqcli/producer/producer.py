@@ -17,6 +17,11 @@ passed to, perhaps in another process of the same group.
 
 A failed attempt is followed by another one as Java's producer does it; see `publish`.
 
+With `endpoints` the producer speaks gRPC to a proxy of RocketMQ 5. Then the proxy
+chooses queues, `message_group` keeps messages in order, blocking sends make their calls
+in the caller's thread, and what belongs to rmq-producer below is done by rmq-proxy; see
+`proxy_publisher`.
+
 | thread | runs | ended by |
 |---|---|---|
 | rmq-producer | sockets, timers, callbacks of futures | close() |
@@ -36,6 +41,7 @@ import random
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -44,7 +50,7 @@ from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.engine.message import Message, MessageItem, Origin
-from rmqcli.errors import RmqError, UsageError
+from rmqcli.errors import RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
 from rmqcli.producer.config import ProducerConfig
@@ -77,9 +83,10 @@ from rmqcli.wire.message.system_flag import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqcli.clock import Clock
+    from rmqcli.producer.proxy_producer import ProxyProducer
 
     #: Chooses one of a topic's queues; the last argument is the `arg` of `send`.
     MessageQueueSelector: TypeAlias = Callable[
@@ -110,6 +117,14 @@ _END_OF_STATE: Final = {
     LocalTransactionState.COMMIT_MESSAGE: TRANSACTION_COMMIT,
     LocalTransactionState.ROLLBACK_MESSAGE: TRANSACTION_ROLLBACK,
     LocalTransactionState.UNKNOW: 0,
+}
+
+
+#: What a state says to a proxy, which is told nothing while there is no decision.
+_DECISIONS: Final = {
+    LocalTransactionState.COMMIT_MESSAGE: True,
+    LocalTransactionState.ROLLBACK_MESSAGE: False,
+    LocalTransactionState.UNKNOW: None,
 }
 
 
@@ -156,6 +171,13 @@ class Producer:
     group whose end the broker does not know, and returns a LocalTransactionState;
     what it raises counts as UNKNOW, and the broker asks again.
 
+    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the producer speak gRPC, over
+    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
+    `plaintext=True` or `tls=TlsOptions(...)`. There the topic takes the group's place:
+    `group` has no meaning, and `on_check` gets the half messages of topics that this
+    producer has sent to.
+
     Raises ConfigError or UsageError for settings that are not possible. In a forked
     child a producer of the parent is closed.
     """
@@ -165,25 +187,30 @@ class Producer:
         group: str | None = None,
         *,
         namesrv: str | None = None,
+        endpoints: str | None = None,
         config: ProducerConfig | None = None,
         client: ClientConfig | None = None,
-        on_check: Callable[[Message], LocalTransactionState | None] | None = None,
+        on_check: Callable[[Any], LocalTransactionState | None] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if group is not None:
-            check_producer_group(group)
-        elif on_check is not None:
-            raise UsageError("on_check is given without a group")
         if namesrv is not None and client is not None:
             raise UsageError("namesrv and client cannot be used together")
+        if endpoints is not None and client is not None:
+            raise UsageError("endpoints and client cannot be used together")
         self.group = group
         self.config = config or ProducerConfig()
         self.client_id: str | None = None
         self._on_check = on_check
         self._clock = clock
         self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv
+            os.environ, namesrv=namesrv, endpoints=endpoints
         )
+        if group is not None:
+            check_producer_group(group)
+        elif on_check is not None and not self._client_config.endpoints:
+            raise UsageError("on_check is given without a group")
+        #: made at the start when there are endpoints; it has the place of _thread then
+        self._proxy: ProxyProducer | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ids: UniqueIds  # guarded by _lock
@@ -217,6 +244,9 @@ class Producer:
             self._is_started = True
         config, clock = self.config, self._clock
         rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+        if self._client_config.endpoints:
+            self._start_proxy(rng)
+            return
         client = Client(self._client_config, clock=clock)
         ip = config.client_ip or local_ip(self._client_config.namesrv[0]) or "127.0.0.1"
         instance = (
@@ -242,6 +272,23 @@ class Producer:
         self._thread.post(self._publisher.start)
         _OPEN.add(self)
 
+    def _start_proxy(self, rng: random.Random) -> None:
+        from rmqcli.producer.proxy_producer import ProxyProducer
+
+        on_check = self._on_check
+        self._proxy = ProxyProducer(
+            self._client_config,
+            self.config,
+            on_check=None
+            if on_check is None
+            else lambda message: _DECISIONS[_state(on_check(message))],
+            clock=self._clock,
+            rng=rng,
+        )
+        self.client_id = self._proxy.session.client_id
+        self._proxy.session.start()
+        _OPEN.add(self)
+
     def close(self, *, timeout_ms: int | None = None) -> None:
         """Wait for the sends under way, leave the group, and end. Idempotent.
 
@@ -260,6 +307,10 @@ class Producer:
             if timeout_ms is None:
                 timeout_ms = self.config.await_termination_ms
             self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
+        if self._proxy is not None:
+            self._proxy.close()
+            _OPEN.discard(self)
+            return
         if self._checks is not None:
             self._checks.shutdown(wait=False, cancel_futures=True)
         try:
@@ -299,6 +350,10 @@ class Producer:
         UsageError for a message that is too large or malformed.
         """
         self._refuse_in_thread()
+        if self._proxy is not None:
+            self._refuse_choice(queue, selector)
+            with self._under_way():
+                return self._proxy.send(message, self._timeout_ms(timeout_ms))
         future = self._submit(
             message,
             queue=self._chosen(message, queue, selector, arg),
@@ -333,13 +388,23 @@ class Producer:
                         or self._is_closed
                     )
                 )
-        inner = self._submit(
-            message,
-            queue=self._chosen(message, queue, selector, arg),
-            timeout_ms=timeout_ms,
-            retry_times=self.config.retry_times_when_send_async_failed,
-            is_async=True,
-        )
+        if self._proxy is not None:
+            self._refuse_choice(queue, selector)
+            self._begin(is_async=True)
+            try:
+                inner = self._proxy.send_async(message, self._timeout_ms(timeout_ms))
+            except BaseException:
+                self._end_of_send(is_async=True)
+                raise
+            inner.add_done_callback(lambda _: self._end_of_send(is_async=True))
+        else:
+            inner = self._submit(
+                message,
+                queue=self._chosen(message, queue, selector, arg),
+                timeout_ms=timeout_ms,
+                retry_times=self.config.retry_times_when_send_async_failed,
+                is_async=True,
+            )
         outer: Future[SendResult] = Future()
         outer.set_running_or_notify_cancel()
 
@@ -367,6 +432,12 @@ class Producer:
         together they are larger than `max_message_size_bytes`; else as `send`.
         """
         self._refuse_in_thread()
+        if self._proxy is not None:
+            self._refuse_choice(queue, None)
+            with self._under_way():
+                return self._proxy.send_batch(
+                    list(messages), self._timeout_ms(timeout_ms)
+                )
         prepared = self._prepare_batch(list(messages))
         if queue is not None:
             _check_queue(queue, prepared.topic)
@@ -390,9 +461,14 @@ class Producer:
         """Send a message without an answer: whether it is stored stays unknown.
 
         Raises as `send` does for what is known before: an unknown topic, or no name
-        server.
+        server. Raises UnsupportedError with endpoints: gRPC has nothing like it.
         """
         self._refuse_in_thread()
+        if self._proxy is not None:
+            raise UnsupportedError(
+                "a proxy answers every send; there is no send_oneway with endpoints",
+                hint="use send_async and leave its future alone",
+            )
         chosen = self._chosen(message, queue, selector, arg)
         prepared = self._prepare(message)
         self._counted(self._publisher.send_oneway(prepared, queue=chosen)).result()
@@ -418,11 +494,14 @@ class Producer:
         Raises UsageError without a group and `on_check`, and for a delayed message;
         else as `send`, and then `execute` was not called.
         """
-        if self.group is None or self._on_check is None:
+        if self._on_check is None or (self.group is None and self._proxy is None):
             raise UsageError("a transaction needs a producer with group and on_check")
         if message.is_delayed:
             raise UsageError("a message of a transaction cannot be delayed")
         self._refuse_in_thread()
+        if self._proxy is not None:
+            return self._transact(self._proxy, message, execute, timeout_ms)
+        assert self.group is not None  # noqa: S101  # checked above
         more = {"TRAN_MSG": "true", "PGROUP": self.group}
         prepared = self._prepare(message, more=more, sys_flag=TRANSACTION_PREPARED)
         (half,) = self._run(
@@ -440,12 +519,52 @@ class Producer:
                 state = _state(execute(message, result))
         finally:
             self._end(message, half, state)
-        values = {each.name: getattr(result, each.name) for each in fields(result)}
-        return TransactionSendResult(**values, local_transaction_state=state)
+        return _transaction_result(result, state)
+
+    def _transact(
+        self,
+        proxy: ProxyProducer,
+        message: ProducerMessage,
+        execute: Callable[[ProducerMessage, SendResult], LocalTransactionState | None],
+        timeout_ms: int | None,
+    ) -> TransactionSendResult:
+        with self._under_way():
+            half, endpoints = proxy.send_half(message, self._timeout_ms(timeout_ms))
+            state = LocalTransactionState.ROLLBACK_MESSAGE
+            try:
+                if half.status is SendStatus.SEND_OK:
+                    state = LocalTransactionState.UNKNOW
+                    state = _state(execute(message, half))
+            finally:
+                decision = _DECISIONS[state]
+                try:
+                    proxy.end_transaction(endpoints, message, half, decision)
+                except RmqError as error:
+                    _warn_of_end(half, state, error)
+            return _transaction_result(half, state)
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a delayed message that was not delivered yet; returns its id.
+
+        `recall_handle` is in its SendResult. Needs endpoints, and brokers with
+        recallMessageEnable. Raises UnsupportedError without endpoints; BrokerError for
+        a broker that does not recall, or a message that is delivered already.
+        """
+        self._refuse_in_thread()
+        if self._proxy is None:
+            raise UnsupportedError(
+                "messages can be recalled by way of a proxy only",
+                hint="give the producer endpoints",
+            )
+        with self._under_way():
+            return self._proxy.recall(topic, recall_handle)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be written to, sorted. Raises as `send`."""
         self._refuse_in_thread()
+        if self._proxy is not None:
+            with self._under_way():
+                return self._proxy.queues(topic)
         target = self._counted(self._publisher.target(topic)).result()
         return list(target.queues)
 
@@ -459,6 +578,7 @@ class Producer:
         sys_flag: int = 0,
     ) -> Prepared:
         config = self.config
+        _refuse_message_group(message)
         if not message.body:
             raise UsageError("the message's body is empty, which brokers refuse")
         if len(message.body) > config.max_message_size_bytes:
@@ -495,6 +615,8 @@ class Producer:
         is_delayed = any(each.is_delayed for each in messages)
         if not takes_batches(topic, is_delayed=is_delayed):
             raise UsageError("delayed messages and retry topics cannot be in a batch")
+        for message in messages:
+            _refuse_message_group(message)
         msg_ids = tuple(self._next_id() for _ in messages)
         items = []
         for message, msg_id in zip(messages, msg_ids, strict=True):
@@ -568,31 +690,58 @@ class Producer:
         retry_times: int,
         is_async: bool = False,
     ) -> Future[list[SendResult]]:
-        if timeout_ms is None:
-            timeout_ms = self.config.send_msg_timeout_ms
-        elif timeout_ms <= 0:
-            raise UsageError(f"timeout_ms is {timeout_ms}; it must be greater than 0")
         task = self._publisher.send(
-            prepared, queue=queue, timeout_ms=timeout_ms, retry_times=retry_times
+            prepared,
+            queue=queue,
+            timeout_ms=self._timeout_ms(timeout_ms),
+            retry_times=retry_times,
         )
         return self._counted(task, is_async=is_async)
 
+    def _timeout_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.config.send_msg_timeout_ms
+        if timeout_ms <= 0:
+            raise UsageError(f"timeout_ms is {timeout_ms}; it must be greater than 0")
+        return timeout_ms
+
     def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
         """Run a task; `close` waits for its end."""
+        self._begin(is_async=is_async)
+        future = self._thread.run(task)
+        future.add_done_callback(lambda _: self._end_of_send(is_async=is_async))
+        return future
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        """Count what runs in the caller's thread; `close` waits for its end."""
+        self._begin(is_async=False)
+        try:
+            yield
+        finally:
+            self._end_of_send(is_async=False)
+
+    def _begin(self, *, is_async: bool) -> None:
         with self._changed:
             self._check_open()
             self._in_flight += 1
             self._async_in_flight += is_async
 
-        def ended(_: Future[Any]) -> None:
-            with self._changed:
-                self._in_flight -= 1
-                self._async_in_flight -= is_async
-                self._changed.notify_all()
+    def _end_of_send(self, *, is_async: bool) -> None:
+        with self._changed:
+            self._in_flight -= 1
+            self._async_in_flight -= is_async
+            self._changed.notify_all()
 
-        future = self._thread.run(task)
-        future.add_done_callback(ended)
-        return future
+    @staticmethod
+    def _refuse_choice(
+        queue: MessageQueue | None, selector: MessageQueueSelector | None
+    ) -> None:
+        if queue is not None or selector is not None:
+            raise UsageError(
+                "a proxy chooses the queue itself",
+                hint="use message_group to keep messages in order",
+            )
 
     def _check_open(self) -> None:
         if not self._is_started:
@@ -603,11 +752,13 @@ class Producer:
             raise UsageError("the producer is closed")
 
     def _thread_is_current(self) -> bool:
+        if self._proxy is not None:
+            return self._proxy.session.in_io_thread()
         return self._is_started and self._thread.is_current()
 
     def _refuse_in_thread(self) -> None:
         self._check_open()
-        if self._thread.is_current():
+        if self._thread_is_current():
             raise UsageError(
                 "a callback must not wait for the producer whose thread runs it",
                 hint="use send_async in callbacks",
@@ -629,17 +780,12 @@ class Producer:
             msg_id=half.msg_id,
             transaction_id=half.transaction_id,
         )
+        assert half.queue is not None  # noqa: S101  # a broker's answer has it
         task = self._publisher.end_transaction(half.queue.broker_name, header)
         try:
             self._counted(task).result()
         except RmqError as error:
-            logger.warning(
-                "end of transaction not delivered msg_id=%s state=%s; the broker will"
-                " ask on_check: %s",
-                half.msg_id,
-                state.value,
-                error,
-            )
+            _warn_of_end(half, state, error)
 
     def _requested(
         self, address: str, command: RemotingCommand
@@ -710,6 +856,33 @@ class Producer:
 
         task = self._publisher.end_transaction_at(address, end)
         self._thread.run(task).add_done_callback(ended)
+
+
+def _transaction_result(
+    half: SendResult, state: LocalTransactionState
+) -> TransactionSendResult:
+    values = {each.name: getattr(half, each.name) for each in fields(half)}
+    return TransactionSendResult(**values, local_transaction_state=state)
+
+
+def _warn_of_end(
+    half: SendResult, state: LocalTransactionState, error: RmqError
+) -> None:
+    logger.warning(
+        "end of transaction not delivered msg_id=%s state=%s; the broker will ask"
+        " on_check: %s",
+        half.msg_id,
+        state.value,
+        error,
+    )
+
+
+def _refuse_message_group(message: ProducerMessage) -> None:
+    if message.message_group is not None:
+        raise UsageError(
+            "message_group needs a producer with endpoints",
+            hint="use selector=select_by_hash with name servers",
+        )
 
 
 def _state(found: object) -> LocalTransactionState:

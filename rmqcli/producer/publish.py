@@ -83,15 +83,19 @@ class SendResult:
     `status` is SEND_OK, or says that the broker stored the message but does not know it
     flushed or replicated. `msg_id` is the id that the producer gave it (UNIQ_KEY),
     `offset_msg_id` the broker's. `queue_offset` is its place in the queue; None for a
-    delayed message or that of a transaction, which have no place there yet.
+    delayed message or that of a transaction, which have no place there yet. A proxy
+    does not say in which queue a message lies: then `queue` and `offset_msg_id` are
+    None. `recall_handle` is what `Producer.recall` takes, for a delayed message that
+    can be recalled.
     """
 
     msg_id: str
     status: SendStatus
-    queue: MessageQueue
+    queue: MessageQueue | None
     queue_offset: int | None
     offset_msg_id: str | None
     transaction_id: str | None = None
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,3 +6,9 @@ in the caller's thread and `Session.submit` in the I/O thread. `message` turns m
 into protobuf and back. What the consumers and the producer build on is listed in the
 docstring of `session`.
 """
+
+import os
+
+# Read when gRPC is loaded. Without it gRPC's C code prints each failed handshake to
+# stderr, beside the error that says the same.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -2,8 +2,11 @@
 
 A caller that waits makes its calls itself (`invoke`, `receive_now`): a hand-over to
 another thread and back costs more than the call. What nobody waits for runs in the I/O
-thread (`submit`, `receive`, telemetry). Both use one TCP connection, because gRPC
-shares connections between channels of equal options.
+thread (`submit`, `receive`, telemetry). Each way has a connection of its own, made when
+it is used first.
+
+After a failure to connect gRPC answers calls with the old failure until its back-off is
+over. Here the next call dials again at once, so that a proxy that is back is found.
 
 On two busy cores, beside a real proxy: a blocking send takes 0.22 ms of CPU in the
 caller's thread and 0.40 ms by way of the I/O thread; a received message 0.05 ms.
@@ -13,18 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-# Without this, gRPC's C code prints each failed handshake to stderr.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 import grpc.aio
 import grpc.experimental
 
-from rmqcli.errors import DisconnectedError, RmqError
+from rmqcli.errors import ConnectError, DisconnectedError, RmqError
 from rmqcli.proxy.rpc import TELEMETRY, ReceiveParser
 from rmqcli.proxy.status import grpc_error
 from rmqcli.proxy.tls import Secured, secure
@@ -275,6 +274,16 @@ class ProxyChannel:
             return self._secured_made
 
     def _error(
+        self, error: grpc.RpcError, what: str, timeout_ms: int | None
+    ) -> RmqError:
+        found = self._translated(error, what, timeout_ms)
+        if isinstance(found, ConnectError):
+            with self._lock:
+                self._connection = next(_NUMBERS)
+                self._blocking_made = self._async_made = None
+        return found
+
+    def _translated(
         self, error: grpc.RpcError, what: str, timeout_ms: int | None
     ) -> RmqError:
         return grpc_error(

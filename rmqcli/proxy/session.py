@@ -160,7 +160,8 @@ class Session:
         self._fifo = fifo
         #: what is asked for; replaced as a whole
         self._subscriptions = dict(subscriptions or {})
-        self._topics: tuple[str, ...] = tuple(self._subscriptions)
+        #: what the settings name; replaced as a whole
+        self.topics: tuple[str, ...] = tuple(self._subscriptions)
         self._on_orphaned = on_orphaned
         self._on_verify = on_verify
         self._on_settings = on_settings
@@ -308,18 +309,18 @@ class Session:
 
     def add_topic(self, topic: str) -> None:
         """Note a topic that is sent to; the settings name it from now on."""
-        if topic not in self._topics:
+        if topic not in self.topics:
             with self._lock:
-                if topic in self._topics:
+                if topic in self.topics:
                     return
-                self._topics = (*self._topics, topic)
+                self.topics = (*self.topics, topic)
             self.post(self._send_settings)
 
     def subscribe(self, subscriptions: Mapping[str, Filter]) -> None:
         """Replace the subscriptions; the settings state them from now on."""
         with self._lock:
             self._subscriptions = dict(subscriptions)
-            self._topics = tuple(subscriptions)
+            self.topics = tuple(subscriptions)
         self.post(self._send_settings)
 
     # --- inside ---
@@ -341,17 +342,19 @@ class Session:
         for topic in topics:
             queues = yield from self.route(topic, self.via)
             wanted |= {each.endpoints for each in queues}
-        outcomes = yield tasks.All([self._server(each).opened for each in wanted])
+        servers = [self._server(each) for each in wanted]
+        outcomes = yield tasks.All([each.opened for each in servers])
+        outcomes += yield tasks.All([each.state_topics() for each in servers])
         for outcome in outcomes:
             if isinstance(outcome, RmqError):
                 raise outcome
 
     def _server(self, endpoints: Endpoints) -> _Server:
+        if self._is_closed:
+            raise DisconnectedError("the client is closed", address=str(endpoints))
         found = self._servers.get(endpoints)
         if found is not None:
             return found
-        if self._is_closed:
-            raise DisconnectedError("the client is closed", address=str(endpoints))
         if self._pid != os.getpid():
             raise UsageError("the client belongs to the process that was forked")
         with self._lock:
@@ -446,7 +449,7 @@ class Session:
         if self.client_type == PRODUCER:
             settings.publishing.max_body_size = self.settings.max_body_bytes
             settings.publishing.validate_message_type = True
-            for topic in self._topics:
+            for topic in self.topics:
                 settings.publishing.topics.add().name = topic
             return command
         subscription = settings.subscription
@@ -578,6 +581,8 @@ class _Server:
         self._task: asyncio.Task[None] | None = None
         #: gRPC takes one write at a time
         self._writing = asyncio.Lock()
+        #: the topics that the settings named last
+        self._stated: tuple[str, ...] = ()
         self._is_closed = False
         self._silent = 0
 
@@ -598,11 +603,29 @@ class _Server:
         self.opened.fail(self._closed())
         self.channel.close()
 
+    def state_topics(self) -> tasks.Pending[None]:
+        """State the settings if they name topics that the server was not told of.
+
+        The Pending ends when gRPC has taken them.
+        """
+        pending: tasks.Pending[None] = tasks.Pending()
+        stream = self._stream
+        if stream is None or self._stated == self._session.topics:
+            pending.succeed(None)
+        else:
+            command = self._command()
+            done = self._io.spawn(self._send_safely(stream, command))
+            done.add_done_callback(lambda _: pending.succeed(None))
+        return pending
+
+    def _command(self) -> service.TelemetryCommand:
+        self._stated = self._session.topics
+        return self._session.settings_command(self.channel.endpoints)
+
     def send_settings(self) -> None:
         """State the settings again, if the stream is open."""
         if self._stream is not None and self.is_known:
-            endpoints = self.channel.endpoints
-            self._send(self._session.settings_command(endpoints))
+            self._send(self._command())
 
     def reconnect(self) -> None:
         """Use a new connection, and open the stream on it."""
@@ -619,9 +642,7 @@ class _Server:
             started_ms = self._session.clock.monotonic_ms()
             try:
                 await self._talk()
-                error: RmqError = DisconnectedError(
-                    f"{address} ended the telemetry stream", address=address
-                )
+                error: RmqError = self._ended()
             except RmqError as failure:
                 error = failure
             except grpc.RpcError as failure:
@@ -662,10 +683,16 @@ class _Server:
         """One stream, from the settings to its end."""
         timeout_s = self._session.config.timeout_ms / 1_000
         self._stream = stream = await self.channel.telemetry()
-        command = self._session.settings_command(self.channel.endpoints)
+        command = self._command()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._write(stream, command)
+                try:
+                    await self._write(stream, command)
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.INTERNAL:
+                        raise
+                    # gRPC's word for a stream that had ended before the write.
+                    raise self._ended() from None
                 data = await stream.read()
         except TimeoutError:
             raise DeadlineError(
@@ -779,6 +806,12 @@ class _Server:
         if not self._is_closed:
             self.send_settings()
             self._io.call_later(SETTINGS_MS, self._remind)
+
+    def _ended(self) -> DisconnectedError:
+        address = self.channel.address
+        return DisconnectedError(
+            f"{address} ended the telemetry stream", address=address
+        )
 
     def _closed(self) -> DisconnectedError:
         return DisconnectedError(

@@ -61,6 +61,7 @@ def test_messages_arrive_as_they_were_sent(real_cluster):
     assert stored.message_queue == one.queue
     assert stored.queue_offset == one.queue_offset
     assert messages[large].body_bytes < len(large)
+    assert chosen.queue is not None
     assert chosen.queue.queue_id == 97 % 4
     for n, result in enumerate(batch):
         stored = messages[b"batch %d" % n]

@@ -1,0 +1,284 @@
+"""What a producer does at a proxy, as tasks: route, send, end of a transaction, recall.
+
+A proxy chooses the queue itself; messages of one message group go to one queue. A send
+is tried again only where it is certain that nothing was stored: no connection came
+about, or the proxy had too much to do. How often, and after which pause, the proxy's
+settings say. An attempt that was not answered ends with a SendUnknownError.
+
+The same tasks run in the caller's thread for `send` and in the I/O thread for
+`send_async`.
+
+Source: ProducerImpl in apache/rocketmq-clients, SendMessageActivity in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from rmqcli import tasks
+from rmqcli.api.calls.send import SendStatus
+from rmqcli.clock import Deadline
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    NotFoundError,
+    RmqError,
+    SendUnknownError,
+    TransportError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.producer.publish import SendResult
+from rmqcli.proxy import rpc as calls
+from rmqcli.proxy.status import TEXT_MAX
+from rmqcli.wire.ids import java_string_hash
+from rmqcli.wire.protobuf import definition_pb2 as pb
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from rmqcli.proxy.endpoints import Endpoints
+    from rmqcli.proxy.message import OutgoingProxyMessage
+    from rmqcli.proxy.rpc import ProxyQueue, SendEntry
+    from rmqcli.proxy.session import Session, Via
+
+#: Stored, but: as a broker's answer of the remoting protocol says it.
+_STATUS_OF_CODE: Final = {
+    int(pb.Code.OK): SendStatus.SEND_OK,
+    int(pb.Code.MASTER_PERSISTENCE_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(pb.Code.SLAVE_PERSISTENCE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(pb.Code.HA_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_WITHOUT_PLACE: Final = (int(pb.MessageType.DELAY), int(pb.MessageType.TRANSACTION))
+
+
+class ProxyPublisher:
+    """The tasks of one producer. Any thread may run them."""
+
+    def __init__(self, session: Session, *, rng: random.Random) -> None:
+        self._session = session
+        # Anywhere, so that short runs do not all fill the first broker.
+        self._turns = itertools.count(rng.randrange(1 << 16))
+        #: proxies of which it is known whether they store batches as they are sent
+        self._batches: dict[Endpoints, bool] = {}
+
+    def queues(self, topic: str, via: Via) -> tasks.Task[list[ProxyQueue]]:
+        """The queues of a topic that can be written to.
+
+        Raises NotFoundError for a topic that does not exist, DeniedError for one
+        without such a queue.
+        """
+        self._session.add_topic(topic)
+        found = yield from self._session.route(topic, via)
+        queues = [each for each in found if each.is_writable]
+        if not queues:
+            raise DeniedError(
+                f"topic {topic} has no queue that can be written: no master is online,"
+                " or its permissions do not allow it",
+                code=int(pb.Code.FORBIDDEN),
+                name="FORBIDDEN",
+                hint="read the topic's permissions with Admin.topic",
+            )
+        return queues
+
+    def send(
+        self,
+        messages: Sequence[OutgoingProxyMessage],
+        *,
+        timeout_ms: int,
+        via: Via,
+    ) -> tasks.Task[list[tuple[SendResult, Endpoints]]]:
+        """Store messages of one topic with one call; a result for each.
+
+        `timeout_ms` bounds all attempts. See the module.
+        """
+        first = messages[0]
+        what = _what(messages)
+        deadline = Deadline(self._session.clock, timeout_ms)
+        raw = [each.to_protobuf() for each in messages]
+        policy = self._session.settings.retry
+        failed: set[Endpoints] = set()
+        for attempt in itertools.count(1):
+            left_ms = deadline.left_ms()
+            if not left_ms:
+                raise DeadlineError(
+                    f"{what} was not sent within {timeout_ms} ms", address=""
+                )
+            try:
+                queues = yield from self.queues(first.topic, via)
+                queue = self._pick(queues, first.message_group, failed)
+                if len(messages) > 1:
+                    yield from self._need_batches(queue.endpoints, via)
+            except (ConnectError, BusyError) as error:
+                failure: RmqError = error
+            else:
+                call = calls.send_message(raw, what)
+                try:
+                    entries = yield via.call(queue.endpoints, call, left_ms)
+                except (DeadlineError, DisconnectedError) as error:
+                    raise _unknown(messages, what, error) from error
+                except (ConnectError, BusyError) as error:
+                    failure = error
+                    failed.add(queue.endpoints)
+                except NotFoundError:
+                    self._session.forget_route(first.topic)
+                    raise
+                except BrokerError as error:
+                    if error.code == pb.Code.PROXY_TIMEOUT:
+                        raise _timed_out(messages, what, error) from error
+                    raise
+                else:
+                    return [
+                        (each, queue.endpoints)
+                        for each in _results(messages, queue, entries)
+                    ]
+            if attempt >= policy.max_attempts:
+                raise failure
+            delay_ms = policy.delay_ms(attempt)
+            if delay_ms >= deadline.left_ms():
+                raise failure
+            yield tasks.Sleep(delay_ms)
+        raise AssertionError("unreachable")
+
+    def can_batch(self, topic: str, via: Via) -> tasks.Task[bool]:
+        """Whether every proxy of a topic stores a batch as it was sent."""
+        queues = yield from self.queues(topic, via)
+        try:
+            for endpoints in {each.endpoints for each in queues}:
+                yield from self._need_batches(endpoints, via)
+        except UnsupportedError:
+            return False
+        return True
+
+    def end_transaction(
+        self,
+        endpoints: Endpoints,
+        *,
+        topic: str,
+        msg_id: str,
+        transaction_id: str,
+        is_commit: bool,
+        from_check: bool,
+        via: Via,
+    ) -> tasks.Task[None]:
+        """Tell the proxy that has the half message how its transaction ended."""
+        call = calls.end_transaction(
+            topic=topic,
+            msg_id=msg_id,
+            transaction_id=transaction_id,
+            is_commit=is_commit,
+            from_check=from_check,
+        )
+        yield via.call(endpoints, call)
+
+    def recall(self, topic: str, recall_handle: str, via: Via) -> tasks.Task[str]:
+        """Take a delayed message back; returns its id."""
+        call = calls.recall_message(topic, recall_handle)
+        msg_id: str = yield via.call(self._session.access_point, call)
+        return msg_id
+
+    def _need_batches(self, endpoints: Endpoints, via: Via) -> tasks.Task[None]:
+        known = self._batches.get(endpoints)
+        if known is None:
+            try:
+                yield via.call(endpoints, calls.keeps_batches_apart())
+                known = True
+            except UnsupportedError:
+                known = False
+            self._batches[endpoints] = known
+        if not known:
+            raise UnsupportedError(
+                f"the proxy {endpoints} is too old for batches: it would give all"
+                " messages the first one's id, tag, keys and properties",
+                hint="send them one by one, with send_async",
+            )
+
+    def _pick(
+        self,
+        queues: list[ProxyQueue],
+        message_group: str | None,
+        failed: set[Endpoints],
+    ) -> ProxyQueue:
+        """The next queue in turn, if possible at another proxy than `failed`."""
+        if message_group is not None:
+            return queues[abs(java_string_hash(message_group)) % len(queues)]
+        for _ in queues:
+            queue = queues[next(self._turns) % len(queues)]
+            if queue.endpoints not in failed:
+                return queue
+        return queues[next(self._turns) % len(queues)]
+
+
+def _results(
+    messages: Sequence[OutgoingProxyMessage],
+    queue: ProxyQueue,
+    entries: list[SendEntry],
+) -> list[SendResult]:
+    results = []
+    for index, message in enumerate(messages):
+        # A proxy says of a batch where its first message lies, and they lie together.
+        entry = entries[index] if index < len(entries) else entries[0]
+        offset = entry.queue_offset
+        if len(entries) < len(messages):
+            offset = entries[0].queue_offset + index
+        results.append(
+            SendResult(
+                msg_id=message.msg_id,
+                status=_STATUS_OF_CODE[entry.code],
+                queue=None,
+                queue_offset=None if message.message_type in _WITHOUT_PLACE else offset,
+                offset_msg_id=None,
+                transaction_id=_transaction_id(message, entry),
+                recall_handle=entry.recall_handle or None,
+            )
+        )
+    return results
+
+
+def _transaction_id(message: OutgoingProxyMessage, entry: SendEntry) -> str | None:
+    """The transaction's id; a proxy makes one up for every message."""
+    is_half = message.message_type == pb.MessageType.TRANSACTION
+    return entry.transaction_id or None if is_half else None
+
+
+def _what(messages: Sequence[OutgoingProxyMessage]) -> str:
+    first = messages[0]
+    if len(messages) == 1:
+        return f"message {first.msg_id} to topic {first.topic}"
+    return f"batch of {len(messages)} messages to topic {first.topic}"
+
+
+def _unknown(
+    messages: Sequence[OutgoingProxyMessage], what: str, error: TransportError
+) -> SendUnknownError:
+    return SendUnknownError(
+        f"{what} may be stored or not: {error.message}",
+        address=error.address,
+        msg_ids=tuple(each.msg_id for each in messages),
+        hint="search its id with Admin.messages_by_key before sending it again, or let"
+        " consumers drop duplicates",
+    )
+
+
+def _timed_out(
+    messages: Sequence[OutgoingProxyMessage], what: str, error: BrokerError
+) -> SendUnknownError:
+    lost = DeadlineError(error.message[:TEXT_MAX], address=error.address)
+    return _unknown(messages, what, lost)
+
+
+def check_size(body: bytes, *, max_bytes: int) -> None:
+    """Raise UsageError for a body that no proxy takes."""
+    if not body:
+        raise UsageError("the message's body is empty, which proxies refuse")
+    if len(body) > max_bytes:
+        raise UsageError(
+            f"a body of {len(body)} bytes is larger than the {max_bytes} that the"
+            " proxy and max_message_size_bytes allow"
+        )

@@ -1,0 +1,157 @@
+"""Messages between protobuf and ours: bodies, digests, compression, the attributes."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.errors import DecodeError
+from rmqcli.proxy.endpoints import Endpoints
+from rmqcli.proxy.message import (
+    OutgoingProxyMessage,
+    ProxyMessage,
+    damage_of,
+    inflate_either,
+)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+
+HERE = Endpoints("ipv4", (("127.0.0.1", 8081),))
+
+
+def received(body=b"hello", **system):
+    raw = pb.Message(body=body, user_properties={"colour": "red"})
+    raw.topic.name = "orders"
+    for name, value in system.items():
+        if name.endswith("_ms"):
+            getattr(raw.system_properties, name[:-3]).FromMilliseconds(value)
+        elif name == "keys":
+            raw.system_properties.keys.extend(value)
+        elif name == "digest":
+            raw.system_properties.body_digest.type = value[0]
+            raw.system_properties.body_digest.checksum = value[1]
+        else:
+            setattr(raw.system_properties, name, value)
+    return ProxyMessage(raw, broker_name="broker-a", endpoints=HERE)
+
+
+def test_a_message_has_the_attributes_of_one_of_the_remoting_protocol():
+    message = received(
+        tag="Paid",
+        keys=["a", "b"],
+        message_id="01AB",
+        queue_id=3,
+        queue_offset=17,
+        born_timestamp_ms=1_700_000_000_123,
+        store_timestamp_ms=1_700_000_000_456,
+        born_host="10.0.0.1",
+        store_host="10.0.0.2",
+        delivery_attempt=4,
+        receipt_handle="h",
+        message_group="g",
+    )
+    assert (message.topic, message.broker_name, message.queue_id) == (
+        "orders",
+        "broker-a",
+        3,
+    )
+    assert (message.body, message.tags, message.keys) == (b"hello", "Paid", "a b")
+    assert (message.msg_id, message.queue_offset) == ("01AB", 17)
+    assert message.properties == {"colour": "red"}
+    assert message.born_timestamp_ms == 1_700_000_000_123
+    assert message.store_timestamp_ms == 1_700_000_000_456
+    assert (message.delivery_attempt, message.reconsume_times) == (4, 3)
+    assert (message.receipt_handle, message.message_group) == ("h", "g")
+
+
+def test_what_a_proxy_leaves_out_is_none():
+    message = received()
+    assert message.tags is message.keys is message.message_group is None
+    assert message.queue_offset is message.store_timestamp_ms is None
+    assert message.delivery_attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "checksum"),
+    [
+        (pb.DigestType.MD5, "5D41402ABC4B2A76B9719D911017C592"),
+        (pb.DigestType.SHA1, "AAF4C61DDCC5E8A2DABEDE0F3B482CD9AEA9434D"),
+        (pb.DigestType.CRC32, "3610A686"),
+    ],
+)
+def test_a_body_is_compared_with_its_digest(kind, checksum):
+    assert received(digest=(kind, checksum)).body == b"hello"
+    damaged = received(body=b"hallo", digest=(kind, checksum))
+    with pytest.raises(DecodeError, match=pb.DigestType.Name(kind)):
+        _ = damaged.body
+    assert damaged.raw_body == b"hallo"
+
+
+def test_a_crc_with_leading_zeros_may_come_without_them():
+    for text in ("0A6216D9", "A6216D9"):
+        found = received(body=b"33", digest=(pb.DigestType.CRC32, text))
+        assert found.damage is None
+
+
+def test_a_digest_of_an_unknown_kind_is_not_compared():
+    assert damage_of(received(digest=(99, "x")).raw) is None
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_gzip_says_only_that_a_body_is_compressed(compress):
+    message = received(body=compress(b"hello" * 100), body_encoding=pb.Encoding.GZIP)
+    assert message.body == b"hello" * 100
+
+
+def test_a_body_marked_as_plain_is_not_inflated():
+    data = gzip.compress(b"a file of the user's")
+    assert received(body=data, body_encoding=pb.Encoding.IDENTITY).body == data
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_inflating_has_a_limit(compress):
+    data = compress(bytes(1_000))
+    assert inflate_either(data, limit_bytes=1_000) == bytes(1_000)
+    with pytest.raises(DecodeError, match="more than 999 bytes"):
+        inflate_either(data, limit_bytes=999)
+    with pytest.raises(DecodeError, match="ends too early"):
+        inflate_either(data[:-5])
+
+
+@given(st.binary(max_size=64))
+def test_random_bytes_inflate_or_are_an_error(data):
+    with suppress(DecodeError):
+        inflate_either(data)
+
+
+def test_a_message_to_send_says_what_it_is():
+    message = OutgoingProxyMessage(
+        topic="orders",
+        body=b"x",
+        msg_id="01AB",
+        message_type=int(pb.MessageType.DELAY),
+        born_timestamp_ms=1_500,
+        tag="Paid",
+        keys=("a", "b"),
+        properties={"colour": "red"},
+        delivery_timestamp_ms=2_750,
+    ).to_protobuf()
+    system = message.system_properties
+    assert (message.topic.name, message.body) == ("orders", b"x")
+    assert dict(message.user_properties) == {"colour": "red"}
+    assert (system.tag, list(system.keys)) == ("Paid", ["a", "b"])
+    assert system.message_type == pb.MessageType.DELAY
+    assert system.body_encoding == pb.Encoding.IDENTITY
+    assert (system.born_timestamp.seconds, system.born_timestamp.nanos) == (
+        1,
+        500_000_000,
+    )
+    assert (system.delivery_timestamp.seconds, system.delivery_timestamp.nanos) == (
+        2,
+        750_000_000,
+    )
+    assert not system.HasField("message_group")

@@ -1,0 +1,351 @@
+"""Telemetry, settings, heartbeats and calls of a session, at a scripted proxy."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+
+import pytest
+
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.proxy import rpc
+from rmqcli.proxy.session import PUSH_CONSUMER, SIMPLE_CONSUMER, Filter
+from rmqcli.wire.acl import Credentials
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.waiting import wait_until
+
+
+def consumer(open_session, proxy, **options):
+    return open_session(
+        proxy,
+        client_type=SIMPLE_CONSUMER,
+        group="billing",
+        subscriptions={"orders": Filter("a || b")},
+        **options,
+    )
+
+
+def heartbeat(session, **options):
+    return session.invoke(session.access_point, rpc.heartbeat(1, None), **options)
+
+
+def test_the_settings_go_out_first_and_the_proxy_s_are_taken(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    said = proxy.telemetry[0].settings
+    assert said.client_type == pb.ClientType.SIMPLE_CONSUMER
+    assert said.subscription.group.name == "billing"
+    (entry,) = said.subscription.subscriptions
+    assert (entry.topic.name, entry.expression.expression) == ("orders", "a || b")
+    assert session.settings.retry.max_attempts == 3
+    assert session.settings.retry.delays_ms == (1, 2, 4, 5)
+    assert session.settings.long_polling_ms == 20_000
+
+
+def test_every_call_says_who_asks(proxy, open_session):
+    session = open_session(proxy)
+    heartbeat(session)
+    ((_, _, metadata),) = [each for each in proxy.requests if each[0] == "Heartbeat"]
+    assert metadata["x-mq-client-id"] == session.client_id
+    assert metadata["x-mq-language"] == "PYTHON"
+    assert metadata["x-mq-protocol"] == "v2"
+    assert "authorization" not in metadata
+
+
+def test_a_call_is_signed_by_its_date_in_utc(proxy, open_session):
+    session = open_session(proxy, credentials=Credentials("key", "secret", "token"))
+    heartbeat(session)
+    ((_, _, metadata),) = [each for each in proxy.requests if each[0] == "Heartbeat"]
+    date_time = metadata["x-mq-date-time"]
+    signature = hmac.new(b"secret", date_time.encode(), hashlib.sha1).hexdigest()
+    assert metadata["authorization"] == (
+        "MQv2-HMAC-SHA1 Credential=key, SignedHeaders=x-mq-date-time,"
+        f" Signature={signature.upper()}"
+    )
+    assert metadata["x-mq-session-token"] == "token"
+    assert len(date_time) == len("20260102T030405Z")
+
+
+def test_a_stream_that_ends_is_opened_again_with_the_settings(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    proxy.end_streams()
+    wait_until(lambda: proxy.streams_opened >= 2)
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    assert proxy.telemetry[1].settings == proxy.telemetry[0].settings
+
+
+def test_a_proxy_that_ends_every_stream_is_not_flooded(proxy, open_session):
+    proxy.answers["Telemetry"] = lambda _commands, _context: iter(())
+    session = consumer(open_session, proxy)
+    with pytest.raises(DisconnectedError, match="ended the telemetry stream"):
+        session.open(["orders"])
+    # 100 to 200 ms, then twice that: the fourth comes after at least 700 ms.
+    wait_until(lambda: len(proxy.asked("Telemetry")) >= 3)
+    assert heartbeat(session) is True
+
+
+def test_a_killed_proxy_is_found_again_and_told_the_settings(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    proxy.stop()
+    with pytest.raises((ConnectError, DisconnectedError)):
+        heartbeat(session, timeout_ms=2_000)
+    proxy.start()
+    wait_until(lambda: proxy.streams_opened >= 2)
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    assert proxy.telemetry[-1].settings.subscription.group.name == "billing"
+    assert heartbeat(session) is True
+
+
+def test_reconnect_opens_the_stream_on_a_new_connection(proxy, open_session):
+    peers = []
+
+    def answer(_request, context):
+        peers.append(context.peer())
+        return service.HeartbeatResponse(status=OK)
+
+    proxy.answers["Heartbeat"] = answer
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    heartbeat(session)
+    command = service.TelemetryCommand()
+    command.reconnect_endpoints_command.nonce = "n"
+    proxy.push(command)
+    wait_until(lambda: proxy.streams_opened >= 2)
+    heartbeat(session)
+    assert len(set(peers)) == 2
+
+
+def test_a_stack_trace_is_sent_when_it_is_asked_for(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open(["orders"])
+    command = service.TelemetryCommand()
+    command.print_thread_stack_trace_command.nonce = "n7"
+    proxy.push(command)
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    answer = proxy.telemetry[1]
+    assert answer.thread_stack_trace.nonce == "n7"
+    assert "rmq-proxy" in answer.thread_stack_trace.thread_stack_trace
+
+
+@pytest.mark.parametrize(
+    ("is_consumed", "code"),
+    [(True, pb.Code.OK), (False, pb.Code.FAILED_TO_CONSUME_MESSAGE)],
+)
+def test_a_message_is_verified(proxy, open_session, is_consumed, code):
+    session = open_session(
+        proxy,
+        client_type=PUSH_CONSUMER,
+        group="billing",
+        on_verify=lambda message, done: done(is_consumed and message.body == b"x"),
+    )
+    session.open([])
+    command = service.TelemetryCommand()
+    command.verify_message_command.nonce = "n8"
+    command.verify_message_command.message.body = b"x"
+    proxy.push(command)
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    assert proxy.telemetry[1].verify_message_result.nonce == "n8"
+    assert proxy.telemetry[1].status.code == code
+
+
+def test_what_nobody_verifies_is_not_implemented(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open([])
+    command = service.TelemetryCommand()
+    command.verify_message_command.nonce = "n9"
+    proxy.push(command)
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    assert proxy.telemetry[1].status.code == pb.Code.NOT_IMPLEMENTED
+
+
+def test_an_orphaned_transaction_is_passed_on(proxy, open_session):
+    found = []
+    session = open_session(
+        proxy,
+        on_orphaned=lambda message, transaction: found.append(
+            (message.body, transaction)
+        ),
+    )
+    session.open([])
+    command = service.TelemetryCommand()
+    command.recover_orphaned_transaction_command.transaction_id = "T1"
+    command.recover_orphaned_transaction_command.message.body = b"half"
+    proxy.push(command)
+    wait_until(lambda: found)
+    assert found == [(b"half", "T1")]
+
+
+def test_a_proxy_that_does_not_answer_settings_ends_the_start(proxy, open_session):
+    proxy.settings = None
+    session = consumer(open_session, proxy, timeout_ms=300)
+    with pytest.raises(DeadlineError, match="no settings from"):
+        session.open([])
+
+
+def test_refused_settings_end_the_start_with_the_proxy_s_words(proxy, open_session):
+    def refuse(_commands, _context):
+        yield service.TelemetryCommand(status=status("UNAUTHORIZED", "no such user"))
+
+    proxy.answers["Telemetry"] = refuse
+    with pytest.raises(DeniedError, match="UNAUTHORIZED: no such user"):
+        consumer(open_session, proxy).open([])
+
+
+def test_goodbye_is_said_once(proxy, open_session):
+    session = consumer(open_session, proxy)
+    session.open([])
+    session.close()
+    session.close()
+    (request,) = proxy.asked("NotifyClientTermination")
+    assert request.group.name == "billing"
+    with pytest.raises(DisconnectedError, match="closed"):
+        heartbeat(session)
+
+
+def test_a_route_is_asked_for_once(proxy, open_session):
+    session = open_session(proxy)
+    for _ in range(2):
+        queues = session.in_caller(lambda via: session.route("orders", via))
+        assert [each.queue.queue_id for each in queues] == [0, 1, 2, 3]
+    assert len(proxy.asked("QueryRoute")) == 1
+    session.forget_route("orders")
+    session.in_caller(lambda via: session.route("orders", via))
+    assert len(proxy.asked("QueryRoute")) == 2
+
+
+def test_the_topics_that_are_sent_to_are_stated(proxy, open_session):
+    session = open_session(proxy)
+    session.open([])
+    session.add_topic("orders")
+    wait_until(lambda: len(proxy.telemetry) >= 2)
+    (topic,) = proxy.telemetry[1].settings.publishing.topics
+    assert topic.name == "orders"
+
+
+def test_calls_in_the_io_thread_give_the_same(proxy, open_session):
+    session = open_session(proxy)
+    call = rpc.heartbeat(1, None)
+
+    def ask():
+        answer = yield session.via.call(session.access_point, call)
+        return answer
+
+    assert session.run(ask()).result() is True
+
+
+def test_a_callback_must_not_wait_for_its_own_thread(proxy, open_session):
+    session = open_session(proxy)
+    found = []
+    done = threading.Event()
+
+    def wait():
+        try:
+            heartbeat(session)
+        except UsageError as error:
+            found.append(error)
+        done.set()
+
+    session.post(wait)
+    wait_until(done.is_set)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("TOPIC_NOT_FOUND", NotFoundError),
+        ("FORBIDDEN", DeniedError),
+        ("TOO_MANY_REQUESTS", BusyError),
+        ("NOT_IMPLEMENTED", UnsupportedError),
+        ("INTERNAL_SERVER_ERROR", BrokerError),
+        ("ILLEGAL_TOPIC", BrokerError),
+    ],
+)
+def test_a_status_becomes_an_error_of_its_kind(proxy, open_session, name, kind):
+    proxy.answers["QueryRoute"] = lambda _request, _context: service.QueryRouteResponse(
+        status=status(name, "because\nof this")
+    )
+    session = open_session(proxy)
+    with pytest.raises(kind) as failure:
+        session.in_caller(lambda via: session.route("orders", via))
+    assert type(failure.value) is kind
+    assert str(failure.value) == (
+        f"route of topic orders: {proxy.endpoints} answered {name}: because"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("UNAVAILABLE", DisconnectedError),
+        ("RESOURCE_EXHAUSTED", BusyError),
+        ("UNAUTHENTICATED", DeniedError),
+        ("INTERNAL", BrokerError),
+        ("UNIMPLEMENTED", UnsupportedError),
+    ],
+)
+def test_a_grpc_status_becomes_an_error_of_its_kind(proxy, open_session, code, kind):
+    import grpc
+
+    proxy.answers["Heartbeat"] = lambda _request, context: context.abort(
+        grpc.StatusCode[code], "the reason"
+    )
+    session = open_session(proxy)
+    with pytest.raises(kind):
+        heartbeat(session)
+
+
+def test_a_proxy_that_answers_nothing_ends_with_the_deadline(proxy, open_session):
+    over = threading.Event()
+    proxy.answers["Heartbeat"] = lambda _request, _context: over.wait()
+    session = open_session(proxy)
+    with pytest.raises(DeadlineError, match="within 200 ms"):
+        heartbeat(session, timeout_ms=200)
+    over.set()
+
+
+def test_an_answer_that_is_no_message_is_an_error_of_its_own(proxy, open_session):
+    call = rpc.heartbeat(1, None)
+    from rmqcli.errors import BodyError
+
+    with pytest.raises(BodyError, match="cannot be read"):
+        call.parse(b"\xff\xff\xff", "there")
+
+
+def test_an_endpoint_that_cannot_be_dialled_is_refused(proxy, open_session):
+    from rmqcli.errors import BodyError
+
+    def answer(request, _context):
+        found = proxy.route(request.topic.name)
+        found.message_queues[0].broker.endpoints.addresses[0].port = 70_000
+        return found
+
+    proxy.answers["QueryRoute"] = answer
+    session = open_session(proxy)
+    with pytest.raises(BodyError, match="70000"):
+        session.in_caller(lambda via: session.route("orders", via))
+
+
+def test_two_proxies_are_told_apart(open_session):
+    with ScriptedProxy() as first, ScriptedProxy() as second:
+        first.answers["QueryRoute"] = lambda request, _: second.route(
+            request.topic.name
+        )
+        session = consumer(open_session, first)
+        session.open(["orders"])
+        assert len(first.telemetry) == len(second.telemetry) == 1
