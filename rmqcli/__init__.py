@@ -1,9 +1,10 @@
 """Consume, produce and administer Apache RocketMQ.
 
 - `Consumer`: a member of a consumer group, with a listener or as an iterator.
+- `SimpleConsumer`: a member that receives messages when it asks, and acknowledges them.
 - `Producer`: sends messages, with futures, in batches, delayed or in transactions.
 - `Admin`: lag, resets, topics, groups, brokers and single messages.
-- `connect`: all three for one cluster.
+- `connect`: all of them for one cluster.
 
 Everything that is raised on purpose is an `RmqError`; see `rmqcli.errors` for the tree.
 The names are loaded on first use, so that `import rmqcli` costs next to nothing. What
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rmqcli.cluster import Cluster, connect
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.consumer import Consumer, sql
+    from rmqcli.consumer.received import ReceivedMessage
+    from rmqcli.consumer.simple_consumer import SimpleConsumer
     from rmqcli.engine.allocate import (
         AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, Fate, QueueStart, Start
     from rmqcli.errors import (
+        AckError,
         BodyError,
         BrokerError,
         BusyError,
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
         HeaderError,
         NotFoundError,
         PartialError,
+        ReceiptHandleError,
         RefusedError,
         RmqError,
         SendUnknownError,
@@ -87,6 +92,8 @@ _NAMES = {
     "rmqcli.cluster": ("Cluster", "connect"),
     "rmqcli.config": ("ClientConfig",),
     "rmqcli.consumer.consumer": ("Consumer", "sql"),
+    "rmqcli.consumer.received": ("ReceivedMessage",),
+    "rmqcli.consumer.simple_consumer": ("SimpleConsumer",),
     "rmqcli.engine.allocate": (
         "AllocateMachineRoomNearby",
         "AllocateMessageQueueAveragely",
@@ -106,6 +113,7 @@ _NAMES = {
     "rmqcli.engine.message": ("Message", "MessageItem", "UndecodableMessage"),
     "rmqcli.engine.reports": ("FailedDelivery", "Fate", "QueueStart", "Start"),
     "rmqcli.errors": (
+        "AckError",
         "BodyError",
         "BrokerError",
         "BusyError",
@@ -119,6 +127,7 @@ _NAMES = {
         "HeaderError",
         "NotFoundError",
         "PartialError",
+        "ReceiptHandleError",
         "RefusedError",
         "RmqError",
         "SendUnknownError",
@@ -146,6 +155,7 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "AckError",
     "Admin",
     "AllocateMachineRoomNearby",
     "AllocateMessageQueueAveragely",
@@ -189,12 +199,15 @@ __all__ = [
     "ProducerConfig",
     "ProducerMessage",
     "QueueStart",
+    "ReceiptHandleError",
+    "ReceivedMessage",
     "RefusedError",
     "ResetResult",
     "RmqError",
     "SendResult",
     "SendStatus",
     "SendUnknownError",
+    "SimpleConsumer",
     "Start",
     "SubscriptionData",
     "TextError",

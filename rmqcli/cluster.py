@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.admin import Admin
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues, Topics
-    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.consumer.simple_consumer import SimpleConsumer
+    from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
     from rmqcli.producer.config import ProducerConfig
@@ -132,6 +133,29 @@ class Cluster:
             on_start=on_start,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
+        )
+        self._made.callback(consumer.close)
+        return consumer
+
+    def simple_consumer(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        invisible_duration_ms: int = 30_000,
+        orderly: bool = False,
+        consume_from_where: ConsumeFromWhere | None = None,
+    ) -> SimpleConsumer:
+        """See SimpleConsumer; to be started by `with` or `start`."""
+        from rmqcli.consumer.simple_consumer import SimpleConsumer
+
+        consumer = SimpleConsumer(
+            group,
+            topics,
+            invisible_duration_ms=invisible_duration_ms,
+            orderly=orderly,
+            consume_from_where=consume_from_where,
+            client=self.config,
         )
         self._made.callback(consumer.close)
         return consumer

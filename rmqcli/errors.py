@@ -17,6 +17,8 @@
     │   ├── NotFoundError        3
     │   ├── DeniedError          4
     │   └── BusyError            1, worth a retry
+    ├── AckError                 messages were not acknowledged, and which
+    ├── ReceiptHandleError       a received message is not ours any more
     ├── UnsupportedError         this broker's version cannot do it
     ├── PartialError             6: some was done or read, some was not
     ├── RefusedError             7: drift, or not confirmed
@@ -29,7 +31,7 @@ class keeps its state in `self.args` or plain attributes and rebuilds from `__di
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ExitCode(enum.IntEnum):
@@ -216,6 +218,28 @@ class BusyError(BrokerError):
     """The peer has too much to do (codes 2, 14, 215)."""
 
     retriable = True
+
+
+class ReceiptHandleError(RmqError):
+    """The receipt handle of a message is not valid, or may not be.
+
+    Its invisible time is over, or was changed by a request that was not answered. The
+    message will be delivered again.
+    """
+
+
+class AckError(RmqError):
+    """Messages were not acknowledged, or it is not known that they were.
+
+    `failures` has each of these messages with its own error; all others were
+    acknowledged. They will be delivered again when their invisible time is over.
+    """
+
+    def __init__(
+        self, message: str, *, failures: tuple[tuple[Any, RmqError], ...], hint: str
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.failures = failures
 
 
 class UnsupportedError(RmqError):

@@ -33,7 +33,13 @@ def test_every_public_name_exists_and_is_documented():
 
 
 def test_every_public_method_is_documented():
-    for kind in (rmqcli.Consumer, rmqcli.Producer, rmqcli.Admin, rmqcli.Cluster):
+    for kind in (
+        rmqcli.Consumer,
+        rmqcli.SimpleConsumer,
+        rmqcli.Producer,
+        rmqcli.Admin,
+        rmqcli.Cluster,
+    ):
         for name, method in vars(kind).items():
             if not name.startswith("_") and callable(method):
                 assert method.__doc__, f"{kind.__name__}.{name}"
@@ -52,6 +58,7 @@ def test_the_whole_error_tree_is_public():
     "error",
     [
         errors.SendUnknownError("m", address="a:1", msg_ids=("x", "y"), hint="h"),
+        errors.AckError("m", failures=(), hint="h"),
         errors.TimeLimitError("m", hint="h"),
         errors.PartialError("m", hint="h"),
     ],

@@ -269,6 +269,10 @@ class Client:
             )
         return found[1]
 
+    def known_version(self, address: str) -> int | None:
+        """The MQVersion ordinal of the peer's last answer; None before one came."""
+        return self._peers.versions.get(address)
+
     def broker_version(self, address: str) -> int:
         """The MQVersion ordinal of the peer; asks it when no answer has come yet."""
         if address not in self._peers.versions:

@@ -1,6 +1,6 @@
 """Sending messages: `Producer` for programs, and `Sender` for the bulk of `rmq send`.
 
 `producer` is the public face, `publish` what it does on the network, as tasks that
-`task_thread` runs. `send`, `lane` and `target` send many messages of one topic, batched
-and pipelined, in the caller's thread. `message` and `config` are shared.
+`api.task_thread` runs. `send`, `lane` and `target` send many messages of one topic,
+batched and pipelined, in the caller's thread. `message` and `config` are shared.
 """

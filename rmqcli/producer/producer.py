@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from rmqcli.api.calls.send import SendStatus
 from rmqcli.api.client import Client
+from rmqcli.api.task_thread import TaskThread
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.engine.message import Message, MessageItem, Origin
@@ -63,7 +64,6 @@ from rmqcli.producer.message import (
     check_producer_group,
 )
 from rmqcli.producer.publish import Prepared, Publisher, SendResult
-from rmqcli.producer.task_thread import TaskThread
 from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.command import RemotingCommand
@@ -255,7 +255,7 @@ class Producer:
         unit = f"@{config.unit_name}" if config.unit_name else ""
         self.client_id = f"{ip}@{instance}{unit}"
         self._ids = UniqueIds(ip, clock=clock, rng=rng)
-        self._thread = TaskThread(client)
+        self._thread = TaskThread(client, "rmq-producer")
         self._publisher = Publisher(
             client,
             self._thread,

@@ -101,6 +101,19 @@ def get_all_subscription_group_config() -> Call[dict[str, SubscriptionGroupConfi
     )
 
 
+def get_subscription_group_config(group: str) -> Call[SubscriptionGroupConfig]:
+    """One consumer group's settings on this broker, which makes a group that it does
+    not know where it may (5.0 and later)."""
+    call = make_call(
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        lambda answer: decode_body(SubscriptionGroupConfig, answer.body),
+        what=f"settings of group {group}",
+        needs_version=V5_0_0,
+    )
+    call.ext_fields["group"] = group
+    return call
+
+
 def get_subscription_group_names() -> Call[list[str]]:
     """The groups of which the broker has settings, without reading the settings."""
     return make_call(

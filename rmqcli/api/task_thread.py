@@ -1,10 +1,10 @@
-"""The thread of a producer: it does the I/O and runs the tasks.
+"""A thread that does a client's I/O and runs tasks: a producer's, a SimpleConsumer's.
 
 | thread | started by | blocks on | ended by |
 |---|---|---|---|
-| rmq-producer | TaskThread.start() | sockets, timers, a wake-up | close() |
+| as named | TaskThread.start() | sockets, timers, a wake-up | end() |
 
-Sending threads hand a task over and wait for its `concurrent.futures.Future`. Only this
+Other threads hand a task over and wait for its `concurrent.futures.Future`. Only this
 thread touches the client, so nothing of it needs a lock. The loop survives whatever a
 callback raises.
 """
@@ -41,16 +41,14 @@ class TaskThread:
     `run`, `post` and `end` may be called from any thread, the others only from inside.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self._timers = Timers()
         #: appended to by any thread, emptied by this one; single calls need no lock
         self._inbox: deque[Callable[[], None]] = deque()
         self._is_ending = False
         self._has_ended = False
-        self._thread = threading.Thread(
-            target=self._loop, name="rmq-producer", daemon=True
-        )
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         client.remoting.let_wake(lambda: bool(self._inbox) or self._is_ending)
 
     def start(self) -> None:
@@ -110,7 +108,9 @@ class TaskThread:
             try:
                 self._turn()
             except Exception:
-                logger.exception("the producer's thread continues after an error")
+                logger.exception(
+                    "thread %s continues after an error", self._thread.name
+                )
         # Tasks under way end with the DisconnectedError of their requests.
         self._client.close()
         self._has_ended = True
@@ -126,7 +126,7 @@ class TaskThread:
             try:
                 action()
             except Exception:
-                logger.exception("a producer's last action failed")
+                logger.exception("last action of %s failed", self._thread.name)
 
     def _turn(self) -> None:
         while self._inbox:

@@ -1,0 +1,299 @@
+"""POP: receive messages, acknowledge them, hide them for longer (5.0 and later).
+
+The broker keeps what a group received and until when: no member owns a queue, and no
+client commits an offset. What is neither acknowledged nor hidden again in time is
+delivered again, from a retry topic that the broker keeps for the group and the topic.
+
+Source: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor and
+QueryAssignmentProcessor of the broker, MQClientAPIImpl#processPopResponse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.api.call import make_call, nothing
+from rmqcli.wire.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from rmqcli.wire.body import decode_body, encode_body
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from rmqcli.wire.receipt_handle import (
+    ReceiptHandle,
+    decode_order_count_info,
+    decode_receipt_handle,
+    decode_start_offset_info,
+    encode_receipt_handle,
+    topic_type_of,
+)
+from rmqcli.wire.version import V5_0_0, V5_1_3
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.api.call import Call
+    from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.message.record import StoredMessage
+    from rmqcli.wire.receipt_handle import OrderKey
+
+#: More is refused (PopMessageProcessor).
+POP_MESSAGES_MAX: Final = 32
+POP_CK: Final = "POP_CK"  # MessageConst.PROPERTY_POP_CK
+
+_INIT_MODE_MIN: Final = 0  # ConsumeInitMode.MIN
+_INIT_MODE_MAX: Final = 1  # ConsumeInitMode.MAX
+_EMPTY_CODES: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class PopAnswer:
+    """What a broker gave out: stored messages back to back in `body`, and their leases.
+
+    `is_full`: the broker holds too many requests, so this one did not wait. The numbers
+    and offsets are the broker's word and not yet checked against anything.
+    """
+
+    body: bytes = b""
+    is_full: bool = False
+    pop_time_ms: int = 0
+    invisible_ms: int = 0
+    revive_queue_id: int = 0
+    #: (topic type, queue id) -> the lowest offset given out of that queue
+    start_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: how often messages of an orderly group were given out before
+    order_counts: dict[tuple[str, OrderKey], int] = field(default_factory=dict)
+
+    def handle_of(self, message: StoredMessage, broker_name: str) -> ReceiptHandle:
+        """The handle by which a message of `body` is acknowledged.
+
+        Raises HeaderError when the broker's own handle cannot be read.
+        """
+        own = message.properties.get(POP_CK)
+        if own is not None:  # of the retry topic, which the record does not name
+            handle = decode_receipt_handle(own)
+            if handle.offset is None:
+                handle = replace(handle, offset=message.queue_offset)
+            return handle
+        topic_type = topic_type_of(message.topic)
+        key = topic_type, message.queue_id
+        return ReceiptHandle(
+            start_offset=self.start_offsets.get(key, message.queue_offset),
+            pop_time_ms=self.pop_time_ms,
+            invisible_ms=self.invisible_ms,
+            revive_queue_id=self.revive_queue_id,
+            topic_type=topic_type,
+            broker_name=broker_name,
+            queue_id=message.queue_id,
+            offset=message.queue_offset,
+        )
+
+    def deliveries_of(self, message: StoredMessage, handle: ReceiptHandle) -> int:
+        """How often the group was given the message before."""
+        if not handle.is_order:
+            return message.reconsume_times
+        queue, counts = handle.queue_id, self.order_counts
+        count = counts.get((handle.topic_type, (queue, handle.offset)))
+        if count is None:
+            count = counts.get((handle.topic_type, (queue, None)), 0)
+        return count or message.reconsume_times
+
+
+def pop_message(
+    group: str,
+    topic: str,
+    *,
+    max_msg_nums: int,
+    invisible_ms: int,
+    poll_ms: int,
+    expression: str,
+    expression_type: str,
+    from_min: bool = False,
+    is_order: bool = False,
+    queue_id: int = -1,
+) -> Call[PopAnswer]:
+    """Receive up to 32 messages and hide them from the group for `invisible_ms`.
+
+    Without a message the broker holds the request for up to `poll_ms`: give it a longer
+    deadline. `queue_id` -1: of any of the broker's queues, and of the topic's retries.
+    A queue from which the group never received begins at its lowest offset with
+    `from_min`, else near its end (a young queue begins at 0 even then). With
+    `is_order` nothing is given out of a queue as long as a message of it is hidden.
+    """
+    return make_call(
+        RequestCode.POP_MESSAGE,
+        _pop_answer,
+        what=f"pop of topic {topic} for group {group}",
+        header=PopMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=queue_id,
+            max_msg_nums=max_msg_nums,
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            # The broker puts in its own time; with ours, it would refuse to wait for a
+            # client whose clock is late.
+            born_time=0,
+            init_mode=_INIT_MODE_MIN if from_min else _INIT_MODE_MAX,
+            exp_type=expression_type,
+            exp=expression,
+            order=is_order,
+        ),
+        also_ok=_EMPTY_CODES,
+        needs_version=V5_0_0,
+    )
+
+
+def ack_message(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
+    """Acknowledge one message of `topic`, the topic that was subscribed to.
+
+    A second time has no effect. A broker also accepts the handle of a message that is
+    visible again; that has no effect either, or spares a delivery.
+    """
+    return make_call(
+        RequestCode.ACK_MESSAGE,
+        nothing,
+        what=f"ack of group {group} in {topic}:{handle.queue_id}",
+        header=AckMessageRequestHeader(
+            consumer_group=group,
+            topic=handle.real_topic(topic, group),
+            queue_id=handle.queue_id,
+            extra_info=encode_receipt_handle(handle),
+            offset=_offset(handle),
+        ),
+        needs_version=V5_0_0,
+    )
+
+
+def batch_ack_message(
+    group: str, broker_name: str, handles: Iterable[tuple[str, ReceiptHandle]]
+) -> Call[None]:
+    """Acknowledge messages of one broker: each by its subscribed topic and handle.
+
+    The broker leaves out offsets that its queue does not have, and says nothing of it.
+    """
+    batches: dict[tuple[str, ReceiptHandle], set[int]] = {}
+    for topic, handle in handles:
+        batch = replace(handle, offset=None, commit_log_offset=None)
+        position = _offset(handle) - handle.start_offset
+        batches.setdefault((topic, batch), set()).add(position)
+    acks = [
+        BatchAck(
+            consumer_group=group,
+            topic=topic,
+            retry=batch.topic_type,
+            start_offset=batch.start_offset,
+            queue_id=batch.queue_id,
+            revive_queue_id=batch.revive_queue_id,
+            pop_time=batch.pop_time_ms,
+            invisible_time=batch.invisible_ms,
+            bit_set=frozenset(positions),
+        )
+        for (topic, batch), positions in batches.items()
+    ]
+    return make_call(
+        RequestCode.BATCH_ACK_MESSAGE,
+        nothing,
+        what=f"acks of group {group} at {broker_name}",
+        body=encode_body(
+            BatchAckMessageRequestBody(broker_name=broker_name, acks=acks)
+        ),
+        needs_version=V5_1_3,
+    )
+
+
+def change_invisible_time(
+    group: str, topic: str, handle: ReceiptHandle, invisible_ms: int
+) -> Call[ReceiptHandle]:
+    """Hide a message for `invisible_ms` from now on; returns its new handle.
+
+    The old handle is void, although the broker still answers requests with it: an ack
+    has no effect, and another change makes the message come back twice.
+    """
+
+    def parse(answer: RemotingCommand) -> ReceiptHandle:
+        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        return replace(
+            handle,
+            start_offset=_offset(handle),  # it is a batch of its own now
+            pop_time_ms=header.pop_time,
+            invisible_ms=header.invisible_time,
+            revive_queue_id=header.revive_qid,
+        )
+
+    return make_call(
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        parse,
+        what=f"change of invisible time of group {group} in {topic}:{handle.queue_id}",
+        header=ChangeInvisibleTimeRequestHeader(
+            consumer_group=group,
+            topic=handle.real_topic(topic, group),
+            queue_id=handle.queue_id,
+            extra_info=encode_receipt_handle(handle),
+            offset=_offset(handle),
+            invisible_time=invisible_ms,
+        ),
+        needs_version=V5_0_0,
+    )
+
+
+def query_assignment(
+    group: str, topic: str, *, client_id: str, strategy_name: str = "AVG"
+) -> Call[list[MessageQueueAssignment]]:
+    """The queues that the broker gives to this client, and whether by POP or PULL."""
+    return make_call(
+        RequestCode.QUERY_ASSIGNMENT,
+        lambda answer: (
+            decode_body(
+                QueryAssignmentResponseBody, answer.body
+            ).message_queue_assignments
+            or []
+        ),
+        what=f"assignment of group {group} in {topic}",
+        body=encode_body(
+            QueryAssignmentRequestBody(
+                topic=topic,
+                consumer_group=group,
+                client_id=client_id,
+                strategy_name=strategy_name,
+                message_model="CLUSTERING",
+            )
+        ),
+        needs_version=V5_0_0,
+    )
+
+
+def _offset(handle: ReceiptHandle) -> int:
+    if handle.offset is None:
+        raise ValueError("the receipt handle is that of a batch: it has no offset")
+    return handle.offset
+
+
+def _pop_answer(answer: RemotingCommand) -> PopAnswer:
+    if answer.code != ResponseCode.SUCCESS:
+        return PopAnswer(is_full=answer.code == ResponseCode.POLLING_FULL)
+    header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
+    return PopAnswer(
+        body=answer.body,
+        pop_time_ms=header.pop_time,
+        invisible_ms=header.invisible_time,
+        revive_queue_id=header.revive_qid,
+        start_offsets=decode_start_offset_info(header.start_offset_info),
+        order_counts=decode_order_count_info(header.order_count_info),
+    )

@@ -1,0 +1,440 @@
+"""POP over remoting, for `SimpleConsumer`: satisfies `receiver.PopNetwork`.
+
+A broker gives messages out by itself, so there is no rebalance. What a broker of 5.x
+leaves to its clients is done here, as the proxy does it: a message whose tag only has
+the right hash is acknowledged, and one whose deliveries are used up is copied to the
+dead-letter queue before it is acknowledged. (Java's remoting client acknowledges it
+without a copy.)
+
+Heartbeats make the member visible (`rmq groups`, `rmq lag`). Brokers need none to
+answer.
+
+Source: PopMessageResultFilterImpl and ProducerProcessor#forwardMessageToDeadLetterQueue
+of the proxy, DefaultMQPushConsumerImpl#processPopResult of the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli import tasks
+from rmqcli.api.calls.client import (
+    consumer_send_msg_back,
+    send_heartbeat,
+    unregister_client,
+)
+from rmqcli.api.calls.config import get_subscription_group_config
+from rmqcli.api.calls.namesrv import get_route_info_by_topic
+from rmqcli.api.calls.pop import (
+    ack_message,
+    batch_ack_message,
+    change_invisible_time,
+    pop_message,
+)
+from rmqcli.consumer.received import Lease, ReceivedMessage
+from rmqcli.errors import (
+    DecodeError,
+    DeniedError,
+    NotFoundError,
+    RmqError,
+    UnsupportedError,
+    WireError,
+)
+from rmqcli.log import get_logger
+from rmqcli.model import MessageQueue
+from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.message.decode import decode_messages
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.receipt_handle import decode_receipt_handle, encode_receipt_handle
+from rmqcli.wire.subscription import TAG, tag_matches
+from rmqcli.wire.version import V5_0_0, V5_1_3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmqcli.api.calls.pop import PopAnswer
+    from rmqcli.api.client import Client
+    from rmqcli.model import TopicRoute
+    from rmqcli.wire.message.record import StoredMessage
+    from rmqcli.wire.subscription import SubscriptionData
+
+logger = get_logger(__name__)
+
+_HEARTBEAT_MS: Final = 30_000  # ClientConfig.heartbeatBrokerInterval
+_ROUTES_MS: Final = 30_000  # ClientConfig.pollNameServerInterval
+_LEAVE_MS: Final = 1_000
+_POLL_MS_MAX: Final = 20_000
+#: How many acks go into one request, and how far apart their offsets may be.
+_ACKS_MAX: Final = 256
+_ACK_SPAN_MAX: Final = 4_096
+_RETRY_MAX_TIMES: Final = 16  # SubscriptionGroupConfig.retryMaxTimes
+_TO_DEAD_LETTERS: Final = -1
+
+
+class RemotingPop:
+    """The network of one consumer. Everything runs in the consumer's thread."""
+
+    poll_ms_max = _POLL_MS_MAX
+    poll_ms_min = 0
+
+    def __init__(
+        self,
+        client: Client,
+        runner: tasks.Runner,
+        *,
+        group: str,
+        client_id: str,
+        subscriptions: dict[str, SubscriptionData],
+        from_min: bool,
+        is_order: bool,
+    ) -> None:
+        self._client = client
+        self._runner = runner
+        self._group = group
+        self._client_id = client_id
+        self._subscriptions = subscriptions
+        self._from_min = from_min
+        self._is_order = is_order
+        self._timeout_ms = client.config.timeout_ms
+        self.answer_ms = client.config.timeout_ms
+        self._routes: dict[str, TopicRoute] = {}
+        #: topics whose route is being asked for
+        self._asking: dict[str, tasks.Pending[TopicRoute]] = {}
+        #: brokers that were sent a heartbeat
+        self._greeted: set[str] = set()
+        #: broker name -> how often the group has a message delivered
+        self._attempts_max: dict[str, int] = {}
+        self._has_left = False
+
+    def start(self) -> None:
+        """Begin the periodic tasks."""
+        self._repeat(_ROUTES_MS, self._refresh)
+        self._repeat(_HEARTBEAT_MS, self._heartbeats)
+
+    # --- where topics are ---
+
+    def sources(self, topic: str) -> tasks.Task[list[MessageQueue]]:
+        """See PopNetwork. Raises NotFoundError for an unknown topic."""
+        route = yield from self._route(topic)
+        sources = _sources(route)
+        if not sources:
+            raise DeniedError(
+                f"topic {topic} has no queue that can be read: no master is online, or"
+                " its permissions do not allow it",
+                code=int(ResponseCode.NO_PERMISSION),
+                name=ResponseCode.NO_PERMISSION.name,
+                hint="read the topic's permissions with Admin.topic",
+            )
+        return sources
+
+    def _route(self, topic: str) -> tasks.Task[TopicRoute]:
+        known = self._routes.get(topic)
+        if known is not None:
+            return known
+        asked = self._asking.get(topic)
+        if asked is None:
+            asked = self._asking[topic] = tasks.start(self._find(topic), self._runner)
+            asked.on_done(lambda _: self._asked(topic))
+        route: TopicRoute = yield asked
+        return route
+
+    def _asked(self, topic: str) -> None:
+        self._asking.pop(topic, None)
+
+    def _find(self, topic: str) -> tasks.Task[TopicRoute]:
+        try:
+            route = yield from self._client.ask_namesrvs(get_route_info_by_topic(topic))
+        except NotFoundError as error:
+            error.hint = "check the topics argument, or create the topic"
+            raise
+        if topic in self._routes and not _sources(route):
+            return self._routes[topic]  # its brokers may restart
+        self._client.remember(topic, route)
+        self._routes[topic] = route
+        return route
+
+    def _refresh(self) -> tasks.Task[None]:
+        """Ask for every topic's route again; a failure keeps what is known."""
+        for topic in set(self._routes) - set(self._subscriptions):
+            del self._routes[topic]
+            self._client.forget(topic)
+        found = yield tasks.All([self._find(topic) for topic in list(self._routes)])
+        for outcome in found:
+            if isinstance(outcome, RmqError):
+                logger.warning("route not refreshed error=%s", outcome)
+
+    def _address(self, broker_name: str) -> str:
+        broker = self._client.known_routes.broker(broker_name)
+        if broker is None or broker.master_address is None:
+            raise NotFoundError(
+                f"broker {broker_name} has no master now",
+                code=int(ResponseCode.BROKER_NOT_EXIST),
+                name=ResponseCode.BROKER_NOT_EXIST.name,
+                hint="see which brokers are there with: Admin.brokers()",
+            )
+        return broker.master_address
+
+    # --- receiving ---
+
+    def receive(
+        self,
+        source: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        max_messages: int,
+        invisible_ms: int,
+        poll_ms: int,
+    ) -> tasks.Task[list[ReceivedMessage]]:
+        """See PopNetwork. Raises UnsupportedError for a broker before 5.0."""
+        address = self._address(source.broker_name)
+        call = pop_message(
+            self._group,
+            source.topic,
+            max_msg_nums=max_messages,
+            invisible_ms=invisible_ms,
+            poll_ms=poll_ms,
+            expression=subscription.sub_string,
+            expression_type=subscription.expression_type or TAG,
+            from_min=self._from_min,
+            is_order=self._is_order,
+        )
+        self._greet(address)
+        try:
+            answer = yield tasks.Request(address, call, poll_ms + self._timeout_ms)
+        except UnsupportedError as error:
+            error.hint = "use Consumer, which works with every RocketMQ since 4.6"
+            raise
+        messages = self._read(answer, source, invisible_ms)
+        if not messages:
+            return []
+        attempts_max = yield from self._limit(
+            source.broker_name, address, [each for _, each in messages]
+        )
+        wanted = []
+        for stored, message in messages:
+            if not tag_matches(subscription, message.tags):
+                tasks.start(self.ack([message]), self._runner)
+            elif message.delivery_attempt > attempts_max:
+                tasks.start(
+                    self._to_dead_letters(address, stored, message), self._runner
+                )
+            else:
+                wanted.append(message)
+        return wanted
+
+    def _read(
+        self, answer: PopAnswer, source: MessageQueue, invisible_ms: int
+    ) -> list[tuple[StoredMessage, ReceivedMessage]]:
+        """The messages of an answer, and the same with their leases."""
+        clock = self._client.clock
+        now_ms, epoch_ms = clock.monotonic_ms(), clock.epoch_ms()
+        messages = []
+        for stored in decode_messages(answer.body):
+            try:
+                if isinstance(stored, DecodeFailure):
+                    raise DecodeError(stored.error)
+                if isinstance(stored, InnerMessage):
+                    raise DecodeError("it is one of several in a record")
+                handle = answer.handle_of(stored, source.broker_name)
+            except WireError as error:
+                # Nothing can be done about it without a handle.
+                logger.error(  # noqa: TRY400  # the message says it all
+                    "received message is left to be delivered again topic=%s"
+                    " broker=%s offset=%s error=%s",
+                    source.topic,
+                    source.broker_name,
+                    stored.queue_offset,
+                    error,
+                )
+                continue
+            stored_in = handle.real_topic(source.topic, self._group)
+            lease = Lease(
+                topic=source.topic,
+                queue=MessageQueue(stored_in, source.broker_name, handle.queue_id),
+                receipt_handle=encode_receipt_handle(handle),
+                delivery_attempt=answer.deliveries_of(stored, handle) + 1,
+                since_ms=now_ms,
+                invisible_ms=invisible_ms,
+                invisible_until_epoch_ms=epoch_ms + invisible_ms,
+            )
+            messages.append((stored, ReceivedMessage(stored, lease)))
+        return messages
+
+    def _limit(
+        self, broker_name: str, address: str, messages: Sequence[ReceivedMessage]
+    ) -> tasks.Task[int]:
+        """How often a message is delivered; the broker is asked once it matters."""
+        if all(message.delivery_attempt == 1 for message in messages):
+            return 1
+        known = self._attempts_max.get(broker_name)
+        if known is not None:
+            return known
+        attempts_max = _RETRY_MAX_TIMES + 1
+        try:
+            config = yield tasks.Request(
+                address, get_subscription_group_config(self._group)
+            )
+            attempts_max = self._attempts_max[broker_name] = max(
+                1, config.retry_max_times + 1
+            )
+        except RmqError as error:
+            logger.warning(
+                "retryMaxTimes of group %s not read, %d is assumed error=%s",
+                self._group,
+                _RETRY_MAX_TIMES,
+                error.message,
+            )
+        return attempts_max
+
+    def _to_dead_letters(
+        self, address: str, stored: StoredMessage, message: ReceivedMessage
+    ) -> tasks.Task[None]:
+        """Copy a message to the dead-letter queue, then acknowledge it."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=stored.commit_log_offset,
+            group=self._group,
+            delay_level=_TO_DEAD_LETTERS,
+            origin_msg_id=stored.msg_id or stored.offset_msg_id,
+            origin_topic=message.lease.queue.topic,
+            max_reconsume_times=0,
+        )
+        try:
+            yield tasks.Request(address, consumer_send_msg_back(header))
+        except RmqError as error:
+            logger.warning(
+                "message not moved to the dead-letter queue, it will be delivered"
+                " again queue=%s offset=%s error=%s",
+                message.message_queue,
+                message.queue_offset,
+                error.message,
+            )
+            return
+        logger.warning(
+            "message moved to the dead-letter queue group=%s queue=%s offset=%s"
+            " attempts=%d",
+            self._group,
+            message.message_queue,
+            message.queue_offset,
+            message.delivery_attempt - 1,
+        )
+        yield from self.ack([message])
+
+    # --- acknowledging ---
+
+    def ack(
+        self, messages: Sequence[ReceivedMessage]
+    ) -> tasks.Task[list[RmqError | None]]:
+        """See PopNetwork. Since 5.1.3 up to 256 messages go out with one request."""
+        address = self._address(messages[0].broker_name)
+        version = self._client.known_version(address)
+        takes_batches = version is not None and version >= V5_1_3
+        requests: list[tasks.Request[None]] = []
+        #: the request of each message
+        numbers: list[int] = []
+        batch: list[tuple[int, str, str]] = []
+        for at, message in enumerate(messages):
+            lease = message.lease
+            handle = decode_receipt_handle(lease.receipt_handle)
+            span = (handle.offset or 0) - handle.start_offset
+            numbers.append(-1)
+            if takes_batches and len(messages) > 1 and 0 <= span < _ACK_SPAN_MAX:
+                batch.append((at, lease.topic, lease.receipt_handle))
+            else:
+                numbers[at] = len(requests)
+                call = ack_message(self._group, lease.topic, handle)
+                requests.append(tasks.Request(address, call, self._timeout_ms))
+        for start in range(0, len(batch), _ACKS_MAX):
+            part = batch[start : start + _ACKS_MAX]
+            for at, _, _ in part:
+                numbers[at] = len(requests)
+            call = batch_ack_message(
+                self._group,
+                messages[0].broker_name,
+                [(topic, decode_receipt_handle(text)) for _, topic, text in part],
+            )
+            requests.append(tasks.Request(address, call, self._timeout_ms))
+        outcomes = yield tasks.All(requests)
+        return [outcomes[number] for number in numbers]
+
+    def change_invisible(
+        self, message: ReceivedMessage, invisible_ms: int
+    ) -> tasks.Task[None]:
+        """See PopNetwork."""
+        lease = message.lease
+        address = self._address(lease.queue.broker_name)
+        handle = decode_receipt_handle(lease.receipt_handle)
+        call = change_invisible_time(self._group, lease.topic, handle, invisible_ms)
+        handle = yield tasks.Request(address, call, self._timeout_ms)
+        clock = self._client.clock
+        lease.renew(
+            encode_receipt_handle(handle),
+            invisible_ms,
+            now_ms=clock.monotonic_ms(),
+            epoch_ms=clock.epoch_ms(),
+        )
+
+    # --- membership ---
+
+    def leave(self) -> tasks.Task[None]:
+        """Tell the brokers that this member is gone."""
+        self._has_left = True
+        call = unregister_client(self._client_id, self._group)
+        yield tasks.All(
+            [tasks.Request(each, call, _LEAVE_MS) for each in self._greeted]
+        )
+
+    def _greet(self, address: str) -> None:
+        if address not in self._greeted and not self._has_left:
+            self._greeted.add(address)
+            tasks.start(self._heartbeat(address), self._runner)
+
+    def _heartbeat(self, address: str) -> tasks.Task[None]:
+        heartbeat = HeartbeatData(
+            client_id=self._client_id,
+            consumers=(
+                ConsumerData(
+                    group_name=self._group,
+                    consume_type="CONSUME_POP",
+                    message_model="CLUSTERING",
+                    consume_from_where="CONSUME_FROM_LAST_OFFSET",
+                    subscriptions=tuple(self._subscriptions.values()),
+                ),
+            ),
+        )
+        call = replace(send_heartbeat(heartbeat), needs_version=V5_0_0)
+        try:
+            yield tasks.Request(address, call, self._timeout_ms)
+        except UnsupportedError:
+            self._greeted.discard(address)  # the receive says so
+        except RmqError as error:
+            self._greeted.discard(address)
+            logger.warning("heartbeat failed broker=%s error=%s", address, error)
+
+    def _heartbeats(self) -> tasks.Task[None]:
+        self._attempts_max.clear()  # settings change
+        yield tasks.All([self._heartbeat(each) for each in sorted(self._greeted)])
+
+    def _repeat(self, period_ms: int, make: Callable[[], tasks.Task[None]]) -> None:
+        """Run a task again and again, each time `period_ms` after it ended."""
+
+        def ended(_: tasks.Pending[None]) -> None:
+            if not self._has_left:
+                self._runner.call_later(period_ms, run)
+
+        def run() -> None:
+            tasks.start(make(), self._runner).on_done(ended)
+
+        self._runner.call_later(period_ms, run)
+
+
+def _sources(route: TopicRoute) -> list[MessageQueue]:
+    """One source for each broker of the route that can be read and has a master."""
+    brokers = {broker.broker_name for broker in route.brokers if broker.master_address}
+    return sorted(
+        MessageQueue(route.topic, data.broker_name, -1)
+        for data in route.queues
+        if data.is_readable and data.read_queue_nums and data.broker_name in brokers
+    )

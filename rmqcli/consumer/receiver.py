@@ -1,0 +1,481 @@
+"""What `SimpleConsumer` asks brokers for, as tasks: receives, acks, changes.
+
+A receive asks every broker of every subscribed topic at once and returns with the first
+messages; a client that asks one of them after the other would return empty-handed while
+messages wait at the next. The requests that are held by the other brokers then stay
+open, and the next receive goes on with them. What they bring meanwhile waits in the
+`Receiver`. Such a message is hidden anew for the whole time as it is handed out, and at
+the close it is given back. With one topic on one broker there is no such request.
+
+An ack may be repeated, so a lost connection is not the end of it. A change of the
+invisible time is sent once: the broker makes a new handle for each that it gets, and
+the message comes back for each handle that is not acknowledged. When the answer is
+missing, nobody knows which handle is valid, and an ack is refused.
+
+Everything here runs in the consumer's thread; `network` is remoting or gRPC.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli import tasks
+from rmqcli.clock import Deadline
+from rmqcli.errors import (
+    ConnectError,
+    ReceiptHandleError,
+    RmqError,
+    TimeLimitError,
+)
+from rmqcli.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.consumer.received import ReceivedMessage
+    from rmqcli.model import MessageQueue
+    from rmqcli.wire.subscription import SubscriptionData
+
+logger = get_logger(__name__)
+
+#: After a failure, doubled each time, a source is left alone for so long.
+_REST_MS: Final = 200
+_REST_MS_MAX: Final = 5_000
+#: An empty answer is early when it came after less than this part of the time.
+_EARLY: Final = 0.5
+#: A message that has waited here for this part of its time is hidden anew.
+_STALE: Final = 0.1
+#: How long messages stay hidden that a closing consumer has and nobody asked for.
+_GIVE_BACK_MS: Final = 1_000
+#: Between two attempts of an ack; doubled each time.
+_ACK_AGAIN_MS: Final = 100
+
+
+class PopNetwork(Protocol):
+    """Receives, acks and changes, over remoting or gRPC. All tasks raise RmqError."""
+
+    #: a request is not held for longer
+    poll_ms_max: int
+    #: nor for less; a receive that waits for less leaves it open
+    poll_ms_min: int
+    #: how long a receive waits at least for the answers to its own requests
+    answer_ms: int
+
+    def sources(self, topic: str) -> tasks.Task[list[MessageQueue]]:
+        """Where the topic is received from, queue id -1 for all queues of a broker."""
+
+    def receive(
+        self,
+        source: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        max_messages: int,
+        invisible_ms: int,
+        poll_ms: int,
+    ) -> tasks.Task[list[ReceivedMessage]]:
+        """Messages of a source; none after `poll_ms`, or when it cannot wait."""
+
+    def ack(
+        self, messages: Sequence[ReceivedMessage]
+    ) -> tasks.Task[list[RmqError | None]]:
+        """Acknowledge messages of one broker; an outcome for each, in order."""
+
+    def change_invisible(
+        self, message: ReceivedMessage, invisible_ms: int
+    ) -> tasks.Task[None]:
+        """Hide a message for `invisible_ms` from now on, and renew its lease."""
+
+
+@dataclass(slots=True)
+class _Source:
+    """What is known of one source, and the requests that it holds."""
+
+    open_count: int = 0
+    rest_until_ms: int = 0
+    rest_ms: int = 0
+    failure: RmqError | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    """One receive under way."""
+
+    max_messages: int
+    invisible_ms: int
+    deadline: Deadline
+    #: its own requests that must be answered before it may return without a message
+    open_count: int = 0
+    #: sources that it asked, or found resting
+    asked: set[MessageQueue] = field(default_factory=set)
+
+
+class Receiver:
+    """The conversation of one SimpleConsumer with its brokers."""
+
+    def __init__(
+        self,
+        network: PopNetwork,
+        runner: tasks.Runner,
+        clock: Clock,
+        subscriptions: dict[str, SubscriptionData],
+    ) -> None:
+        self._network = network
+        self._runner = runner
+        self._clock = clock
+        #: topic -> what is asked of it; changed in this thread only
+        self.subscriptions = subscriptions
+        self._sources: dict[MessageQueue, _Source] = {}
+        #: messages that no receive has taken yet
+        self._messages: deque[ReceivedMessage] = deque()
+        #: ends when something changed that a receive may wait for; then a new one
+        self._news: tasks.Pending[None] = tasks.Pending()
+        self._waiting = 0
+        self._is_closing = False
+
+    # --- receiving ---
+
+    def receive(
+        self, max_messages: int, *, invisible_ms: int, await_ms: int
+    ) -> tasks.Task[list[ReceivedMessage]]:
+        """Up to `max_messages`, as soon as there is one; none after `await_ms`.
+
+        Raises an error that is not worth a retry at once, any other one at the end when
+        no source could be asked.
+        """
+        wanted = _Wanted(
+            max_messages=max_messages,
+            invisible_ms=invisible_ms,
+            deadline=Deadline(
+                self._clock, max(await_ms, min(self._network.poll_ms_min, 1_000))
+            ),
+        )
+        self._waiting += 1
+        try:
+            while True:
+                messages = yield from self._take(wanted)
+                if messages or self._is_closing:
+                    return messages
+                yield from self._ask(wanted)
+                if self._is_closing:
+                    return []
+                self._raise_failure(wanted)
+                if wanted.deadline.is_over() and not wanted.open_count:
+                    return []
+                if not self._messages:
+                    yield from self._wait(wanted)
+        finally:
+            self._waiting -= 1
+
+    def _take(self, wanted: _Wanted) -> tasks.Task[list[ReceivedMessage]]:
+        """Messages that are here already, hidden for the time that is wanted."""
+        taken: list[ReceivedMessage] = []
+        while self._messages and len(taken) < wanted.max_messages:
+            taken.append(self._messages.popleft())
+        renewed: list[ReceivedMessage] = []
+        stale: list[ReceivedMessage] = []
+        now_ms = self._clock.monotonic_ms()
+        for message in taken:
+            lease = message.lease
+            if message.topic not in self.subscriptions:
+                stale.append(message)
+                continue
+            age_ms = now_ms - lease.since_ms
+            if lease.invisible_ms != wanted.invisible_ms or (
+                age_ms > _STALE * lease.invisible_ms
+            ):
+                stale.append(message)
+            else:
+                renewed.append(message)
+        if not stale:
+            return renewed
+        outcomes = yield tasks.All(
+            [
+                self.change_invisible(
+                    each,
+                    wanted.invisible_ms
+                    if each.topic in self.subscriptions
+                    else _GIVE_BACK_MS,
+                )
+                for each in stale
+            ]
+        )
+        for message, outcome in zip(stale, outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                logger.warning(
+                    "received message lost before it was handed out, it will be"
+                    " delivered again queue=%s offset=%s error=%s",
+                    message.message_queue,
+                    message.queue_offset,
+                    outcome.message,
+                )
+            elif message.topic in self.subscriptions:
+                renewed.append(message)
+        renewed.sort(key=lambda each: (each.message_queue, each.queue_offset or 0))
+        return renewed
+
+    def _ask(self, wanted: _Wanted) -> tasks.Task[None]:
+        """Have a request open at each source for each receive that waits."""
+        found = yield tasks.All(
+            [self._network.sources(topic) for topic in list(self.subscriptions)]
+        )
+        sources: list[MessageQueue] = []
+        for outcome in found:
+            if isinstance(outcome, RmqError):
+                raise outcome
+            sources += outcome
+        if self._is_closing:
+            return
+        self._forget_others(sources)
+        now_ms = self._clock.monotonic_ms()
+        share = max(1, wanted.max_messages // max(1, len(sources)))
+        for queue in sources:
+            if queue.topic not in self.subscriptions:
+                continue  # unsubscribed meanwhile
+            source = self._sources.setdefault(queue, _Source())
+            is_new = queue not in wanted.asked
+            wanted.asked.add(queue)
+            if source.open_count >= self._waiting or now_ms < source.rest_until_ms:
+                continue
+            left_ms = wanted.deadline.left_ms()
+            if left_ms or is_new:
+                self._open(queue, source, wanted, share, left_ms)
+
+    def _open(
+        self,
+        queue: MessageQueue,
+        source: _Source,
+        wanted: _Wanted,
+        share: int,
+        left_ms: int,
+    ) -> None:
+        network = self._network
+        poll_ms = max(network.poll_ms_min, min(left_ms, network.poll_ms_max))
+        is_own = poll_ms <= left_ms or not network.poll_ms_min
+        source.open_count += 1
+        wanted.open_count += is_own
+        opened_ms = self._clock.monotonic_ms()
+
+        def ended(pending: tasks.Pending[list[ReceivedMessage]]) -> None:
+            source.open_count -= 1
+            wanted.open_count -= is_own
+            outcome = pending.outcome()
+            if isinstance(outcome, RmqError):
+                self._failed(queue, source, outcome)
+            else:
+                source.failure = None
+                spent_ms = self._clock.monotonic_ms() - opened_ms
+                if not outcome and spent_ms < _EARLY * poll_ms:
+                    self._rest(source)
+                else:
+                    source.rest_ms = 0
+                self._messages.extend(outcome)
+            self._tell()
+
+        tasks.start(
+            network.receive(
+                queue,
+                self.subscriptions[queue.topic],
+                max_messages=share,
+                invisible_ms=wanted.invisible_ms,
+                poll_ms=poll_ms,
+            ),
+            self._runner,
+        ).on_done(ended)
+
+    def _failed(self, queue: MessageQueue, source: _Source, error: RmqError) -> None:
+        source.failure = error
+        self._rest(source)
+        if error.retriable and not self._is_closing:
+            logger.warning(
+                "receive failed topic=%s broker=%s error=%s; next attempt in %d ms",
+                queue.topic,
+                queue.broker_name,
+                error.message,
+                source.rest_ms,
+            )
+
+    def _rest(self, source: _Source) -> None:
+        source.rest_ms = min(max(_REST_MS, 2 * source.rest_ms), _REST_MS_MAX)
+        source.rest_until_ms = self._clock.monotonic_ms() + source.rest_ms
+
+    def _raise_failure(self, wanted: _Wanted) -> None:
+        """Raise what ends a receive: a fault of the request, or no source to ask."""
+        failures = []
+        for queue in wanted.asked:
+            source = self._sources.get(queue)
+            failure = None if source is None else source.failure
+            if source is None or failure is None:
+                continue
+            if not failure.retriable:
+                source.failure = None  # told once
+                source.rest_until_ms = source.rest_ms = 0
+                raise failure
+            failures.append(failure)
+        is_over = wanted.deadline.is_over() and not wanted.open_count
+        if is_over and failures and len(failures) == len(wanted.asked):
+            raise failures[0]
+
+    def _wait(self, wanted: _Wanted) -> tasks.Task[None]:
+        """Wait for messages, an answer, the end of a rest, or of the receive."""
+        now_ms = self._clock.monotonic_ms()
+        left_ms = wanted.deadline.left_ms()
+        wait_ms = left_ms or self._network.answer_ms
+        for queue in wanted.asked:
+            source = self._sources.get(queue)
+            if left_ms and source is not None and source.rest_until_ms > now_ms:
+                wait_ms = min(wait_ms, source.rest_until_ms - now_ms)
+        try:
+            yield tasks.Within(self._news, wait_ms)
+        except TimeLimitError:
+            if not left_ms:
+                wanted.open_count = 0  # waited for long enough
+
+    def _tell(self) -> None:
+        news, self._news = self._news, tasks.Pending()
+        news.succeed(None)
+
+    def _forget_others(self, sources: Collection[MessageQueue]) -> None:
+        known = set(sources)
+        for queue, source in list(self._sources.items()):
+            if queue not in known and not source.open_count:
+                del self._sources[queue]
+
+    # --- acknowledging ---
+
+    def ack(
+        self, messages: Sequence[ReceivedMessage], *, timeout_ms: int
+    ) -> tasks.Task[list[tuple[ReceivedMessage, RmqError]]]:
+        """Acknowledge messages; those that were not, each with its error."""
+        deadline = Deadline(self._clock, timeout_ms)
+        for message in messages:
+            if message.lease.change is not None:
+                yield tasks.All([message.lease.change])
+        failures: list[tuple[ReceivedMessage, RmqError]] = []
+        by_broker: dict[str, list[ReceivedMessage]] = {}
+        for message in dict.fromkeys(messages):
+            reason = self._void(message)
+            if reason is not None:
+                failures.append((message, reason))
+            elif not message.lease.is_acked:
+                by_broker.setdefault(message.broker_name, []).append(message)
+        done = yield tasks.All(
+            [self._ack_at_broker(each, deadline) for each in by_broker.values()]
+        )
+        for outcome, asked in zip(done, by_broker.values(), strict=True):
+            if isinstance(outcome, RmqError):
+                failures += [(message, outcome) for message in asked]
+            else:
+                failures += outcome
+        return failures
+
+    def _ack_at_broker(
+        self, messages: list[ReceivedMessage], deadline: Deadline
+    ) -> tasks.Task[list[tuple[ReceivedMessage, RmqError]]]:
+        """Ack, and again what failed and may succeed, until the deadline."""
+        left = messages
+        failures: list[tuple[ReceivedMessage, RmqError]] = []
+        again_ms = _ACK_AGAIN_MS
+        #: what tells more than that the time is over
+        known: RmqError | None = None
+        while True:
+            try:
+                outcomes = yield tasks.Within(
+                    self._network.ack(left), max(1, deadline.left_ms())
+                )
+            except TimeLimitError as error:
+                outcomes = [known or error] * len(left)
+            except RmqError as error:
+                outcomes = [error] * len(left)
+            unanswered = []
+            for message, outcome in zip(left, outcomes, strict=True):
+                if outcome is None:
+                    message.lease.is_acked = True
+                elif outcome.retriable or isinstance(outcome, TimeLimitError):
+                    unanswered.append((message, outcome))
+                    known = outcome
+                else:
+                    failures.append((message, outcome))
+            if not unanswered:
+                return failures
+            if deadline.left_ms() <= again_ms or self._is_closing:
+                return failures + unanswered
+            yield tasks.Sleep(again_ms)
+            again_ms *= 2
+            left = []
+            for message, _ in unanswered:
+                reason = self._void(message)
+                if reason is None:
+                    left.append(message)
+                else:
+                    failures.append((message, reason))
+            if not left:
+                return failures
+
+    def change_invisible(
+        self, message: ReceivedMessage, invisible_ms: int
+    ) -> tasks.Task[None]:
+        """Hide a message for `invisible_ms` from now on.
+
+        Raises ReceiptHandleError when its handle is not valid, and other RmqErrors.
+        """
+        lease = message.lease
+        while lease.change is not None:
+            yield tasks.All([lease.change])
+        reason = self._void(message)
+        if reason is not None:
+            raise reason
+        if lease.is_acked:
+            raise ReceiptHandleError(f"{_named(message)} is acknowledged already")
+        lease.change = change = tasks.start(
+            self._network.change_invisible(message, invisible_ms), self._runner
+        )
+        try:
+            yield change
+        except ConnectError:
+            raise  # it was never sent
+        except RmqError as error:
+            if error.retriable:
+                lease.doubt = error
+            raise
+        finally:
+            lease.change = None
+
+    def _void(self, message: ReceivedMessage) -> RmqError | None:
+        """Why a message's handle is no good, or None."""
+        lease = message.lease
+        if lease.doubt is not None:
+            return ReceiptHandleError(
+                f"the receipt handle of {_named(message)} may be void: the change of"
+                f" its invisible time was not answered ({lease.doubt.message})",
+                hint="it will be delivered again",
+            )
+        if lease.is_acked or lease.left_ms(self._clock.monotonic_ms()):
+            return None
+        return ReceiptHandleError(
+            f"the receipt handle of {_named(message)} has expired: its invisible time"
+            f" of {lease.invisible_ms} ms is over",
+            hint="it will be delivered again; receive it with a longer"
+            " invisible_duration_ms, or call change_invisible in time",
+        )
+
+    # --- the end ---
+
+    def begin_close(self) -> None:
+        """Let receives return with what they have."""
+        self._is_closing = True
+        self._tell()
+
+    def give_back(self) -> tasks.Task[None]:
+        """Let brokers deliver soon again what no receive has taken."""
+        messages = list(self._messages)
+        self._messages.clear()
+        yield tasks.All(
+            [self.change_invisible(each, _GIVE_BACK_MS) for each in messages]
+        )
+
+
+def _named(message: ReceivedMessage) -> str:
+    return f"message {message.msg_id} of {message.topic}"

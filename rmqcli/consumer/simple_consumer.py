@@ -1,0 +1,401 @@
+"""`SimpleConsumer`: receive messages, work on them, acknowledge them.
+
+```python
+from rmqcli import SimpleConsumer
+
+with SimpleConsumer("billing", "orders", namesrv="127.0.0.1:9876") as consumer:
+    for message in consumer.receive(max_messages=16, invisible_duration_ms=60_000):
+        print(message.body)
+        consumer.ack(message)
+```
+
+The broker hides a received message from the rest of the group for
+`invisible_duration_ms`. What is not acknowledged by then is delivered again, to any
+member, and after the group's retries (16 by default) it becomes a dead letter.
+`change_invisible` gives more time, or less. No member owns a queue, so any number of
+members shares the work of a topic, and nothing has to be rebalanced.
+
+Needs brokers of 5.0 or later; `Consumer` works with all. The members of a group must be
+of one kind: both move the same offsets.
+
+| thread | runs | ended by |
+|---|---|---|
+| rmq-simple | sockets, timers, all requests | close() |
+
+Source: SimpleConsumer of apache/rocketmq-clients; over remoting the POP requests that
+the proxy makes for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from rmqcli import tasks
+from rmqcli.api.client import Client
+from rmqcli.api.task_thread import TaskThread
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.config import ClientConfig
+from rmqcli.consumer.client_id import make_client_id
+from rmqcli.consumer.pop_network import RemotingPop
+from rmqcli.consumer.received import ReceivedMessage
+from rmqcli.consumer.receiver import Receiver
+from rmqcli.engine.checks import check_group, check_topic
+from rmqcli.engine.config import ConsumeFromWhere
+from rmqcli.errors import AckError, RmqError, UsageError
+from rmqcli.log import get_logger
+from rmqcli.transport.lookups import local_ip
+from rmqcli.wire.subscription import SubscriptionData, parse_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmqcli.clock import Clock
+
+    Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
+
+logger = get_logger(__name__)
+
+MESSAGES_MAX: Final = 32
+INVISIBLE_MS_MIN: Final = 1_000
+INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills
+AWAIT_MS_MAX: Final = 24 * 60 * 60 * 1_000
+_TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
+_ACK_TIMEOUT_MS: Final = 10_000
+#: How long a close waits for calls under way, and then for the goodbye.
+_CLOSE_MS: Final = 5_000
+_GOODBYE_MS: Final = 2_000
+_BEGINS: Final = (
+    ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+)
+
+#: What tells the consumers of this process apart.
+_NUMBERS: Final = itertools.count()
+#: Consumers that were started and not closed, for the end of the process.
+_OPEN: Final[weakref.WeakSet[SimpleConsumer]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for each in list(_OPEN):
+        each.close()
+
+
+atexit.register(_close_all)
+
+
+class SimpleConsumer:
+    """A member of `group` that asks for its messages. Any thread may call its methods.
+
+    `topics` is a topic, several, or a mapping from topic to tag expression (`"A || B"`)
+    or to a `SubscriptionData`; see `sql`. `invisible_duration_ms` is the default of
+    `receive`. A queue from which the group never consumed begins near its end, or with
+    CONSUME_FROM_FIRST_OFFSET at its beginning. With `orderly` a queue gives out no
+    message while an earlier one is hidden. `namesrv` is `host:port;host:port` (default:
+    the environment's NAMESRV_ADDR, else 127.0.0.1:9876); `client` replaces it where
+    credentials or TLS are needed.
+
+    Raises ConfigError or UsageError for settings that are not possible. In a forked
+    child a consumer of the parent is closed.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topics: Topics,
+        *,
+        invisible_duration_ms: int = 30_000,
+        orderly: bool = False,
+        consume_from_where: ConsumeFromWhere | None = None,
+        namesrv: str | None = None,
+        client: ClientConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if namesrv is not None and client is not None:
+            raise UsageError("namesrv and client cannot be used together")
+        if consume_from_where is None:
+            consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        if consume_from_where not in _BEGINS:
+            raise UsageError(
+                f"a SimpleConsumer cannot begin at {consume_from_where.name}",
+                hint="use CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET, or"
+                " reset the group with Admin before it begins",
+            )
+        check_group(group)
+        self.group = group
+        self.client_id: str | None = None
+        self._invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+        self._orderly = orderly
+        self._from_min = (
+            consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        )
+        self._clock = clock
+        self._subscriptions = {
+            subscription.topic: subscription
+            for subscription in _subscriptions(topics, clock)
+        }
+        if not self._subscriptions:
+            raise UsageError("topics is empty; at least one is needed")
+        self._client_config = client or ClientConfig.from_env(
+            os.environ, namesrv=namesrv
+        )
+        self._pid = os.getpid()
+        self._thread: TaskThread
+        self._network: RemotingPop
+        self._receiver: Receiver
+        self._is_started = False
+        self._is_closed = False
+        #: calls under way; guarded by _changed, which is notified as they end
+        self._in_flight = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        if not self._is_started:
+            self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def start(self) -> None:
+        """Start the consumer's thread. No broker is asked before the first receive.
+
+        Raises UsageError when it was started before.
+        """
+        with self._changed:
+            if self._is_started or self._is_closed:
+                raise UsageError("a consumer is started once; make a new one")
+            self._is_started = True
+        clock = self._clock
+        client = Client(self._client_config, clock=clock)
+        self.client_id = make_client_id(
+            ip=local_ip(self._client_config.namesrv[0]) or "127.0.0.1",
+            instance_name=None,
+            unit_name=None,
+            pid=self._pid,
+            nanotime=int(f"{clock.epoch_ms()}{next(_NUMBERS)}"),
+            is_broadcasting=False,
+        )
+        self._thread = TaskThread(client, "rmq-simple")
+        self._network = RemotingPop(
+            client,
+            self._thread,
+            group=self.group,
+            client_id=self.client_id,
+            subscriptions=self._subscriptions,
+            from_min=self._from_min,
+            is_order=self._orderly,
+        )
+        self._receiver = Receiver(
+            self._network, self._thread, clock, self._subscriptions
+        )
+        self._thread.start()
+        self._thread.post(self._network.start)
+        _OPEN.add(self)
+
+    def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
+        """End receives, wait for acks under way, leave the group. Idempotent.
+
+        A `receive` under way in another thread returns what it has, perhaps nothing,
+        at once. Messages that brokers gave out and no receive has returned are given
+        back. `timeout_ms` bounds the wait; a call that has not ended then raises.
+        Messages that were received can no longer be acknowledged, and will be delivered
+        again.
+        """
+        with self._changed:
+            if self._is_closed or not self._is_started:
+                self._is_closed = True
+                return
+            self._is_closed = True
+            if self._pid != os.getpid():
+                return
+        self._thread.post(self._receiver.begin_close)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
+        for goodbye in (self._receiver.give_back(), self._network.leave()):
+            try:
+                self._thread.run(tasks.Within(goodbye, _GOODBYE_MS)).result(
+                    2 * _GOODBYE_MS / 1_000
+                )
+            except (RmqError, FutureTimeoutError) as error:
+                logger.warning(
+                    "goodbye not finished group=%s error=%s", self.group, error
+                )
+        if not self._thread.end():
+            logger.error(
+                "thread rmq-simple of group %s does not end: is a name looked up?",
+                self.group,
+            )
+        _OPEN.discard(self)
+
+    # --- receiving ---
+
+    def receive(
+        self,
+        max_messages: int = MESSAGES_MAX,
+        *,
+        invisible_duration_ms: int | None = None,
+        await_ms: int = 20_000,
+    ) -> list[ReceivedMessage]:
+        """Messages of the subscribed topics: up to `max_messages` (32 at most).
+
+        Returns as soon as there is one, else after `await_ms` an empty list; 0 only
+        looks. No other member gets these messages for `invisible_duration_ms` (1 s to
+        12 h; None: the default of this consumer).
+
+        A topic that does not exist, an expression that the broker cannot read, missing
+        rights and a broker before 5.0 raise at once (NotFoundError, BrokerError,
+        DeniedError, UnsupportedError). Brokers that cannot be reached are asked again
+        until `await_ms` is over; when none of them answered, the last TransportError is
+        raised, up to the client's `timeout_ms` later. Raises UsageError for arguments
+        out of range, and after `close`.
+        """
+        max_messages = _checked(max_messages, "max_messages", 1, MESSAGES_MAX)
+        await_ms = _checked(await_ms, "await_ms", 0, AWAIT_MS_MAX)
+        invisible_ms = self._invisible_ms
+        if invisible_duration_ms is not None:
+            invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+        messages: list[ReceivedMessage] = self._run(
+            lambda: self._receiver.receive(
+                max_messages, invisible_ms=invisible_ms, await_ms=await_ms
+            )
+        )
+        return messages
+
+    def subscribe(self, topic: str, expression: str | SubscriptionData = "*") -> None:
+        """Receive from another topic, or another choice of a topic's messages.
+
+        Receives under way go on as they began. Raises ConfigError or UsageError for a
+        topic or an expression that is not possible.
+        """
+        (subscription,) = _subscriptions({topic: expression}, self._clock)
+        with self._changed:
+            self._subscriptions[topic] = subscription
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive no more from a topic. Raises UsageError for the last one."""
+        with self._changed:
+            if set(self._subscriptions) == {topic}:
+                raise UsageError(f"{topic} is the only topic; close the consumer")
+            self._subscriptions.pop(topic, None)
+
+    @property
+    def subscriptions(self) -> dict[str, SubscriptionData]:
+        """What is received, by topic; a copy."""
+        return dict(self._subscriptions)
+
+    # --- acknowledging ---
+
+    def ack(
+        self,
+        messages: ReceivedMessage | Iterable[ReceivedMessage],
+        *,
+        timeout_ms: int = _ACK_TIMEOUT_MS,
+    ) -> None:
+        """Tell the brokers that a message, or each of several, was consumed.
+
+        Several at once cost few requests. What fails and may succeed is tried again
+        until `timeout_ms`. Raises AckError when not every message was acknowledged: its
+        `failures` lists those that were not, each with its error (ReceiptHandleError
+        when the invisible time is over), and they will be delivered again. To
+        acknowledge a message twice does nothing.
+        """
+        if isinstance(messages, ReceivedMessage):
+            messages = (messages,)
+        asked = tuple(messages)
+        for each in asked:
+            _check_message(each)
+        timeout_ms = _checked(timeout_ms, "timeout_ms", 1, _TIMEOUT_MS_MAX)
+        failures = self._run(lambda: self._receiver.ack(asked, timeout_ms=timeout_ms))
+        if not failures:
+            return
+        message, error = failures[0]
+        name = message.msg_id
+        if len(asked) == 1:
+            text = f"message {name} was not acknowledged: {error.message}"
+        else:
+            text = (
+                f"{len(failures)} of {len(asked)} messages were not acknowledged, the"
+                f" first of them {name}: {error.message}"
+            )
+        raise AckError(text, failures=tuple(failures), hint=error.hint) from error
+
+    def change_invisible(
+        self, message: ReceivedMessage, invisible_duration_ms: int
+    ) -> None:
+        """Let a message be delivered again so long from now, and not before.
+
+        Called in time it gives longer work the time that it needs; with a short time it
+        gives the message back. The message gets another receipt handle.
+
+        Raises UsageError out of 1 s to 12 h, ReceiptHandleError when the invisible time
+        is over, and TransportError when no answer came: then it is not known until when
+        the message is hidden, and it cannot be acknowledged any more.
+        """
+        _check_message(message)
+        invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+        self._run(lambda: self._receiver.change_invisible(message, invisible_ms))
+
+    def _run(self, make: Any) -> Any:  # noqa: ANN401  # what the task returns
+        """Let the thread run the task that `make` returns; wait for its end."""
+        with self._changed:
+            if not self._is_started:
+                raise UsageError("the consumer was not started")
+            if self._is_closed or self._pid != os.getpid():
+                raise UsageError("the consumer is closed")
+            self._in_flight += 1
+        try:
+            future: Future[Any] = self._thread.run(make())
+            return future.result()
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify_all()
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, ReceivedMessage):
+        raise UsageError(
+            f"{type(message).__name__} is not a message that receive() returned"
+        )
+
+
+def _checked_invisible_ms(value: object) -> int:
+    return _checked(value, "invisible_duration_ms", INVISIBLE_MS_MIN, INVISIBLE_MS_MAX)
+
+
+def _checked(value: object, name: str, low: int, high: int) -> int:
+    """An int in a range. Raises UsageError that names the argument."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r}; it must be an int")
+    if not low <= value <= high:
+        raise UsageError(f"{name} is {value}; it must be {low} to {high}")
+    return value
+
+
+def _subscriptions(topics: Topics, clock: Clock) -> list[SubscriptionData]:
+    if isinstance(topics, str):
+        topics = {topics: "*"}
+    elif not hasattr(topics, "items"):
+        topics = dict.fromkeys(topics, "*")
+    version = clock.epoch_ms()
+    found = []
+    for topic, each in topics.items():
+        check_topic(topic)
+        if isinstance(each, str):
+            each = parse_subscription(topic, each, sub_version=version)
+        elif each.topic != topic:
+            raise UsageError(f"the subscription of {topic} is one of {each.topic}")
+        found.append(each)
+    return found
