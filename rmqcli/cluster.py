@@ -37,16 +37,20 @@ if TYPE_CHECKING:
 def connect(
     namesrv: str | None = None,
     *,
+    endpoints: str | None = None,
     timeout_ms: int = 5_000,
     credentials: Credentials | None = None,
     tls: TlsOptions | None = None,
+    plaintext: bool = False,
 ) -> Cluster:
-    """A cluster, by its name servers: `host:port;host:port`.
+    """A cluster, by its name servers or by a proxy: `host:port;host:port`.
 
     Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
-    127.0.0.1:9876. `timeout_ms` bounds each request. Nothing is opened: what the
-    cluster makes opens its own connections when it is started or asked. Raises
-    ConfigError for addresses that name no server.
+    127.0.0.1:9876. With `endpoints`, or the environment's ROCKETMQ_ENDPOINTS when there
+    is no `namesrv`, what can speak gRPC goes by way of a proxy, over TLS unless
+    `plaintext` is set; see ClientConfig. `timeout_ms` bounds each request. Nothing is
+    opened: what the cluster makes opens its own connections when it is started or
+    asked. Raises ConfigError for addresses that name no server.
     """
     return Cluster(
         ClientConfig.from_env(
@@ -55,6 +59,8 @@ def connect(
             timeout_ms=timeout_ms,
             credentials=credentials,
             tls=tls,
+            endpoints=endpoints,
+            plaintext=plaintext,
         )
     )
 

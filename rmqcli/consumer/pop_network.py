@@ -16,7 +16,7 @@ of the proxy, DefaultMQPushConsumerImpl#processPopResult of the client.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
 from rmqcli.api.calls.client import (
@@ -32,6 +32,7 @@ from rmqcli.api.calls.pop import (
     change_invisible_time,
     pop_message,
 )
+from rmqcli.api.task_thread import TaskThread
 from rmqcli.consumer.received import Lease, ReceivedMessage
 from rmqcli.errors import (
     DecodeError,
@@ -54,6 +55,7 @@ from rmqcli.wire.version import V5_0_0, V5_1_3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from rmqcli.api.calls.pop import PopAnswer
     from rmqcli.api.client import Client
@@ -75,7 +77,11 @@ _TO_DEAD_LETTERS: Final = -1
 
 
 class RemotingPop:
-    """The network of one consumer. Everything runs in the consumer's thread."""
+    """The network of one consumer, with the consumer's thread.
+
+    `start`, `run`, `post` and `end` may be called from any thread, the others only from
+    inside.
+    """
 
     poll_ms_max = _POLL_MS_MAX
     poll_ms_min = 0
@@ -83,7 +89,6 @@ class RemotingPop:
     def __init__(
         self,
         client: Client,
-        runner: tasks.Runner,
         *,
         group: str,
         client_id: str,
@@ -92,9 +97,10 @@ class RemotingPop:
         is_order: bool,
     ) -> None:
         self._client = client
-        self._runner = runner
+        self._thread = TaskThread(client, "rmq-simple")
+        self.runner: tasks.Runner = self._thread
         self._group = group
-        self._client_id = client_id
+        self.client_id = client_id
         self._subscriptions = subscriptions
         self._from_min = from_min
         self._is_order = is_order
@@ -110,9 +116,29 @@ class RemotingPop:
         self._has_left = False
 
     def start(self) -> None:
-        """Begin the periodic tasks."""
-        self._repeat(_ROUTES_MS, self._refresh)
-        self._repeat(_HEARTBEAT_MS, self._heartbeats)
+        """Start the thread and the periodic tasks. No broker is asked."""
+        self._thread.start()
+
+        def begin() -> None:
+            self._repeat(_ROUTES_MS, self._refresh)
+            self._repeat(_HEARTBEAT_MS, self._heartbeats)
+
+        self._thread.post(begin)
+
+    def run(self, part: tasks.Part) -> Future[Any]:
+        """Run a task in the thread; the future has its result or its RmqError."""
+        return self._thread.run(part)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Call `action` in the thread."""
+        self._thread.post(action)
+
+    def subscribed(self) -> None:
+        """Nothing: the next receive and the next heartbeat say what changed."""
+
+    def end(self) -> bool:
+        """End the thread and the connections; whether the thread ended in time."""
+        return self._thread.end()
 
     # --- where topics are ---
 
@@ -136,7 +162,7 @@ class RemotingPop:
             return known
         asked = self._asking.get(topic)
         if asked is None:
-            asked = self._asking[topic] = tasks.start(self._find(topic), self._runner)
+            asked = self._asking[topic] = tasks.start(self._find(topic), self.runner)
             asked.on_done(lambda _: self._asked(topic))
         route: TopicRoute = yield asked
         return route
@@ -216,10 +242,10 @@ class RemotingPop:
         wanted = []
         for stored, message in messages:
             if not tag_matches(subscription, message.tags):
-                tasks.start(self.ack([message]), self._runner)
+                tasks.start(self.ack([message]), self.runner)
             elif message.delivery_attempt > attempts_max:
                 tasks.start(
-                    self._to_dead_letters(address, stored, message), self._runner
+                    self._to_dead_letters(address, stored, message), self.runner
                 )
             else:
                 wanted.append(message)
@@ -381,7 +407,7 @@ class RemotingPop:
     def leave(self) -> tasks.Task[None]:
         """Tell the brokers that this member is gone."""
         self._has_left = True
-        call = unregister_client(self._client_id, self._group)
+        call = unregister_client(self.client_id, self._group)
         yield tasks.All(
             [tasks.Request(each, call, _LEAVE_MS) for each in self._greeted]
         )
@@ -389,11 +415,11 @@ class RemotingPop:
     def _greet(self, address: str) -> None:
         if address not in self._greeted and not self._has_left:
             self._greeted.add(address)
-            tasks.start(self._heartbeat(address), self._runner)
+            tasks.start(self._heartbeat(address), self.runner)
 
     def _heartbeat(self, address: str) -> tasks.Task[None]:
         heartbeat = HeartbeatData(
-            client_id=self._client_id,
+            client_id=self.client_id,
             consumers=(
                 ConsumerData(
                     group_name=self._group,
@@ -422,12 +448,12 @@ class RemotingPop:
 
         def ended(_: tasks.Pending[None]) -> None:
             if not self._has_left:
-                self._runner.call_later(period_ms, run)
+                self.runner.call_later(period_ms, run)
 
         def run() -> None:
-            tasks.start(make(), self._runner).on_done(ended)
+            tasks.start(make(), self.runner).on_done(ended)
 
-        self._runner.call_later(period_ms, run)
+        self.runner.call_later(period_ms, run)
 
 
 def _sources(route: TopicRoute) -> list[MessageQueue]:

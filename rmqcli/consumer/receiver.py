@@ -216,6 +216,11 @@ class Receiver:
         renewed.sort(key=lambda each: (each.message_queue, each.queue_offset or 0))
         return renewed
 
+    def put_back(self, messages: list[ReceivedMessage]) -> None:
+        """Keep messages for the next receive: their caller was interrupted."""
+        self._messages.extendleft(reversed(messages))
+        self._tell()
+
     def _ask(self, wanted: _Wanted) -> tasks.Task[None]:
         """Have a request open at each source for each receive that waits."""
         found = yield tasks.All(

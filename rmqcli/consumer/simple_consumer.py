@@ -15,12 +15,13 @@ member, and after the group's retries (16 by default) it becomes a dead letter.
 `change_invisible` gives more time, or less. No member owns a queue, so any number of
 members shares the work of a topic, and nothing has to be rebalanced.
 
-Needs brokers of 5.0 or later; `Consumer` works with all. The members of a group must be
+Needs brokers of 5.0 or later, and reaches them by their name servers or by way of a
+proxy (`endpoints`); `Consumer` works with all. The members of a group must be
 of one kind: both move the same offsets.
 
 | thread | runs | ended by |
 |---|---|---|
-| rmq-simple | sockets, timers, all requests | close() |
+| rmq-simple | sockets, timers, all requests (with `endpoints`: rmq-proxy) | close() |
 
 Source: SimpleConsumer of apache/rocketmq-clients; over remoting the POP requests that
 the proxy makes for it.
@@ -39,7 +40,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from rmqcli import tasks
 from rmqcli.api.client import Client
-from rmqcli.api.task_thread import TaskThread
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.client_id import make_client_id
@@ -54,9 +54,10 @@ from rmqcli.transport.lookups import local_ip
 from rmqcli.wire.subscription import SubscriptionData, parse_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.clock import Clock
+    from rmqcli.consumer.proxy_pop import ProxyPop
 
     Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
@@ -64,6 +65,7 @@ logger = get_logger(__name__)
 
 MESSAGES_MAX: Final = 32
 INVISIBLE_MS_MIN: Final = 1_000
+PROXY_INVISIBLE_MS_MIN: Final = 10_000  # ProxyConfig.minInvisibleTimeMillsForRecv
 INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills
 AWAIT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
@@ -101,6 +103,13 @@ class SimpleConsumer:
     the environment's NAMESRV_ADDR, else 127.0.0.1:9876); `client` replaces it where
     credentials or TLS are needed.
 
+    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the consumer speak gRPC, over
+    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
+    `plaintext=True` or `tls=TlsOptions(...)`. There the group's settings say whether it
+    is orderly, a new group begins near the end, `invisible_duration_ms` is 10 s or
+    more, and a receive waits 1 s at least.
+
     Raises ConfigError or UsageError for settings that are not possible. In a forked
     child a consumer of the parent is closed.
     """
@@ -114,11 +123,17 @@ class SimpleConsumer:
         orderly: bool = False,
         consume_from_where: ConsumeFromWhere | None = None,
         namesrv: str | None = None,
+        endpoints: str | None = None,
         client: ClientConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if namesrv is not None and client is not None:
             raise UsageError("namesrv and client cannot be used together")
+        if endpoints is not None and client is not None:
+            raise UsageError("endpoints and client cannot be used together")
+        self._client_config = client or ClientConfig.from_env(
+            os.environ, namesrv=namesrv, endpoints=endpoints
+        )
         if consume_from_where is None:
             consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         if consume_from_where not in _BEGINS:
@@ -130,7 +145,11 @@ class SimpleConsumer:
         check_group(group)
         self.group = group
         self.client_id: str | None = None
-        self._invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+        self._invisible_ms_min = INVISIBLE_MS_MIN
+        if self._client_config.endpoints:
+            self._invisible_ms_min = PROXY_INVISIBLE_MS_MIN
+            _check_for_proxy(consume_from_where, orderly=orderly)
+        self._invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
         self._orderly = orderly
         self._from_min = (
             consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -142,12 +161,8 @@ class SimpleConsumer:
         }
         if not self._subscriptions:
             raise UsageError("topics is empty; at least one is needed")
-        self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv
-        )
         self._pid = os.getpid()
-        self._thread: TaskThread
-        self._network: RemotingPop
+        self._network: RemotingPop | ProxyPop
         self._receiver: Receiver
         self._is_started = False
         self._is_closed = False
@@ -169,40 +184,53 @@ class SimpleConsumer:
         return self._is_closed
 
     def start(self) -> None:
-        """Start the consumer's thread. No broker is asked before the first receive.
+        """Start the consumer. No broker is asked before the first receive.
 
-        Raises UsageError when it was started before.
+        A proxy is asked for routes and settings: raises ConnectError, NotFoundError and
+        so on. Raises UsageError when it was started before.
         """
         with self._changed:
             if self._is_started or self._is_closed:
                 raise UsageError("a consumer is started once; make a new one")
             self._is_started = True
-        clock = self._clock
-        client = Client(self._client_config, clock=clock)
-        self.client_id = make_client_id(
-            ip=local_ip(self._client_config.namesrv[0]) or "127.0.0.1",
-            instance_name=None,
-            unit_name=None,
-            pid=self._pid,
-            nanotime=int(f"{clock.epoch_ms()}{next(_NUMBERS)}"),
-            is_broadcasting=False,
+        self._network = network = self._make_network()
+        self.client_id = network.client_id
+        self._receiver = Receiver(
+            network, network.runner, self._clock, self._subscriptions
         )
-        self._thread = TaskThread(client, "rmq-simple")
-        self._network = RemotingPop(
-            client,
-            self._thread,
+        try:
+            network.start()
+        except BaseException:
+            self._is_closed = True
+            raise
+        _OPEN.add(self)
+
+    def _make_network(self) -> RemotingPop | ProxyPop:
+        config, clock = self._client_config, self._clock
+        if config.endpoints:
+            from rmqcli.consumer.proxy_pop import ProxyPop  # loads gRPC
+
+            return ProxyPop(
+                config,
+                group=self.group,
+                subscriptions=self._subscriptions,
+                clock=clock,
+            )
+        return RemotingPop(
+            Client(config, clock=clock),
             group=self.group,
-            client_id=self.client_id,
+            client_id=make_client_id(
+                ip=local_ip(config.namesrv[0]) or "127.0.0.1",
+                instance_name=None,
+                unit_name=None,
+                pid=self._pid,
+                nanotime=int(f"{clock.epoch_ms()}{next(_NUMBERS)}"),
+                is_broadcasting=False,
+            ),
             subscriptions=self._subscriptions,
             from_min=self._from_min,
             is_order=self._orderly,
         )
-        self._receiver = Receiver(
-            self._network, self._thread, clock, self._subscriptions
-        )
-        self._thread.start()
-        self._thread.post(self._network.start)
-        _OPEN.add(self)
 
     def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
         """End receives, wait for acks under way, leave the group. Idempotent.
@@ -220,19 +248,19 @@ class SimpleConsumer:
             self._is_closed = True
             if self._pid != os.getpid():
                 return
-        self._thread.post(self._receiver.begin_close)
+        self._network.post(self._receiver.begin_close)
         with self._changed:
             self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
         for goodbye in (self._receiver.give_back(), self._network.leave()):
             try:
-                self._thread.run(tasks.Within(goodbye, _GOODBYE_MS)).result(
+                self._network.run(tasks.Within(goodbye, _GOODBYE_MS)).result(
                     2 * _GOODBYE_MS / 1_000
                 )
             except (RmqError, FutureTimeoutError) as error:
                 logger.warning(
                     "goodbye not finished group=%s error=%s", self.group, error
                 )
-        if not self._thread.end():
+        if not self._network.end():
             logger.error(
                 "thread rmq-simple of group %s does not end: is a name looked up?",
                 self.group,
@@ -252,7 +280,7 @@ class SimpleConsumer:
 
         Returns as soon as there is one, else after `await_ms` an empty list; 0 only
         looks. No other member gets these messages for `invisible_duration_ms` (1 s to
-        12 h; None: the default of this consumer).
+        12 h, over gRPC from 10 s; None: the default of this consumer).
 
         A topic that does not exist, an expression that the broker cannot read, missing
         rights and a broker before 5.0 raise at once (NotFoundError, BrokerError,
@@ -265,13 +293,19 @@ class SimpleConsumer:
         await_ms = _checked(await_ms, "await_ms", 0, AWAIT_MS_MAX)
         invisible_ms = self._invisible_ms
         if invisible_duration_ms is not None:
-            invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+            invisible_ms = self._checked_invisible_ms(invisible_duration_ms)
         messages: list[ReceivedMessage] = self._run(
             lambda: self._receiver.receive(
                 max_messages, invisible_ms=invisible_ms, await_ms=await_ms
-            )
+            ),
+            on_left=self._put_back,
         )
         return messages
+
+    def _put_back(self, future: Future[list[ReceivedMessage]]) -> None:
+        """Keep what a receive brought that its caller did not wait for."""
+        if future.exception() is None:
+            self._receiver.put_back(future.result())
 
     def subscribe(self, topic: str, expression: str | SubscriptionData = "*") -> None:
         """Receive from another topic, or another choice of a topic's messages.
@@ -282,6 +316,8 @@ class SimpleConsumer:
         (subscription,) = _subscriptions({topic: expression}, self._clock)
         with self._changed:
             self._subscriptions[topic] = subscription
+            if self._is_started:
+                self._network.subscribed()
 
     def unsubscribe(self, topic: str) -> None:
         """Receive no more from a topic. Raises UsageError for the last one."""
@@ -289,6 +325,8 @@ class SimpleConsumer:
             if set(self._subscriptions) == {topic}:
                 raise UsageError(f"{topic} is the only topic; close the consumer")
             self._subscriptions.pop(topic, None)
+            if self._is_started:
+                self._network.subscribed()
 
     @property
     def subscriptions(self) -> dict[str, SubscriptionData]:
@@ -344,11 +382,28 @@ class SimpleConsumer:
         the message is hidden, and it cannot be acknowledged any more.
         """
         _check_message(message)
-        invisible_ms = _checked_invisible_ms(invisible_duration_ms)
+        invisible_ms = _checked(
+            invisible_duration_ms,
+            "invisible_duration_ms",
+            INVISIBLE_MS_MIN,
+            INVISIBLE_MS_MAX,
+        )
         self._run(lambda: self._receiver.change_invisible(message, invisible_ms))
 
-    def _run(self, make: Any) -> Any:  # noqa: ANN401  # what the task returns
-        """Let the thread run the task that `make` returns; wait for its end."""
+    def _checked_invisible_ms(self, value: object) -> int:
+        return _checked(
+            value, "invisible_duration_ms", self._invisible_ms_min, INVISIBLE_MS_MAX
+        )
+
+    def _run(
+        self,
+        make: Callable[[], tasks.Task[Any]],
+        on_left: Callable[[Future[Any]], None] | None = None,
+    ) -> Any:  # noqa: ANN401  # what the task returns
+        """Let the thread run the task that `make` returns; wait for its end.
+
+        When an interrupt ends the wait, `on_left` is called at the end of the task.
+        """
         with self._changed:
             if not self._is_started:
                 raise UsageError("the consumer was not started")
@@ -356,8 +411,13 @@ class SimpleConsumer:
                 raise UsageError("the consumer is closed")
             self._in_flight += 1
         try:
-            future: Future[Any] = self._thread.run(make())
-            return future.result()
+            future = self._network.run(make())
+            try:
+                return future.result()
+            except BaseException:
+                if on_left is not None and not future.done():
+                    future.add_done_callback(on_left)
+                raise
         finally:
             with self._changed:
                 self._in_flight -= 1
@@ -371,8 +431,19 @@ def _check_message(message: object) -> None:
         )
 
 
-def _checked_invisible_ms(value: object) -> int:
-    return _checked(value, "invisible_duration_ms", INVISIBLE_MS_MIN, INVISIBLE_MS_MAX)
+def _check_for_proxy(begin: ConsumeFromWhere, *, orderly: bool) -> None:
+    """Refuse what a proxy decides by itself."""
+    if orderly:
+        raise UsageError(
+            "orderly cannot be used with endpoints: the group's setting counts there",
+            hint="set consume_message_orderly of the group",
+        )
+    if begin is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+        raise UsageError(
+            "consume_from_where cannot be used with endpoints: a proxy has new groups"
+            " begin near the end",
+            hint="reset the group with Admin and name servers before it begins",
+        )
 
 
 def _checked(value: object, name: str, low: int, high: int) -> int:

@@ -12,6 +12,7 @@ Made for what is built on it (the producer, the consumers), which use:
 | `run(task)`, `post(action)` | work for the I/O thread, from any thread |
 | `in_caller(task)` | a task, in the caller's thread |
 | `route(topic, via)` | the queues of a topic, cached and refreshed |
+| `ready(endpoints)` | wait, in a task, for the settings of one more server |
 | `settings` | what the proxy wants: retries, sizes, times |
 | `close()` | goodbye to every proxy |
 
@@ -302,6 +303,21 @@ class Session:
         )
         self._learn(topic, found)
         return found
+
+    def ready(self, endpoints: Endpoints) -> tasks.Task[None]:
+        """Wait until a server has answered the settings; in the I/O thread.
+
+        Without them it cannot receive. Raises the error of the first attempt, and later
+        DisconnectedError while telemetry is lost.
+        """
+        server = self._server(endpoints)
+        if not server.is_known:
+            if server.opened.is_done:
+                raise DisconnectedError(
+                    f"the telemetry stream to {endpoints} is lost",
+                    address=str(endpoints),
+                )
+            yield server.opened
 
     def forget_route(self, topic: str) -> None:
         """Have the route asked for again when it is needed next."""

@@ -276,6 +276,14 @@ def test_a_message_that_waited_too_long_is_not_handed_out(caplog):
     assert received.result() == messages
 
 
+def test_messages_whose_caller_was_interrupted_are_those_of_the_next_receive():
+    world = World(A)
+    first = world.start()
+    messages = world.answer(world.asks[0], 2)
+    world.receiver.put_back(first.result())
+    assert world.start().result() == messages
+
+
 def test_several_receives_at_once_each_have_a_request():
     world = World(A)
     first, second = world.start(), world.start()

@@ -1,0 +1,174 @@
+"""`SimpleConsumer` by way of a real proxy: the same promises as over remoting."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from rmqcli import (
+    AckError,
+    Admin,
+    ClientConfig,
+    ConsumeFromWhere,
+    NotFoundError,
+    Producer,
+    ProducerMessage,
+    ReceiptHandleError,
+    ReceivedMessage,
+    SimpleConsumer,
+    TransportError,
+    UsageError,
+    connect,
+    sql,
+)
+from tests.conftest import start_cluster
+from tests.kit.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.rmq_versions("5.3.3", "5.5.0"),
+    pytest.mark.real_only,
+]
+
+
+@pytest.fixture(scope="module")
+def proxy(rmq_version, tmp_path_factory):
+    """A broker inside a proxy, shared by the tests of this module."""
+    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
+    with start_cluster(rmq_version, directory, proxy=True) as cluster:
+        yield cluster
+
+
+def consumer_of(proxy, topics, **options):
+    """A consumer of a new group, which must be there before a proxy takes it."""
+    group = f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(group, **options.pop("group_settings", {}))
+    config = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
+    return SimpleConsumer(group, topics, client=config, **options)
+
+
+def send(proxy, topic, bodies, **fields):
+    with Producer(namesrv=proxy.namesrv) as producer:
+        for body in bodies:
+            producer.send(ProducerMessage(topic, body, **fields))
+
+
+def receive_all(consumer, count, **options):
+    found: list[ReceivedMessage] = []
+
+    def are_there():
+        found.extend(consumer.receive(**options))
+        return len(found) >= count
+
+    wait_until(are_there, f"{count} messages")
+    return found
+
+
+def test_messages_are_received_acknowledged_and_delivered_again(proxy):
+    topic = proxy.create_topic()
+    send(proxy, topic, [b"one"], tags="Paid", keys="a b", properties={"c": "red"})
+    send(proxy, topic, [b"two", b"three"])
+    with consumer_of(proxy, topic) as consumer:
+        first = receive_all(consumer, 3, invisible_duration_ms=10_000)
+        (one,) = [each for each in first if each.body == b"one"]
+        assert (one.topic, one.tags, one.keys) == (topic, "Paid", "a b")
+        assert one.properties["c"] == "red"
+        assert (one.message_queue.topic, one.delivery_attempt) == (topic, 1)
+        consumer.ack(one)
+        again = receive_all(consumer, 2, invisible_duration_ms=600_000)
+        assert {each.body for each in again} == {b"two", b"three"}
+        assert {each.delivery_attempt for each in again} == {2}
+        with pytest.raises(AckError, match="2 of 3 messages") as raised:
+            consumer.ack(first)
+        assert {type(e) for _, e in raised.value.failures} == {ReceiptHandleError}
+        consumer.change_invisible(again[0], 1_000)
+        consumer.ack(again[1])
+        (third,) = receive_all(consumer, 1)
+        assert (third.body, third.delivery_attempt) == (again[0].body, 3)
+        consumer.ack(third)
+
+
+def test_several_topics_with_tags_and_sql(proxy):
+    orders, payments = proxy.create_topic(), proxy.create_topic()
+    for tag in ("A", "B", "C"):
+        send(proxy, orders, [tag.encode()], tags=tag)
+    for n in (3, 7):
+        send(proxy, payments, [b"%d" % n], properties={"amount": str(n)})
+    topics = {orders: "A || C", payments: sql(payments, "amount > 5")}
+    with consumer_of(proxy, topics) as consumer:
+        found = receive_all(consumer, 3)
+        consumer.ack(found)
+        assert {each.body for each in found} == {b"A", b"C", b"7"}
+        consumer.unsubscribe(orders)
+        consumer.subscribe(payments)
+        send(proxy, payments, [b"any"])
+        found = receive_all(consumer, 1)
+        assert [each.body for each in found] == [b"any"]
+
+
+def test_a_short_receive_leaves_its_request_to_the_next_one(proxy):
+    topic = proxy.create_topic()
+    with consumer_of(proxy, topic) as consumer:
+        assert consumer.receive(await_ms=0) == []
+        send(proxy, topic, [b"late"])
+        (message,) = receive_all(consumer, 1, await_ms=0)
+        consumer.ack(message)
+
+
+def test_a_group_in_order_waits_for_what_is_hidden(proxy):
+    topic = proxy.create_topic(queues=1)
+    send(proxy, topic, [b"%d" % n for n in range(3)])
+    settings = {"consume_message_orderly": True}
+    with consumer_of(proxy, topic, group_settings=settings) as consumer:
+        first = receive_all(consumer, 1, max_messages=1)
+        assert [each.body for each in first] == [b"0"]
+        assert consumer.receive(await_ms=1_000) == []
+        consumer.ack(first)
+        second = receive_all(consumer, 2)
+        assert [each.body for each in second] == [b"1", b"2"]
+
+
+def test_a_receive_under_way_ends_at_the_close(proxy):
+    consumer = consumer_of(proxy, proxy.create_topic())
+    consumer.start()
+    results: list[list[ReceivedMessage]] = []
+    thread = threading.Thread(
+        target=lambda: results.append(consumer.receive(await_ms=600_000))
+    )
+    thread.start()
+    wait_until(lambda: consumer._in_flight)
+    consumer.close()
+    thread.join()
+    assert results == [[]]
+    with pytest.raises(UsageError, match="closed"):
+        consumer.receive()
+
+
+def test_what_cannot_be_is_an_error_of_the_start(proxy):
+    with pytest.raises(NotFoundError):
+        consumer_of(proxy, "no-such-topic").start()
+    with (
+        connect(endpoints="127.0.0.1:1", plaintext=True) as cluster,
+        pytest.raises(TransportError),
+    ):
+        cluster.simple_consumer("g", "orders").start()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"orderly": True}, "the group's setting counts"),
+        (
+            {"consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET},
+            "begin near the end",
+        ),
+        ({"invisible_duration_ms": 9_999}, "it must be 10000 to 43200000"),
+    ],
+)
+def test_what_a_proxy_decides_is_refused(rmq_version, options, why):
+    with pytest.raises(UsageError, match=why):
+        SimpleConsumer("g", "orders", endpoints="127.0.0.1:8081", **options)
