@@ -103,8 +103,15 @@ def test_a_loop_over_a_consumer(cluster, tmp_path):
     assert committed(cluster, "report", "orders")[1] == 3
 
 
+def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
+    cluster.send("orders", ["a", "b", "c"], queue_id=1)
+    shown = finished(cluster, 3, tmp_path)
+    assert shown == ["orders 1 b'a'", "orders 1 b'b'", "orders 1 b'c'"]
+    assert committed(cluster, "billing", "orders")[1] == 3
+
+
 def test_ten_thousand_messages(cluster, tmp_path):
-    assert finished(cluster, 3, tmp_path) == ["4 queues SEND_OK"]
+    assert finished(cluster, 4, tmp_path) == ["4 queues SEND_OK"]
     ends = cluster.call(
         lambda: [
             cluster.broker().store.queue_bounds("orders", queue_id)[1]

@@ -1,19 +1,31 @@
-"""`SimpleConsumer` refuses what cannot be, before anything is sent."""
+"""`SimpleConsumer`: what it refuses, and how it fares with faults of the broker."""
 
 from __future__ import annotations
+
+import os
+import threading
 
 import pytest
 
 from rmqcli import (
+    AckError,
     ConfigError,
     ConnectError,
     ConsumeFromWhere,
+    DisconnectedError,
+    ReceiptHandleError,
     SimpleConsumer,
+    TimeLimitError,
+    TransportError,
     UnsupportedError,
     UsageError,
     connect,
     sql,
 )
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode
+from tests.kit.waiting import wait_until
 
 NOWHERE = "127.0.0.1:1"
 
@@ -134,3 +146,136 @@ def test_an_old_broker_is_refused_with_a_way_out(rmq_cluster_factory):
     ):
         consumer.receive(await_ms=600_000)
     assert raised.value.hint.startswith("use Consumer")
+
+
+# --- with the embedded broker ---
+
+
+@pytest.fixture
+def topic(rmq_cluster):
+    rmq_cluster.create_topic("orders", queues=1)
+    return "orders"
+
+
+def consumer_of(cluster, topics="orders", **options):
+    return SimpleConsumer("billing", topics, namesrv=cluster.namesrv, **options)
+
+
+def test_what_is_acknowledged_is_done_and_what_is_not_comes_again(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a", "b", "c"])
+    with consumer_of(rmq_cluster) as consumer:
+        first = consumer.receive(invisible_duration_ms=1_000)
+        assert [each.body for each in first] == [b"a", b"b", b"c"]
+        consumer.ack(first[:2])
+        (again,) = wait_until(consumer.receive)
+        assert (again.body, again.delivery_attempt) == (b"c", 2)
+        assert (again.topic, again.message_queue.topic) == (
+            topic,
+            "%RETRY%billing_orders",
+        )
+        # The broker's time for it began a little earlier than ours.
+        wait_until(lambda: SYSTEM_CLOCK.epoch_ms() > first[2].invisible_until_ms)
+        with pytest.raises(AckError, match="1 of 3 messages") as raised:
+            consumer.ack(first)
+        ((failed, error),) = raised.value.failures
+        assert failed is first[2]
+        assert isinstance(error, ReceiptHandleError)
+        consumer.ack(again)
+
+
+def test_an_ack_whose_answer_is_lost_is_repeated(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a", "b"])
+    with consumer_of(rmq_cluster) as consumer:
+        one, two = consumer.receive()
+        lost = faults.disconnect(is_handled=True)
+        single = rmq_cluster.faults.next(lost, code=RequestCode.ACK_MESSAGE)
+        consumer.ack(one)
+        batch = rmq_cluster.faults.next(lost, code=RequestCode.ACK_MESSAGE)
+        consumer.ack([one, two])
+        assert (single.hits, batch.hits) == (1, 1)
+
+
+def test_a_refused_ack_is_reported_and_can_be_repeated(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        (message,) = consumer.receive()
+        refusal = faults.answer(1, "the disk is full")
+        rmq_cluster.faults.next(refusal, code=RequestCode.ACK_MESSAGE)
+        with pytest.raises(AckError, match="the disk is full"):
+            consumer.ack(message)
+        consumer.ack(message)
+
+
+def test_after_a_change_whose_answer_is_lost_an_ack_is_refused(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        (message,) = consumer.receive()
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        rmq_cluster.faults.next(faults.disconnect(is_handled=True), code=code)
+        with pytest.raises(DisconnectedError):
+            consumer.change_invisible(message, 60_000)
+        with pytest.raises(AckError, match="was not answered"):
+            consumer.ack(message)
+
+
+def test_a_message_with_another_tag_of_the_same_hash_is_not_received(
+    rmq_cluster, topic
+):
+    rmq_cluster.send(topic, ["other"], tags="BB")
+    with consumer_of(rmq_cluster, {topic: "Aa"}) as consumer:
+        assert consumer.receive(await_ms=100) == []
+        rmq_cluster.send(topic, ["ours"], tags="Aa")
+        (message,) = wait_until(consumer.receive)
+        assert message.body == b"ours"
+
+
+def test_a_broker_that_is_gone_is_reported_and_waited_for(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        (message,) = consumer.receive()
+        broker = rmq_cluster.broker()
+        broker.kill()
+        with pytest.raises(AckError) as raised:
+            consumer.ack(message, timeout_ms=200)
+        ((_, error),) = raised.value.failures
+        assert isinstance(error, TransportError | TimeLimitError)
+        with pytest.raises(TransportError):
+            consumer.receive(await_ms=200)
+        broker.restart()
+        consumer.ack(message, timeout_ms=600_000)
+
+
+def test_closing_gives_back_what_no_receive_has_returned(rmq_cluster, topic):
+    rmq_cluster.create_topic("payments", queues=1)
+    with consumer_of(rmq_cluster, ["orders", "payments"]) as consumer:
+        consumer.receive(await_ms=0)
+        results: list[object] = []
+        thread = threading.Thread(
+            target=lambda: results.extend(consumer.receive(1, await_ms=600_000))
+        )
+        thread.start()
+        rmq_cluster.send("orders", ["o"])
+        thread.join()
+        rmq_cluster.send("payments", ["p"])  # the held request brings it
+        wait_until(lambda: consumer._receiver._messages)
+    with consumer_of(rmq_cluster, "payments") as consumer:
+        (message,) = wait_until(consumer.receive)
+        assert message.body == b"p"
+
+
+def test_a_forked_child_has_no_consumer(rmq_cluster, topic):
+    rmq_cluster.send(topic, ["a"])
+    with consumer_of(rmq_cluster) as consumer:
+        (message,) = consumer.receive()
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                consumer.ack(message)
+            except UsageError:
+                consumer.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        consumer.ack(message)

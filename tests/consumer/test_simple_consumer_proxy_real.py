@@ -70,7 +70,7 @@ def receive_all(consumer, count, **options):
 
 def test_messages_are_received_acknowledged_and_delivered_again(proxy):
     topic = proxy.create_topic()
-    send(proxy, topic, [b"one"], tags="Paid", keys="a b", properties={"c": "red"})
+    send(proxy, topic, [b"one"], tags="Paid", keys=("a", "b"), properties={"c": "red"})
     send(proxy, topic, [b"two", b"three"])
     with consumer_of(proxy, topic) as consumer:
         first = receive_all(consumer, 3, invisible_duration_ms=10_000)
