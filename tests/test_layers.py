@@ -142,7 +142,11 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("arguments", "completion"),
         ("main",),
     ],
-    "spark": [("encryption", "java", "scratch"), ("session",), ("export",)],
+    "spark": [
+        ("counts", "encryption", "extent", "java", "scratch"),
+        ("rows", "session"),
+        ("export",),
+    ],
 }
 
 #: Packages that decide and never do I/O, and what they may not import therefore.

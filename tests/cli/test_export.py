@@ -12,8 +12,9 @@ from rmqcli.cli.export import FIELDS, _parse_folder, resume_command
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord
-from rmqcli.spark.export.plan import ExportRequest, QueuePlan
+from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.export.summary import summarise
+from rmqcli.spark.extent import QueuePlan
 from rmqcli.transport.tls import TlsOptions
 
 

@@ -5,7 +5,6 @@
     plan          what will be read, written down before anything is read
     job           the Spark job: start, watch, cancel
     part          one part, in a worker: pull, decode, filter, write
-    counts        accounts for every offset of a part
     part_files    the files of a part and their final names
     parquet_file  one Parquet file and its footer
     layout        the paths inside the user's directory

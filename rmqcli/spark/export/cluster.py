@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.position import Earliest
 from rmqcli.spark.export.export import SINCE_LAST
-from rmqcli.spark.export.plan import QueueExtent
+from rmqcli.spark.extent import extent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from rmqcli.admin.positions import ResolvedRange
     from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.export.part import ChunkReader
     from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.extent import QueueExtent
 
 #: A part fails after this long without an answer. It is tried once more after all other
 #: parts, so a broker has longer than this to come back.
@@ -101,19 +101,4 @@ class BrokerCluster:
             for note in dict.fromkeys((found.start.note, found.end.note)):
                 if note:
                     self.note(f"{queue}: {note}")
-        return [_extent(found) for _, found in sorted(ranges.items())]
-
-
-def _extent(found: ResolvedRange) -> QueueExtent:
-    """Return the range as requested: a start below the min offset becomes a gap."""
-    offsets = found.offsets
-    asked_start = offsets.start
-    if found.start.wanted is not None:
-        asked_start = min(max(0, found.start.wanted), offsets.end)
-    return QueueExtent(
-        queue=found.queue,
-        asked_start=asked_start,
-        asked_end=offsets.end,
-        min_offset=found.start.min_offset,
-        max_offset=max(found.start.max_offset, found.end.max_offset),
-    )
+        return [extent_of(found) for _, found in sorted(ranges.items())]

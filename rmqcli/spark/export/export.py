@@ -18,7 +18,8 @@ from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
 from rmqcli.spark.export.part_files import FilesContext
-from rmqcli.spark.export.plan import ExportPlan, QueueExtent, plan_queue
+from rmqcli.spark.export.plan import ExportPlan
+from rmqcli.spark.extent import QueueExtent, plan_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import PartResult
     from rmqcli.spark.export.part import ChunkSource
-    from rmqcli.spark.export.plan import ExportRequest, PartSpec, QueuePlan
+    from rmqcli.spark.export.plan import ExportRequest, PartSpec
+    from rmqcli.spark.extent import QueuePlan
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"

@@ -18,31 +18,24 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rmqcli.errors import RmqError, TransportError
-from rmqcli.spark.export.counts import OffsetCounts
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
+from rmqcli.spark.rows import RangeRows, wanted_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from typing import BinaryIO
 
-    import pyarrow as pa
-
     from rmqcli.admin.read.body import Chunk
     from rmqcli.model import OffsetRange
     from rmqcli.spark.export.plan import PartSpec
+    from rmqcli.spark.rows import Decoder
     from rmqcli.wire.message.record import DecodeFailure
-
-#: Decode when this much has come in. Measured: 32 messages at a time reach 6 % of the
-#: speed of ten thousand, and more gain nothing. The bytes are few because compressed
-#: bodies may inflate a hundredfold.
-DECODE_MESSAGES: Final = 16_384
-DECODE_BYTES: Final = 4 * 1024 * 1024
 
 
 class ChunkReader(Protocol):
@@ -61,28 +54,6 @@ class ChunkSource(Protocol):
 
     def connect(self) -> AbstractContextManager[ChunkReader]:
         """Open the connections; the context manager closes them again."""
-
-
-class Columns(Protocol):
-    """What a decoder returns: a batch of readable records, and the others."""
-
-    @property
-    def batch(self) -> pa.RecordBatch: ...
-    @property
-    def failures(self) -> Sequence[DecodeFailure]: ...
-
-
-class Decoder(Protocol):
-    """`decode_columns`, or a slower decoder that a test compares it with."""
-
-    def __call__(
-        self,
-        bodies: Sequence[bytes | memoryview],
-        /,
-        *,
-        topic: str,
-        broker_name: str,
-    ) -> Columns: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,39 +144,35 @@ def _fill(
     chunks: Iterator[Chunk],
     outputs: _Outputs,
 ) -> PartResult:
-    decode = context.decoder or _columnar()
-    tags = _wanted_tags(context.files.request.topic, context.files.request.tag)
-    counts = OffsetCounts(part)
+    request = context.files.request
+    rows = RangeRows(
+        part.offset_range(request.topic),
+        chunks,
+        decode=context.decoder or _columnar(),
+        tags=wanted_tags(request.topic, request.tag),
+    )
     filtered = 0
-    for bodies, missing, position in _gathered(chunks):
-        counts.add_missing(missing)
-        if bodies:
-            columns = decode(
-                bodies, topic=_topic(context), broker_name=part.broker_name
-            )
-            batch = _inside(columns.batch, part)
-            counts.add(batch.column("queue_offset").to_numpy())
-            for failure in columns.failures:
-                if outputs.side.add(failure):
-                    counts.add_undecodable(failure.queue_offset)
-            kept = _with_tags(batch, tags)
-            filtered += batch.num_rows - kept.num_rows
-            outputs.files.add(kept)
-        outputs.progress.set(position - part.start)
-    undecodable, gone = counts.close()
+    for portion in rows:
+        filtered += portion.filtered
+        for failure in portion.failures:
+            outputs.side.add(failure)
+        if portion.batch is not None:
+            outputs.files.add(portion.batch)
+        outputs.progress.set(portion.position - part.start)
+    undecodable, gone = rows.counts.close()
     outputs.side.publish()
-    rows = outputs.files.finish()
+    files = outputs.files.finish()
     result = PartResult(
         index=part.index,
         broker_name=part.broker_name,
         queue_id=part.queue_id,
         start=part.start,
         end=part.end,
-        rows=counts.decoded - filtered,
+        rows=rows.counts.decoded - filtered,
         filtered=filtered,
         undecodable=undecodable,
         missing=gone,
-        files=rows,
+        files=files,
     )
     result.check(part)
     return result
@@ -219,56 +186,6 @@ def _columnar() -> Decoder:
     from rmqcli.wire.message.columns import decode_columns
 
     return decode_columns
-
-
-def _gathered(
-    chunks: Iterator[Chunk],
-) -> Iterator[tuple[list[bytes | memoryview], list[tuple[int, int]], int]]:
-    """Yield bodies, missing spans, and the offset reached, in decodable portions."""
-    bodies: list[bytes | memoryview] = []
-    missing: list[tuple[int, int]] = []
-    messages = size = 0
-    position = None
-    for chunk in chunks:
-        if len(chunk.body):
-            bodies.append(chunk.body)
-            size += len(chunk.body)
-        missing.extend(chunk.missing)
-        messages += chunk.end - chunk.start
-        position = chunk.end
-        if messages >= DECODE_MESSAGES or size >= DECODE_BYTES:
-            yield bodies, missing, position
-            bodies, missing = [], []
-            messages = size = 0
-    if position is not None and (bodies or missing):
-        yield bodies, missing, position
-
-
-def _inside(batch: pa.RecordBatch, part: PartSpec) -> pa.RecordBatch:
-    """Return the batch without rows outside the part, which an answer may also hold."""
-    import pyarrow as pa
-
-    offsets = batch.column("queue_offset").to_numpy()
-    inside = (offsets >= part.start) & (offsets < part.end)
-    return batch if inside.all() else batch.filter(pa.array(inside))
-
-
-def _wanted_tags(topic: str, tag: str | None) -> frozenset[str]:
-    from rmqcli.wire.subscription import parse_subscription
-
-    return parse_subscription(topic, tag).tags_set
-
-
-def _with_tags(batch: pa.RecordBatch, tags: frozenset[str]) -> pa.RecordBatch:
-    """Return the rows that have one of these tags, as text: tag hashes collide."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not tags or not batch.num_rows:
-        return batch
-    column = batch.column("tags")
-    wanted = pa.array(sorted(tags), pa.string())
-    return batch.filter(pc.is_in(column.cast(pa.string()), value_set=wanted))
 
 
 def _write_record(result: PartResult, context: FilesContext) -> None:
@@ -296,24 +213,20 @@ class _Undecodable:
         self._temp = os.path.join(context.temp, f"{secrets.token_hex(8)}.jsonl")
         self._file: BinaryIO | None = None
 
-    def add(self, failure: DecodeFailure) -> bool:
-        """Write one record; False when its offset lies outside the part."""
-        offset = failure.queue_offset
-        if offset is not None and not self._part.start <= offset < self._part.end:
-            return False
+    def add(self, failure: DecodeFailure) -> None:
+        """Write one record."""
         if self._file is None:
             self._file = self._context.disk.create(self._temp)
         line = {
             "topic": self._context.request.topic,
             "broker_name": self._part.broker_name,
             "queue_id": self._part.queue_id,
-            "queue_offset": offset,
+            "queue_offset": failure.queue_offset,
             "commit_log_offset": failure.commit_log_offset,
             "error": failure.error,
             "raw_b64": base64.b64encode(failure.raw).decode("ascii"),
         }
         write_all(self._file, json.dumps(line).encode() + b"\n")
-        return True
 
     def publish(self) -> None:
         """Give the file its name; without a file, remove that of an earlier attempt."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.extent import QueuePlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,34 +67,6 @@ class ExportRequest:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueExtent:
-    """The resolved positions of one queue, before they are clipped."""
-
-    queue: MessageQueue
-    asked_start: int
-    asked_end: int
-    min_offset: int
-    max_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePlan:
-    """Offsets `start <= o < end` of one queue, and what of the range was removed.
-
-    `trimmed` is the half-open part of the requested range that lies below the queue's
-    `min_offset`; None when there is none. `start == end` when there is nothing to read.
-    """
-
-    broker_name: str
-    queue_id: int
-    start: int
-    end: int
-    min_offset: int
-    max_offset: int
-    trimmed: tuple[int, int] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class PartSpec:
     """One unit of work: a range of one queue that becomes one file, or a few."""
@@ -130,32 +103,6 @@ class ExportPlan:
     def parts(self) -> list[PartSpec]:
         """Return the parts in order of queue and offset; the index identifies one."""
         return cut_parts(self.queues, rows_per_file=self.request.rows_per_file)
-
-
-def plan_queue(extent: QueueExtent) -> QueuePlan:
-    """Clip the requested range to what the queue holds, and note what was removed.
-
-    An end beyond `max_offset` is clipped without a note: nothing is there yet. Raises
-    UsageError when the start lies after the end.
-    """
-    if extent.asked_start > extent.asked_end:
-        raise UsageError(
-            f"the range of {extent.queue} ends before it starts: "
-            f"from {extent.asked_start} to {extent.asked_end}"
-        )
-    end = max(0, min(extent.asked_end, extent.max_offset))
-    start = min(max(extent.asked_start, extent.min_offset), end)
-    gone_from = max(0, min(extent.asked_start, end))
-    gone_to = min(extent.min_offset, end)
-    return QueuePlan(
-        broker_name=extent.queue.broker_name,
-        queue_id=extent.queue.queue_id,
-        start=start,
-        end=end,
-        min_offset=extent.min_offset,
-        max_offset=extent.max_offset,
-        trimmed=(gone_from, gone_to) if gone_from < gone_to else None,
-    )
 
 
 def cut_parts(queues: Iterable[QueuePlan], *, rows_per_file: int) -> list[PartSpec]:

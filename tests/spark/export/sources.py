@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rmqcli.admin.read.body import Chunk
 from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.spark.export.export import SINCE_LAST
-from rmqcli.spark.export.plan import ExportRequest, QueueExtent
+from rmqcli.spark.extent import QueueExtent
 from rmqcli.wire.message.encode import MessageFields, encode_message
+
+if TYPE_CHECKING:
+    from rmqcli.spark.export.plan import ExportRequest
 
 STORE_START_MS = 1_760_000_000_000  # 2025-10-09T08:53:20Z
 MS_PER_MESSAGE = 60_000

@@ -19,7 +19,8 @@ from rmqcli.spark.export.manifest import (
     part_from_json,
     part_to_json,
 )
-from rmqcli.spark.export.plan import ExportPlan, ExportRequest, PartSpec, QueuePlan
+from rmqcli.spark.export.plan import ExportPlan, ExportRequest, PartSpec
+from rmqcli.spark.extent import QueuePlan
 
 REQUEST = ExportRequest(
     topic="orders", from_position="earliest", to_position="latest", rows_per_file=100

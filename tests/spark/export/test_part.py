@@ -164,7 +164,7 @@ def test_hour_partition_keeps_few_files_open(tmp_path):
 
 def test_a_large_part_continues_in_a_second_file(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqcli.spark.export.parquet_file.ROW_GROUP_ROWS", 100)
-    monkeypatch.setattr("rmqcli.spark.export.part.DECODE_MESSAGES", 100)
+    monkeypatch.setattr("rmqcli.spark.rows.DECODE_MESSAGES", 100)
     monkeypatch.setattr(part_files, "FILE_BYTES_MAX", 1)
     result = write(context_of(tmp_path, MadeSource(step=250)))
     assert [(row.start, row.end) for row in result.files] == [

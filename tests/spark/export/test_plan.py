@@ -14,14 +14,12 @@ from rmqcli.spark.export.plan import (
     ExportPlan,
     ExportRequest,
     PartSpec,
-    QueueExtent,
-    QueuePlan,
     cut_parts,
     group_tasks,
     plan_from_json,
-    plan_queue,
     plan_to_json,
 )
+from rmqcli.spark.extent import QueueExtent, QueuePlan, plan_queue
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

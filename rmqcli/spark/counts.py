@@ -1,4 +1,4 @@
-"""The counts of one part: every offset is a row, filtered, undecodable or missing.
+"""The counts of one range: every offset is a row, filtered, undecodable or missing.
 
 Offsets are taken from the records themselves, not from the ranges that the reader says
 it has delivered, so a lost or doubled record is always noticed. Pure.
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rmqcli.spark.export.plan import PartSpec
+    from rmqcli.model import OffsetRange
 
 Span = tuple[int, int]
 
 
 class OffsetCounts:
-    """The offsets of a part that have been seen. Not safe for threads."""
+    """The offsets of a range that have been seen. Not safe for threads."""
 
-    def __init__(self, part: PartSpec) -> None:
-        self._part = part
-        self._next = part.start
+    def __init__(self, wanted: OffsetRange) -> None:
+        self._wanted = wanted
+        self._next = wanted.start
         self._holes: list[Span] = []
         self._reported: list[Span] = []
         self._undecodable: set[int] = set()
@@ -38,7 +38,7 @@ class OffsetCounts:
         """Add the offsets of decoded records, in the order they came.
 
         Raises BodyError unless they follow the last ones, strictly ascending, inside
-        the part.
+        the range.
         """
         import numpy as np
 
@@ -46,11 +46,13 @@ class OffsetCounts:
             return
         steps = np.diff(offsets)
         first, last = int(offsets[0]), int(offsets[-1])
-        if first < self._next or last >= self._part.end or bool((steps < 1).any()):
+        if first < self._next or last >= self._wanted.end or bool((steps < 1).any()):
+            queue = self._wanted.queue
             raise BodyError(
-                f"records of {self._part.broker_name} queue {self._part.queue_id} "
+                f"records of {queue.broker_name} queue {queue.queue_id} "
                 f"came with offsets {first} to {last} out of order: after "
-                f"{self._next - 1}, in the range {self._part.start} to {self._part.end}"
+                f"{self._next - 1}, in the range {self._wanted.start} to "
+                f"{self._wanted.end}"
             )
         if first > self._next:
             self._holes.append((self._next, first))
@@ -76,11 +78,11 @@ class OffsetCounts:
         A hole that the reader did not report counts as undecodable when an undecodable
         record has its offset in it: damage may take the places of several messages. A
         record without a legible offset takes the first hole that is left; if none is
-        left, it did not belong to this part.
+        left, it did not belong to this range.
         """
         holes = self._holes
-        if self._next < self._part.end:
-            holes = [*holes, (self._next, self._part.end)]
+        if self._next < self._wanted.end:
+            holes = [*holes, (self._next, self._wanted.end)]
         illegible, undecodable = self._illegible, 0
         offsets = sorted(self._undecodable)
         missing: list[Span] = []

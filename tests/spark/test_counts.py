@@ -1,4 +1,4 @@
-"""Every offset of a part is accounted for once, whatever the records say."""
+"""Every offset of a range is accounted for once, whatever the records say."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqcli.errors import BodyError
-from rmqcli.spark.export.counts import OffsetCounts
-from rmqcli.spark.export.plan import PartSpec
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.counts import OffsetCounts
 
-PART = PartSpec(0, "broker-a", 0, 100, 120)
+RANGE = OffsetRange(MessageQueue("orders", "broker-a", 0), 100, 120)
 
 
 def counts_of(offsets, *, bad=(), reported=()):
-    counts = OffsetCounts(PART)
+    counts = OffsetCounts(RANGE)
     counts.add(np.array(offsets, np.int64))
     for offset in bad:
         counts.add_undecodable(offset)
@@ -70,7 +70,7 @@ def test_offsets_out_of_order_or_place_are_refused(offsets):
 
 
 def test_the_second_batch_must_follow_the_first():
-    counts = OffsetCounts(PART)
+    counts = OffsetCounts(RANGE)
     counts.add(np.array([100, 101], np.int64))
     with pytest.raises(BodyError, match="after 101"):
         counts.add(np.array([101, 102], np.int64))

@@ -1,0 +1,84 @@
+"""What is read of each queue: positions as offsets, clipped to what the queue holds.
+
+Pure. A part of the range that the broker has removed is noted, never left out silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqcli.admin.positions import ResolvedRange
+    from rmqcli.model import MessageQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueExtent:
+    """The resolved positions of one queue, before they are clipped."""
+
+    queue: MessageQueue
+    asked_start: int
+    asked_end: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlan:
+    """Offsets `start <= o < end` of one queue, and what of the range was removed.
+
+    `trimmed` is the half-open part of the requested range that lies below the queue's
+    `min_offset`; None when there is none. `start == end` when there is nothing to read.
+    """
+
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+    min_offset: int
+    max_offset: int
+    trimmed: tuple[int, int] | None = None
+
+
+def extent_of(found: ResolvedRange) -> QueueExtent:
+    """Return the range as requested: a start below the min offset becomes a gap."""
+    offsets = found.offsets
+    asked_start = offsets.start
+    if found.start.wanted is not None:
+        asked_start = min(max(0, found.start.wanted), offsets.end)
+    return QueueExtent(
+        queue=found.queue,
+        asked_start=asked_start,
+        asked_end=offsets.end,
+        min_offset=found.start.min_offset,
+        max_offset=max(found.start.max_offset, found.end.max_offset),
+    )
+
+
+def plan_queue(extent: QueueExtent) -> QueuePlan:
+    """Clip the requested range to what the queue holds, and note what was removed.
+
+    An end beyond `max_offset` is clipped without a note: nothing is there yet. Raises
+    UsageError when the start lies after the end.
+    """
+    if extent.asked_start > extent.asked_end:
+        raise UsageError(
+            f"the range of {extent.queue} ends before it starts: "
+            f"from {extent.asked_start} to {extent.asked_end}"
+        )
+    end = max(0, min(extent.asked_end, extent.max_offset))
+    start = min(max(extent.asked_start, extent.min_offset), end)
+    gone_from = max(0, min(extent.asked_start, end))
+    gone_to = min(extent.min_offset, end)
+    return QueuePlan(
+        broker_name=extent.queue.broker_name,
+        queue_id=extent.queue.queue_id,
+        start=start,
+        end=end,
+        min_offset=extent.min_offset,
+        max_offset=extent.max_offset,
+        trimmed=(gone_from, gone_to) if gone_from < gone_to else None,
+    )
