@@ -5,6 +5,7 @@
 - `Producer`: sends messages, with futures, in batches, delayed or in transactions.
 - `Admin`: lag, resets, topics, groups, brokers and single messages.
 - `connect`: all of them for one cluster.
+- `RocketMQDataSource`: topics as DataFrames of Apache Spark.
 
 Everything that is raised on purpose is an `RmqError`; see `rmqcli.errors` for the tree.
 The names are loaded on first use, so that `import rmqcli` costs next to nothing. What
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         select_by_hash,
     )
     from rmqcli.producer.publish import SendResult
+    from rmqcli.spark.source.data_source import RocketMQDataSource
     from rmqcli.transport.tls import TlsOptions
     from rmqcli.wire.acl import Credentials
     from rmqcli.wire.subscription import SubscriptionData
@@ -148,6 +150,7 @@ _NAMES = {
         "select_by_hash",
     ),
     "rmqcli.producer.publish": ("SendResult",),
+    "rmqcli.spark.source.data_source": ("RocketMQDataSource",),
     "rmqcli.transport.tls": ("TlsOptions",),
     "rmqcli.wire.acl": ("Credentials",),
     "rmqcli.wire.subscription": ("SubscriptionData",),
@@ -204,6 +207,7 @@ __all__ = [
     "RefusedError",
     "ResetResult",
     "RmqError",
+    "RocketMQDataSource",
     "SendResult",
     "SendStatus",
     "SendUnknownError",

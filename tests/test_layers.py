@@ -78,6 +78,7 @@ MAY_IMPORT = {
         "producer",
         "admin",
         "cluster",
+        "spark",
     },
     "__main__": {"cli"},
 }
@@ -145,7 +146,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "spark": [
         ("counts", "encryption", "extent", "java", "scratch"),
         ("rows", "session"),
-        ("export",),
+        ("export", "source"),
     ],
 }
 

@@ -151,17 +151,18 @@ def resolve_ranges_each(
     end: Position,
     *,
     own_starts: Mapping[MessageQueue, Position] | None = None,
+    own_ends: Mapping[MessageQueue, Position] | None = None,
 ) -> dict[MessageQueue, ResolvedRange | RmqError]:
     """Like `resolve_ranges`, with each queue's error in its place.
 
-    Queues in `own_starts` have a start of their own.
+    Queues in `own_starts` and `own_ends` have a start and an end of their own.
     """
-    own_starts = own_starts or {}
+    own_starts, own_ends = own_starts or {}, own_ends or {}
     return _run_for_each(
         client,
         queues,
         lambda queue, live: _resolve_range(
-            queue, live, own_starts.get(queue, start), end
+            queue, live, own_starts.get(queue, start), own_ends.get(queue, end)
         ),
     )
 

@@ -1,6 +1,7 @@
-"""What runs on Apache Spark: `rmq export`, which writes a topic to Parquet files.
+"""What runs on Apache Spark: `rmq export`, and topics as DataFrames.
 
     export      the export itself: plan, parts, files, manifest, resumption
+    source      `spark.read` and `spark.readStream` with format("rocketmq")
     rows        the rows of a range, as Arrow batches
     counts      accounts for every offset of a range
     extent      what is read of each queue, clipped to what it holds
@@ -10,7 +11,6 @@
     scratch     the temporary folder of a session, removed even after a crash
     daemon      the process from which Spark forks its Python workers
 
-All but the first know nothing of exports, so any other use of Spark can build on them.
-`session`, `export.job` and `daemon` use pyspark; pyarrow is imported only where a file
-is written or read.
+The first two build on the others. `session`, `export.job`, `daemon` and `source` use
+pyspark; pyarrow is imported only where rows are made, written or read.
 """

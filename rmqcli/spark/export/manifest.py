@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.errors import ConfigError, PartialError
 from rmqcli.spark.export.plan import (
     ExportRequest,
-    QueuePlan,
     queue_plan_from_json,
     request_from_json,
 )
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
+    from rmqcli.spark.extent import QueuePlan
 
 MANIFEST_VERSION: Final = 1
 

@@ -1,0 +1,227 @@
+"""`RocketMQDataSource`: what `spark.dataSource.register` takes, and the batch reader.
+
+Spark makes it when a DataFrame is loaded, in a process of its own, and pickles it to
+the others. The range of a batch is pinned then, so every action on the DataFrame reads
+the same messages.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rmqcli.errors import UnsupportedError, UsageError
+from rmqcli.model import OffsetRange
+from rmqcli.spark.source.failure import warn, with_hints
+from rmqcli.spark.source.filters import Pushed
+from rmqcli.spark.source.options import default_start, parse_options
+from rmqcli.spark.source.pinned import check_trimmed, cut_ranges, data_loss, pin
+from rmqcli.spark.source.read import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, MutableMapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqcli.model import MessageQueue
+    from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.source.options import SourceOptions
+    from rmqcli.spark.source.stream import RocketMQStreamReader
+
+_TYPES: Final = {
+    "string": "string",
+    "int32": "int",
+    "int64": "bigint",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "binary": "binary",
+    "map<string, string>": "map<string,string>",
+}
+
+
+class RocketMQDataSource(DataSource):
+    """Topics of RocketMQ as DataFrames, batch and streaming.
+
+    ```python
+    spark.dataSource.register(RocketMQDataSource)
+    orders = spark.read.format("rocketmq").option("subscribe", "orders").load()
+    ```
+
+    A row is a message, with the columns of `rmq export`. Nothing is committed and no
+    group is left on the brokers, but for a stream's `commitGroup`. Raises UsageError
+    for wrong options, NotFoundError for an unknown topic, TransportError when no name
+    server or broker answers; Spark shows them as the last lines of its own error.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Check the options; nothing is asked yet."""
+        with with_hints():
+            self._options = parse_options(dict(options.items()), environ=os.environ)
+        self._plans: dict[MessageQueue, QueuePlan] | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """`rocketmq`, the name of the format."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """The columns as DDL. Pins the range of a batch as well: Spark calls it once.
+
+        Raises NotFoundError for an unknown topic.
+        """
+        self._pin()
+        return schema_ddl(self._options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch. Raises UsageError for an option of streams."""
+        with with_hints():
+            self._options.check_batch()
+            check_schema(schema, self._options)
+            if not self._options.filter_pushdown:
+                return RocketMQReader(self._options, self._pin())
+            import pyspark.sql.datasource as api
+
+            if not hasattr(api, "Filter"):
+                raise UnsupportedError(
+                    "option filterPushdown needs PySpark 4.1 or newer",
+                    hint="leave it out: Spark filters the rows itself",
+                )
+            return PushingReader(self._options, self._pin())
+
+    def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
+        """The reader of a stream. Raises UsageError for an option of batches."""
+        from rmqcli.spark.source.stream import RocketMQStreamReader
+
+        with with_hints():
+            self._options.check_stream()
+            check_schema(schema, self._options)
+            return RocketMQStreamReader(self._options)
+
+    def _pin(self) -> dict[MessageQueue, QueuePlan]:
+        if self._plans is None:
+            from rmqcli.api.client import Client
+
+            start = default_start(is_stream=False)
+            with with_hints(), Client(self._options.client_config()) as client:
+                self._plans = pin(client, self._options, start=start)
+        return self._plans
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads pinned ranges. Pickled to the workers."""
+
+    def __init__(
+        self, options: SourceOptions, plans: dict[MessageQueue, QueuePlan]
+    ) -> None:
+        self._options = options
+        self._plans = plans
+        self._pushed = Pushed()
+
+    def partitions(self) -> list[InputPartition]:
+        """One range for each partition; none when there is nothing to read.
+
+        Raises PartialError for a range that the broker has removed, unless
+        `failOnDataLoss` is false.
+        """
+        with with_hints():
+            ranges = cut_ranges(
+                self._ranges(),
+                partitions_min=self._options.partitions_min,
+                records_max=self._options.records_per_partition_max,
+            )
+        return [InputPartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a partition."""
+        # Of an empty list of partitions Spark makes one without a value, or None.
+        wanted = getattr(partition, "value", None)
+        if wanted is None:
+            return iter(())
+        return Reading(self._options, self._pushed.tags).batches(wanted)
+
+    def _ranges(self) -> list[OffsetRange]:
+        plans = {
+            queue: plan
+            for queue, plan in self._plans.items()
+            if self._pushed.keeps(queue)
+        }
+        if self._options.fail_on_data_loss:
+            check_trimmed(plans)
+        for queue, plan in sorted(plans.items()):
+            if plan.trimmed is not None:
+                warn(data_loss(queue, [plan.trimmed]).message)
+        return [
+            OffsetRange(queue, plan.start, plan.end)
+            for queue, plan in sorted(plans.items())
+        ]
+
+
+class PushingReader(RocketMQReader):
+    """A reader that takes the comparisons of a WHERE.
+
+    A class of its own: Spark refuses a reader that has `pushFilters` unless
+    spark.sql.python.filterPushdown.enabled is true.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        """Note the filters; return those that Spark has to apply as well."""
+        return [each for each in filters if not self._pushed.take(each)]
+
+    def _ranges(self) -> list[OffsetRange]:
+        ranges = [self._pushed.clip(each) for each in super()._ranges()]
+        ranges = [each for each in ranges if len(each)]
+        start_ms, end_ms = self._pushed.time_start_ms, self._pushed.time_end_ms
+        if not ranges or (start_ms is None and end_ms is None):
+            return ranges
+        return self._inside_times(ranges, start_ms, end_ms)
+
+    def _inside_times(
+        self, ranges: list[OffsetRange], start_ms: int | None, end_ms: int | None
+    ) -> list[OffsetRange]:
+        """The ranges without what was stored long before or after."""
+        from rmqcli.admin.positions import resolve_ranges
+        from rmqcli.api.client import Client
+        from rmqcli.position import AtTime, Earliest, Latest
+
+        first = Earliest() if start_ms is None else AtTime(start_ms, str(start_ms))
+        last = Latest() if end_ms is None else AtTime(end_ms, str(end_ms))
+        with Client(self._options.client_config()) as client:
+            found = resolve_ranges(client, [r.queue for r in ranges], first, last)
+        return [
+            OffsetRange(
+                each.queue,
+                each.start if start_ms is None else max(each.start, at.offsets.start),
+                each.end if end_ms is None else min(each.end, at.offsets.end),
+            )
+            for each, at in ((each, found[each.queue]) for each in ranges)
+        ]
+
+
+def schema_ddl(options: SourceOptions) -> str:
+    """The columns of a DataFrame: those of `rmq export` that the options leave."""
+    return ", ".join(
+        f"`{field.name}` {_TYPES[str(field.type)]}" for field in arrow_schema(options)
+    )
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """The schema of every batch."""
+    from rmqcli.wire.message.columns import message_schema
+
+    schema = message_schema(with_properties=options.with_properties)
+    if not options.with_body:
+        schema = schema.remove(schema.get_field_index("body"))
+    return schema
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
+    """Raise UsageError for a schema that a program gave and that is not ours."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(options)):
+        raise UsageError(
+            "the schema of rocketmq is fixed",
+            hint="leave .schema(...) out, and select or cast the columns",
+        )

@@ -1,0 +1,349 @@
+"""The options of the data source: what was written, checked, with defaults.
+
+Spark gives every option as text and ignores case in names. An option that is unknown,
+has a wrong value, or contradicts another one is a UsageError that names it. Positions
+have the grammar of the command line (`rmqcli.position`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rmqcli.config import ClientConfig
+from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.position import AtOffset, Earliest, Latest, Position, parse_position
+from rmqcli.spark.rows import wanted_tags
+from rmqcli.transport.tls import TlsOptions
+from rmqcli.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+
+#: Every option, as it is documented.
+NAMES: Final = (
+    "namesrv",
+    "subscribe",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "includeProperties",
+    "includeBody",
+    "tag",
+    "filterPushdown",
+    "commitGroup",
+    "timeout",
+    "aclFile",
+    "tls",
+    "tlsCa",
+    "tlsInsecure",
+    "tlsServerName",
+    "tlsCert",
+    "tlsKey",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "filterPushdown")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
+
+#: The broker's rule for topic names; only %RETRY% and %DLQ% topics exceed 127.
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # TopicValidator
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators#checkGroup
+_POSITIONS: Final = (
+    "write earliest, latest, a position such as -100, -15m, 12345 or group:NAME, or"
+    ' JSON per queue: {"TOPIC": {"BROKER": {"0": 23, "1": "latest"}}}'
+)
+_QUEUE_ID_MAX: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """A position in each queue: `own` for the queues that JSON named, else `others`.
+
+    `others` is None where nothing was given and the default holds.
+    """
+
+    option: str
+    others: Position | None
+    own: Mapping[MessageQueue, Position]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one DataFrame. Can be pickled; holds no secret.
+
+    `config` has no credentials: `client_config` reads them in the process that
+    connects. `given` are the names of the options that were written.
+    """
+
+    given: frozenset[str]
+    config: ClientConfig
+    acl_file: str | None
+    topics: tuple[str, ...]
+    start: Positions
+    end: Positions
+    fail_on_data_loss: bool
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    offsets_per_trigger_max: int | None
+    with_properties: bool
+    with_body: bool
+    tags: Mapping[str, frozenset[str]]
+    filter_pushdown: bool
+    commit_group: str | None
+
+    def client_config(self) -> ClientConfig:
+        """The configuration with the credentials that this process can read.
+
+        Raises ConfigError when a file or variable is there but cannot be used.
+        """
+        from dataclasses import replace
+
+        from rmqcli.credentials import load_credentials
+
+        credentials = load_credentials(self.acl_file, environ=os.environ, stdin=None)
+        return replace(self.config, credentials=credentials)
+
+    def check_batch(self) -> None:
+        """Raise UsageError for an option that only a stream has."""
+        self._refuse(_STREAM_ONLY, "readStream, not for read")
+
+    def check_stream(self) -> None:
+        """Raise UsageError for an option that only a batch has."""
+        self._refuse(_BATCH_ONLY, "read, not for readStream")
+
+    def _refuse(self, names: tuple[str, ...], where: str) -> None:
+        for name in names:
+            if name in self.given:
+                raise UsageError(f"option {name} is for {where}", hint="leave it out")
+
+
+def parse_options(
+    options: Mapping[str, str], *, environ: Mapping[str, str]
+) -> SourceOptions:
+    """Read the options. Raises UsageError or ConfigError, which name the option."""
+    given = _Given(options)
+    topics = given.read("subscribe", _topics, None)
+    if topics is None:
+        raise UsageError(
+            "option subscribe is missing",
+            hint='name the topics: .option("subscribe", "orders,payments")',
+        )
+    acl_file = given.text("aclFile")
+    if acl_file == "-":
+        raise UsageError(
+            "option aclFile cannot be stdin: every worker reads the file",
+            hint="write the path of a file that exists on every worker",
+        )
+    tag = given.text("tag")
+    return SourceOptions(
+        given=given.names,
+        config=ClientConfig.from_env(
+            environ,
+            namesrv=given.text("namesrv"),
+            timeout_ms=given.read("timeout", parse_duration_ms, 5_000),
+            tls=_tls(given),
+        ),
+        acl_file=acl_file,
+        topics=topics,
+        start=_positions(given, "startingOffsets", "startingTimestamp", topics),
+        end=_positions(given, "endingOffsets", "endingTimestamp", topics),
+        fail_on_data_loss=given.read("failOnDataLoss", _boolean, default=True),
+        partitions_min=given.read("minPartitions", _count, None),
+        records_per_partition_max=given.read("maxRecordsPerPartition", _count, None),
+        offsets_per_trigger_max=given.read("maxOffsetsPerTrigger", _count, None),
+        with_properties=given.read("includeProperties", _boolean, default=True),
+        with_body=given.read("includeBody", _boolean, default=True),
+        tags={topic: _tags(topic, tag) for topic in topics},
+        filter_pushdown=given.read("filterPushdown", _boolean, default=False),
+        commit_group=given.read("commitGroup", _group, None),
+    )
+
+
+class _Given:
+    """The options that were written, by their documented names."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        documented = {name.lower(): name for name in NAMES}
+        self._values: dict[str, str] = {}
+        for written, value in options.items():
+            name = documented.get(written.lower())
+            if name is None:
+                raise _unknown(written)
+            self._values[name] = value
+        self.names = frozenset(self._values)
+
+    def text(self, name: str) -> str | None:
+        """The text of an option, None when it was not written."""
+        value = self._values.get(name)
+        if value is not None and not value.strip():
+            raise UsageError(f"option {name} is empty", hint="leave it out")
+        return value
+
+    def read(self, name: str, parse: Callable[[str], Any], default: T) -> T | Any:  # noqa: ANN401  # what `parse` returns
+        """What `parse` makes of an option, else the default. Errors name it."""
+        text = self.text(name)
+        if text is None:
+            return default
+        return _named(name, lambda: parse(text))
+
+
+def _named(name: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except TextError as error:
+        raise UsageError(f"option {name}: {error.message}", hint=error.hint) from None
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from None
+
+
+def _unknown(written: str) -> UsageError:
+    if written.lower() == "path":
+        return UsageError(
+            "load takes no path here", hint='write .option("subscribe", ...).load()'
+        )
+    lower = {name.lower(): name for name in NAMES}
+    near = difflib.get_close_matches(written.lower(), lower, n=1)
+    allowed = f"the options are {', '.join(NAMES)}"
+    return UsageError(
+        f"option {written} does not exist",
+        hint=f"did you mean {lower[near[0]]}? {allowed}" if near else allowed,
+    )
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def _count(text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and int(digits[:19]) > 0):
+        raise ValueError(f"{text!r} is not a number from 1 on")
+    return int(digits)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(each.strip() for each in text.split(","))
+    for topic in topics:
+        if not _TOPIC.fullmatch(topic):
+            raise ValueError(f"{topic!r} is not a name that brokers accept for a topic")
+        if topics.count(topic) > 1:
+            raise ValueError(f"topic {topic} is named twice")
+    return topics
+
+
+def _group(text: str) -> str:
+    if not _GROUP.fullmatch(text):
+        raise ValueError(f"{text!r} is not a name that brokers accept for a group")
+    return text
+
+
+def _tags(topic: str, expression: str | None) -> frozenset[str]:
+    try:
+        return wanted_tags(topic, expression)
+    except RmqError as error:
+        raise UsageError(f"option tag: {error.message}", hint=error.hint) from None
+
+
+def _tls(given: _Given) -> TlsOptions | None:
+    parts = ("tlsCa", "tlsInsecure", "tlsServerName", "tlsCert", "tlsKey")
+    tls = given.read("tls", _boolean, default=any(p in given.names for p in parts))
+    insecure = given.read("tlsInsecure", _boolean, default=False)
+    cert, key = given.text("tlsCert"), given.text("tlsKey")
+    if not tls:
+        for name in parts:
+            if name in given.names:
+                raise UsageError(f"option {name} contradicts tls=false")
+        return None
+    if key is not None and cert is None:
+        raise UsageError("option tlsKey needs tlsCert")
+    return TlsOptions(
+        ca_file=given.text("tlsCa"),
+        insecure=insecure,
+        cert_file=cert,
+        key_file=key,
+        server_hostname=given.text("tlsServerName"),
+    )
+
+
+def _positions(
+    given: _Given, offsets: str, timestamp: str, topics: tuple[str, ...]
+) -> Positions:
+    moment = given.text(timestamp)
+    text = given.text(offsets)
+    if moment is not None:
+        if text is not None:
+            raise UsageError(
+                f"options {offsets} and {timestamp} cannot be used together",
+                hint="leave one of them out",
+            )
+        moment = moment.strip()
+        position = _named(timestamp, lambda: parse_position(f"@{moment}", tz=None))
+        return Positions(timestamp, position, {})
+    if text is None:
+        return Positions(offsets, None, {})
+    text = text.strip()
+    if text.startswith("{"):
+        own = _named(offsets, lambda: dict(_queue_positions(text, topics)))
+        return Positions(offsets, None, own)
+    try:
+        return Positions(offsets, parse_position(text, tz=None), {})
+    except TextError as error:
+        raise UsageError(
+            f"option {offsets}: {error.message}", hint=_POSITIONS
+        ) from None
+
+
+def _queue_positions(
+    text: str, topics: tuple[str, ...]
+) -> Iterator[tuple[MessageQueue, Position]]:
+    try:
+        table = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}; {_POSITIONS}") from None
+    for topic, brokers in table.items():
+        if topic not in topics:
+            raise ValueError(f"topic {topic} is not in subscribe")
+        for broker_name, queues in _table(brokers, topic).items():
+            for digits, value in _table(queues, f"{topic} {broker_name}").items():
+                is_id = digits.isascii() and digits.isdigit() and len(digits) <= 5
+                if not is_id or int(digits) > _QUEUE_ID_MAX:
+                    raise ValueError(f"{digits!r} is not a queue id")
+                queue = MessageQueue(topic, broker_name, int(digits))
+                yield queue, _own_position(queue, value)
+
+
+def _table(value: object, of: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} of {of} is not a JSON object; {_POSITIONS}")  # noqa: TRY004  # the text is wrong, not a type of ours
+    return value
+
+
+def _own_position(queue: MessageQueue, value: object) -> Position:
+    if isinstance(value, str):
+        return parse_position(value, tz=None)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return AtOffset(value)
+    hint = ""
+    if value in (-1, -2):
+        word = "latest" if value == -1 else "earliest"
+        hint = f'; for Kafka\'s {value} write "{word}"'
+    raise ValueError(f"{value!r} of {queue} is not an offset{hint}")
+
+
+def default_start(*, is_stream: bool) -> Position:
+    """Where queues begin that no option names: as Kafka's source does it."""
+    return Latest() if is_stream else Earliest()

@@ -1,0 +1,80 @@
+"""Offsets of a stream: as JSON in Spark's checkpoint, and how far a batch may go. Pure.
+
+An offset is the first one that has not been read. In the checkpoint it is
+`{"TOPIC": {"BROKER": {"QUEUE": OFFSET}}}`. Spark compares the texts of two such values
+to find out whether there is something new, so equal offsets must give equal texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.errors import ConfigError
+from rmqcli.model import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+Offsets = dict[MessageQueue, int]
+Json = dict[str, dict[str, dict[str, int]]]
+
+_NEW_CHECKPOINT = "start the query with a checkpointLocation of its own"
+
+
+def offsets_to_json(offsets: Mapping[MessageQueue, int]) -> Json:
+    """Return the offsets as Spark keeps them, sorted by topic, broker and queue."""
+    found: Json = {}
+    for queue, offset in sorted(offsets.items()):
+        brokers = found.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
+    return found
+
+
+def offsets_from_json(value: Any, *, topics: Collection[str]) -> Offsets:  # noqa: ANN401  # what a checkpoint holds
+    """Read the offsets of a checkpoint.
+
+    Raises ConfigError when it is of other topics, or of another source.
+    """
+    offsets: Offsets = {}
+    try:
+        for topic, brokers in value.items():
+            for broker_name, queues in brokers.items():
+                for queue_id, offset in queues.items():
+                    queue = MessageQueue(topic, broker_name, int(queue_id))
+                    offsets[queue] = int(offset)
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(
+            f"the checkpoint holds {str(value)[:200]}, which are not RocketMQ offsets",
+            hint=_NEW_CHECKPOINT,
+        ) from None
+    others = sorted({queue.topic for queue in offsets} - set(topics))
+    if others:
+        raise ConfigError(
+            f"the checkpoint is of topic {', '.join(others)}, and the query subscribes"
+            f" to {', '.join(topics)}",
+            hint=_NEW_CHECKPOINT,
+        )
+    return offsets
+
+
+def limited(
+    start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], *, rows_max: int
+) -> Offsets:
+    """Return where a batch of at most `rows_max` rows ends.
+
+    Each queue gets its share by how far it is behind; what rounding leaves goes to
+    those with the largest remainders, so that every batch takes as many as it may.
+    A queue that `start` lacks begins at 0.
+    """
+    behind = {queue: end[queue] - start.get(queue, 0) for queue in end}
+    total = sum(behind.values())
+    if total <= rows_max:
+        return dict(end)
+    shares = {queue: divmod(left * rows_max, total) for queue, left in behind.items()}
+    spare = rows_max - sum(share for share, _ in shares.values())
+    ranked = sorted(shares, key=lambda queue: (-shares[queue][1], queue))
+    extra = set(ranked[:spare])
+    return {
+        queue: start.get(queue, 0) + share + (queue in extra)
+        for queue, (share, _) in shares.items()
+    }

@@ -1,0 +1,117 @@
+"""Reading one partition in a Spark worker: Arrow batches of the export's schema.
+
+A partition is read again from its beginning when a task is repeated. What is lost is
+never left out silently: it fails the task, or with `failOnDataLoss` false it is
+reported on the worker's stderr.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import DecodeError
+from rmqcli.spark.rows import RangeRows
+from rmqcli.spark.source.failure import warn, with_hints
+from rmqcli.spark.source.pinned import data_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from rmqcli.model import OffsetRange
+    from rmqcli.spark.source.options import SourceOptions
+    from rmqcli.wire.message.record import DecodeFailure
+
+#: A partition fails after this long without any progress: long enough for a broker to
+#: be restarted.
+RETRY_FOR_MS: Final = 30_000
+#: Spark's JVM takes a batch whole, out of memory that is as large as its heap.
+BATCH_BYTES_MAX: Final = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How partitions are read. Pickled to workers.
+
+    `pushed_tags` are those that a WHERE asks for, None where it asks for none.
+    """
+
+    options: SourceOptions
+    pushed_tags: frozenset[str] | None = None
+
+    def batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range in offset order.
+
+        Raises PartialError for messages that are gone and DecodeError for records that
+        cannot be read, unless `failOnDataLoss` is false; TransportError or BrokerError
+        when a broker did not answer for RETRY_FOR_MS.
+        """
+        with with_hints():
+            yield from self._batches(wanted)
+
+    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.api.client import Client
+        from rmqcli.wire.message.columns import decode_columns
+
+        tags = self._tags(wanted.queue.topic)
+        if tags is not None and not tags:
+            return  # no message can have a tag of no set
+        with_properties = self.options.with_properties
+        retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
+        with Client(self.options.client_config()) as client:
+            rows = RangeRows(
+                wanted,
+                iter(RangeReader(client, [wanted], retry)),
+                decode=functools.partial(
+                    decode_columns, with_properties=with_properties
+                ),
+                tags=tags or frozenset(),
+            )
+            for portion in rows:
+                for failure in portion.failures:
+                    self._undecodable(wanted, failure)
+                if portion.batch is not None:
+                    yield from self._shaped(portion.batch)
+            _, missing = rows.counts.close()
+            if missing:
+                self._missing(wanted, missing)
+
+    def _tags(self, topic: str) -> frozenset[str] | None:
+        """The tags to keep: those of the option that WHERE also asks for."""
+        chosen = self.options.tags[topic] or None
+        if self.pushed_tags is None or chosen is None:
+            return chosen if self.pushed_tags is None else self.pushed_tags
+        return chosen & self.pushed_tags
+
+    def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the batch with the wanted columns, in pieces that Spark can take."""
+        if not self.options.with_body:
+            batch = batch.drop_columns(["body"])
+        if not batch.num_rows:
+            return
+        pieces = -(-batch.nbytes // BATCH_BYTES_MAX)
+        rows = -(-batch.num_rows // pieces)
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+    def _missing(
+        self, wanted: OffsetRange, missing: tuple[tuple[int, int], ...]
+    ) -> None:
+        error = data_loss(wanted.queue, missing)
+        if self.options.fail_on_data_loss:
+            raise error
+        warn(error.message)
+
+    def _undecodable(self, wanted: OffsetRange, failure: DecodeFailure) -> None:
+        offset = failure.queue_offset
+        at = "an unknown offset" if offset is None else f"offset {offset}"
+        text = f"{wanted.queue}: the record at {at} cannot be read: {failure.error}"
+        if self.options.fail_on_data_loss:
+            raise DecodeError(
+                text, hint='to leave it out: .option("failOnDataLoss", "false")'
+            )
+        warn(text)

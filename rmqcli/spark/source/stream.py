@@ -1,0 +1,396 @@
+"""The reader of a stream: which offsets each micro-batch covers.
+
+Spark calls it in one long-lived process for each query; only `read` runs in workers.
+The offsets are in Spark's checkpoint and nowhere else, so a restarted query goes on
+where it was, and a batch that is repeated reads the same ranges.
+
+What a version of Spark does not offer is found out from its classes: since 4.2 a source
+is told where a batch starts and may limit it, and learns of Trigger.AvailableNow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from rmqcli.clock import Deadline
+from rmqcli.errors import (
+    ConfigError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.model import OffsetRange
+from rmqcli.position import Latest
+from rmqcli.spark.source.failure import warn, with_hints
+from rmqcli.spark.source.options import default_start
+from rmqcli.spark.source.pinned import (
+    check_queues,
+    cut_ranges,
+    data_loss,
+    readable_queues,
+)
+from rmqcli.spark.source.progress import (
+    limited,
+    offsets_from_json,
+    offsets_to_json,
+)
+from rmqcli.spark.source.read import RETRY_FOR_MS, Reading
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before 4.2
+    ReadAllAvailable = ReadMaxRows = None
+    SupportsTriggerAvailableNow = object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue
+    from rmqcli.spark.source.options import SourceOptions
+    from rmqcli.spark.source.progress import Json, Offsets
+
+T = TypeVar("T")
+
+#: Queues that were added are noticed within this time.
+ROUTE_EVERY_MS: Final = 5_000
+#: Spark asks again every 10 ms when nothing is new; brokers are asked less often.
+_IDLE_MS: Final = 100
+_RETRY_EVERY_MS: Final = 500
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets of each micro-batch. Used by one thread; pickled without a connection."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Raises UnsupportedError for an option that this PySpark cannot serve."""
+        if options.offsets_per_trigger_max is not None and ReadMaxRows is None:
+            raise UnsupportedError(
+                "option maxOffsetsPerTrigger needs PySpark 4.2 or newer: before it, a"
+                " source is not told where a batch starts",
+                hint="leave it out, or use a trigger with a shorter interval",
+            )
+        self._options = options
+        self._client: Client | None = None
+        self._initial: Offsets | None = None
+        #: the ends of the queues as they were asked for last
+        self._ends: Offsets = {}
+        #: offsets that Spark is known to be at, so that none is forgotten
+        self._known: Offsets = {}
+        #: where Trigger.AvailableNow ends
+        self._target: Offsets | None = None
+        self._route_read_ms: int | None = None
+        self._committed: Offsets = {}
+        self._is_idle = False
+        self._warned: set[str] = set()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what `read` needs in a worker: the options."""
+        return type(self), (self._options,)
+
+    # --- what Spark calls
+
+    def initialOffset(self) -> Json:  # noqa: N802  # Spark's name
+        """Where a query without a checkpoint starts; the same at every call."""
+        with with_hints():
+            if self._initial is None:
+                self._check_commit_group()
+                self._initial = self._retried(self._find_initial)
+                self._known = dict(self._initial)
+            return offsets_to_json(self._initial)
+
+    def latestOffset(self, start: Json | None = None, limit: Any = None) -> Json:  # noqa: ANN401, N802  # Spark's name and class
+        """Where the next batch ends. Before PySpark 4.2 nothing is passed."""
+        with with_hints():
+            before = dict(self._known)
+            if start is not None:
+                before |= offsets_from_json(start, topics=self._options.topics)
+                self._commit(before)
+            if self._is_idle:
+                self._connected().poll(_IDLE_MS)
+            end = self._latest(before)
+            if isinstance(limit, ReadMaxRows or ()):
+                end = limited(before, end, rows_max=limit.max_rows)
+            self._is_idle = end == before
+            self._known = end
+            return offsets_to_json(end)
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802  # Spark's name and class
+        """The limit of `maxOffsetsPerTrigger`."""
+        rows_max = self._options.offsets_per_trigger_max
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
+        """The ends of the queues: `latestOffset` in the query's progress."""
+        return offsets_to_json(self._ends) if self._ends else None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Pin where the query will end."""
+        with with_hints():
+            self._target = self._retried(self._ask_ends)
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The ranges of a batch. Raises PartialError when some of it was removed."""
+        with with_hints():
+            topics = self._options.topics
+            first = offsets_from_json(start, topics=topics)
+            last = offsets_from_json(end, topics=topics)
+            self._check_gone(first, last)
+            self._known |= first | last
+            ranges = cut_ranges(
+                self._ranges(first, last),
+                partitions_min=self._options.partitions_min,
+                records_max=self._options.records_per_partition_max,
+            )
+        return [InputPartition(each) for each in ranges]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a partition, in a worker."""
+        wanted = getattr(partition, "value", None)
+        if wanted is None:
+            return iter(())
+        return Reading(self._options).batches(wanted)
+
+    def commit(self, end: Json) -> None:
+        """Commit for `commitGroup`: Spark has processed everything below `end`."""
+        with with_hints():
+            self._commit(offsets_from_json(end, topics=self._options.topics))
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # --- what is asked of the cluster
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            from rmqcli.api.client import Client
+
+            self._client = Client(self._options.client_config())
+        return self._client
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        """Ask until there is an answer, for RETRY_FOR_MS when brokers do not answer."""
+        client = self._connected()
+        deadline = Deadline(client.clock, RETRY_FOR_MS)
+        while True:
+            try:
+                return ask()
+            except RmqError as error:
+                if not error.retriable or deadline.left_ms() <= 0:
+                    raise
+            self._route_read_ms = None
+            client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))
+
+    def _queues(self) -> list[MessageQueue]:
+        client = self._connected()
+        now_ms = client.clock.monotonic_ms()
+        read_ms = self._route_read_ms
+        is_due = read_ms is None or now_ms - read_ms >= ROUTE_EVERY_MS
+        queues = readable_queues(client, self._options.topics, refresh=is_due)
+        if is_due:
+            self._route_read_ms = now_ms
+        return queues
+
+    def _find_initial(self) -> Offsets:
+        from rmqcli.admin.positions import check_groups, resolve_each
+
+        client, start = self._connected(), self._options.start
+        queues = self._queues()
+        check_queues(start, queues)
+        others = start.others or default_start(is_stream=True)
+        check_groups(client, queues, [others, *start.own.values()])
+        offsets: Offsets = {}
+        for queue, at in resolve_each(client, queues, others, own=start.own).items():
+            if isinstance(at, RmqError):
+                raise at
+            offset = at.min_offset if at.offset is None else at.offset
+            if at.wanted is not None and at.wanted < at.min_offset:
+                self._lost(queue, (at.wanted, at.min_offset))
+            elif at.wanted is not None and at.wanted > at.max_offset:
+                raise UsageError(
+                    f"option {start.option}: {queue} ends at {at.max_offset}, before"
+                    f" {at.wanted}",
+                    hint="write latest for its end",
+                )
+            offsets[queue] = offset
+        return offsets
+
+    def _ask_ends(self) -> Offsets:
+        from rmqcli.admin.positions import resolve
+
+        found = resolve(self._connected(), self._queues(), Latest())
+        self._ends = {queue: at.max_offset for queue, at in found.items()}
+        return dict(self._ends)
+
+    def _latest(self, before: Offsets) -> Offsets:
+        """The ends of all queues, none of them before where Spark already is."""
+        ends = self._retried(self._ask_ends)
+        if any(queue not in ends for queue in before):
+            ends = self._wait_for(before)
+        if self._target is not None:
+            ends = {
+                queue: min(end, self._target[queue])
+                for queue, end in ends.items()
+                if queue in self._target
+            }
+        for queue, offset in before.items():
+            end = ends.get(queue)
+            if end is None:
+                ends[queue] = offset
+            elif end < offset:
+                if self._target is None:
+                    self._check_end(queue, offset, end)
+                ends[queue] = offset
+        return ends
+
+    def _wait_for(self, before: Offsets) -> Offsets:
+        """Wait for queues that are not in the route: their broker may be restarting."""
+        client = self._connected()
+        deadline = Deadline(client.clock, RETRY_FOR_MS)
+        while True:
+            self._route_read_ms = None
+            ends = self._retried(self._ask_ends)
+            gone = sorted(set(before) - set(ends))
+            if not gone:
+                return ends
+            if not self._options.fail_on_data_loss or deadline.left_ms() <= 0:
+                self._check_gone(before, ends)
+                return ends
+            client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))
+
+    def _check_gone(self, before: Offsets, after: Offsets) -> None:
+        """Report queues that are no longer in the route."""
+        gone = sorted(set(before) - set(after))
+        if not gone:
+            return
+        names = ", ".join(f"{queue} (read up to {before[queue]})" for queue in gone[:5])
+        if self._options.fail_on_data_loss:
+            raise PartialError(
+                f"no longer in the route: {names}",
+                hint="start the broker and then the query again, or go on without:"
+                ' .option("failOnDataLoss", "false")',
+            )
+        self._warn_once(f"no longer in the route: {names}")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
+
+    def _check_end(self, queue: MessageQueue, offset: int, end: int) -> None:
+        """Report a queue that ends before what was read: it was made anew, or a slave
+        that is behind answers for its master.
+        """
+        text = f"{queue}: read up to {offset}, and now it ends at {end}"
+        if self._options.fail_on_data_loss:
+            raise ConfigError(
+                f"{text}: the topic was made anew, or the checkpoint is of another"
+                " cluster",
+                hint="start the query with a checkpointLocation of its own",
+            )
+        self._warn_once(f"{text}; nothing is read until it ends later")
+
+    def _ranges(self, first: Offsets, last: Offsets) -> list[OffsetRange]:
+        """The ranges of a batch, without what the brokers no longer have."""
+        from rmqcli.admin.positions import resolve
+        from rmqcli.position import Earliest
+
+        # A queue that is new to the stream is read from the first message it ever had.
+        wanted = [
+            OffsetRange(queue, first.get(queue, 0), end)
+            for queue, end in sorted(last.items())
+            if first.get(queue, 0) < end
+        ]
+        for queue, end in last.items():
+            if end < first.get(queue, 0):
+                self._check_end(queue, first[queue], end)
+        if not wanted:
+            return []
+        queues = [each.queue for each in wanted]
+        self._retried(self._queues)
+        found = self._retried(lambda: resolve(self._connected(), queues, Earliest()))
+        ranges = []
+        for each in wanted:
+            start = max(each.start, min(found[each.queue].min_offset, each.end))
+            if each.start < start:
+                self._lost(each.queue, (each.start, start))
+            ranges.append(OffsetRange(each.queue, start, each.end))
+        return ranges
+
+    def _lost(self, queue: MessageQueue, span: tuple[int, int]) -> None:
+        error = data_loss(queue, [span])
+        if self._options.fail_on_data_loss:
+            raise error
+        warn(error.message)
+
+    # --- the group
+
+    def _check_commit_group(self) -> None:
+        """Raise UsageError when members of `commitGroup` are online: they commit, too.
+
+        Raises NotFoundError when the group does not exist.
+        """
+        group = self._options.commit_group
+        if group is None:
+            return
+        from rmqcli.admin.positions import check_groups
+        from rmqcli.api.calls.consumer import get_consumer_connection_list
+        from rmqcli.position import AtGroup
+
+        client = self._connected()
+        queues = self._queues()
+        check_groups(client, queues, [AtGroup(group)])
+        for address in {client.reader_of(queue) for queue in queues}:
+            if client.invoke(address, get_consumer_connection_list(group)) is not None:
+                raise UsageError(
+                    f"option commitGroup: members of group {group} are online, and"
+                    " they commit offsets of their own",
+                    hint="name a group that only this query uses",
+                )
+
+    def _commit(self, offsets: Offsets) -> None:
+        """Commit what Spark has processed, to the masters.
+
+        A broker that does not answer gets it with a later batch: the checkpoint, not
+        the group, says where the stream is.
+        """
+        group = self._options.commit_group
+        if group is None:
+            return
+        from rmqcli.api.calls.offset import update_consumer_offset
+
+        client = self._connected()
+        pendings = []
+        for queue, offset in sorted(offsets.items()):
+            if self._committed.get(queue) == offset:
+                continue
+            try:
+                route = client.route(queue.topic)
+                address = client.master_of(route, queue.broker_name)
+            except RmqError as error:
+                warn(f"{queue}: offset {offset} not committed: {error.message}")
+                continue
+            call = update_consumer_offset(
+                group, queue.topic, queue.queue_id, commit_offset=offset
+            )
+            pendings.append((queue, offset, client.submit(address, call)))
+        answers = client.gather([pending for _, _, pending in pendings])
+        for (queue, offset, _), answer in zip(pendings, answers, strict=True):
+            if not isinstance(answer, RmqError):
+                self._committed[queue] = offset
+            elif answer.retriable:
+                warn(f"{queue}: offset {offset} not committed: {answer.message}")
+            else:
+                raise answer

@@ -1,0 +1,58 @@
+"""A Spark session for tests: local[2], quiet, one for each test module.
+
+`spark_session()` starts a JVM, which takes seconds; a module's fixture keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+
+from rmqcli.errors import ConfigError
+from rmqcli.spark.java import find_java
+
+
+def no_java() -> str | None:
+    """Why Spark cannot run here, None where it can."""
+    try:
+        find_java(os.environ)
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+@contextlib.contextmanager
+def spark_session(folder, **settings):
+    """A session with the data source registered, which ends with the block."""
+    from pyspark.sql import SparkSession
+
+    from rmqcli import RocketMQDataSource
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        builder = SparkSession.builder.master("local[2]")
+        chosen = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(folder),
+            "spark.local.dir": str(folder),
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            **settings,
+        }
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(RocketMQDataSource)
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,60 @@
+"""The data source without a JVM: its readers called as Spark's processes call them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rmqcli import RocketMQDataSource
+from rmqcli.spark.source.data_source import arrow_schema
+
+
+def data_source(cluster, subscribe="orders", **options):
+    """As after `load`: made, asked for its schema, pickled."""
+    source = RocketMQDataSource(
+        {"namesrv": cluster.namesrv, "subscribe": subscribe, **options}
+    )
+    source.schema()
+    return pickle.loads(pickle.dumps(source))
+
+
+def struct(source):
+    return from_arrow_schema(arrow_schema(source._options))
+
+
+def batch_reader(source):
+    return source.reader(struct(source))
+
+
+def stream_reader(cluster, subscribe="orders", **options):
+    source = data_source(cluster, subscribe, **options)
+    return source.streamReader(struct(source))
+
+
+def partitions(reader, *args):
+    """What is read, by queue id: (start, end) of each partition."""
+    return [
+        (each.value.queue.queue_id, each.value.start, each.value.end)
+        for each in reader.partitions(*args)
+    ]
+
+
+def table_of(reader, *args):
+    """The rows of all partitions, each read by a reader of its own as in a worker."""
+    batches = [
+        batch
+        for each in reader.partitions(*args)
+        for batch in pickle.loads(pickle.dumps(reader)).read(each)
+    ]
+    return pa.Table.from_batches(batches) if batches else None
+
+
+def rows_of(reader, *args):
+    """(queue id, offset) of every row, in order."""
+    table = table_of(reader, *args)
+    if table is None:
+        return []
+    columns = (table.column(name).to_pylist() for name in ("queue_id", "queue_offset"))
+    return list(zip(*columns, strict=True))

@@ -1,0 +1,181 @@
+"""Every option is read as it was meant, or refused by its name."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from rmqcli.errors import RmqError, UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.position import AtOffset, AtTime, Earliest, LastN, Latest
+from rmqcli.spark.source.failure import with_hints
+from rmqcli.spark.source.options import NAMES, default_start, parse_options
+
+
+def parsed(**options):
+    return parse_options({"subscribe": "orders", **options}, environ={})
+
+
+def test_defaults_are_those_of_kafka_s_source():
+    options = parsed()
+    assert options.topics == ("orders",)
+    assert options.config.namesrv == ("127.0.0.1:9876",)
+    assert (options.start.others, options.end.others) == (None, None)
+    assert default_start(is_stream=False) == Earliest()
+    assert default_start(is_stream=True) == Latest()
+    assert options.fail_on_data_loss
+    assert options.with_properties
+    assert options.with_body
+    assert options.partitions_min is None
+    assert options.tags == {"orders": frozenset()}
+    options.check_batch()
+    options.check_stream()
+
+
+def test_names_ignore_case_and_lists_their_spaces():
+    options = parse_options(
+        {"SUBSCRIBE": "a , b", "failondataloss": "FALSE", "tag": "x || y"}, environ={}
+    )
+    assert options.topics == ("a", "b")
+    assert not options.fail_on_data_loss
+    assert options.tags == {"a": frozenset("xy"), "b": frozenset("xy")}
+
+
+def test_name_servers_come_from_the_option_then_from_the_environment():
+    environ = {"NAMESRV_ADDR": "c:3"}
+    subscribe = {"subscribe": "orders"}
+    assert parse_options(subscribe, environ=environ).config.namesrv == ("c:3",)
+    both = {**subscribe, "namesrv": "a:1;b:2"}
+    assert parse_options(both, environ=environ).config.namesrv == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("earliest", Earliest()),
+        ("latest", Latest()),
+        ("-100", LastN(100)),
+        ("12345", AtOffset(12345)),
+    ],
+)
+def test_offsets_are_positions_of_the_command_line(text, position):
+    assert parsed(startingOffsets=text).start.others == position
+    assert parsed(endingOffsets=text).end.others == position
+
+
+def test_offsets_may_be_json_for_each_queue():
+    text = '{"orders": {"broker-a": {"0": 23, "1": "latest"}}}'
+    assert parsed(startingOffsets=text).start.own == {
+        MessageQueue("orders", "broker-a", 0): AtOffset(23),
+        MessageQueue("orders", "broker-a", 1): Latest(),
+    }
+
+
+@pytest.mark.parametrize("text", ["1767322800000", "2026-01-02T03:00:00Z"])
+def test_timestamps_are_milliseconds_or_rfc_3339(text):
+    position = parsed(startingTimestamp=text).start.others
+    assert isinstance(position, AtTime)
+    assert position.epoch_ms == 1767322800000
+
+
+def test_tls_follows_from_its_parts():
+    assert parsed().config.tls is None
+    tls = parsed(tlsCa="ca.pem", tlsServerName="broker").config.tls
+    assert (tls.ca_file, tls.server_hostname, tls.insecure) == (
+        "ca.pem",
+        "broker",
+        False,
+    )
+    assert parsed(tls="true").config.tls is not None
+
+
+def test_credentials_are_read_where_they_are_used(tmp_path):
+    path = tmp_path / "acl.toml"
+    options = parsed(aclFile=str(path))
+    path.write_text('access_key = "reader"\nsecret_key = "s3cret-of-tests"\n')
+    path.chmod(0o600)
+    assert options.client_config().credentials.access_key == "reader"
+    assert b"s3cret-of-tests" not in pickle.dumps(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (
+            {"startingOffset": "earliest"},
+            "option startingOffset does not exist",
+            "did you mean startingOffsets?",
+        ),
+        ({"path": "/x"}, "load takes no path", "subscribe"),
+        ({"subscribe": "a b"}, "option subscribe: 'a b' is not a name", ""),
+        ({"subscribe": "a,a"}, "option subscribe: topic a is named twice", ""),
+        ({"subscribe": " "}, "option subscribe is empty", ""),
+        ({"failOnDataLoss": "no"}, "option failOnDataLoss: 'no' is neither true", ""),
+        ({"minPartitions": "0"}, "option minPartitions: '0' is not a number", ""),
+        ({"maxRecordsPerPartition": "1k"}, "option maxRecordsPerPartition: '1k'", ""),
+        ({"startingOffsets": "first"}, "option startingOffsets: 'first'", "earliest"),
+        ({"startingTimestamp": "monday"}, "option startingTimestamp: '@monday'", ""),
+        ({"startingTimestamp": "1767322800"}, "looks like seconds", "000"),
+        (
+            {"startingOffsets": "earliest", "startingTimestamp": "1767322800000"},
+            "options startingOffsets and startingTimestamp cannot be used together",
+            "leave one of them out",
+        ),
+        ({"startingOffsets": "{"}, "option startingOffsets: not JSON", ""),
+        ({"endingOffsets": '{"x": {}}'}, "topic x is not in subscribe", ""),
+        ({"endingOffsets": '{"orders": 5}'}, "5 of orders is not a JSON object", ""),
+        (
+            {"endingOffsets": '{"orders": {"b": {"0": -1}}}'},
+            '-1 of orders@b:0 is not an offset; for Kafka\'s -1 write "latest"',
+            "",
+        ),
+        ({"endingOffsets": '{"orders": {"b": {"x": 1}}}'}, "'x' is not a queue id", ""),
+        ({"aclFile": "-"}, "option aclFile cannot be stdin", "every worker"),
+        ({"tls": "false", "tlsCa": "f"}, "option tlsCa contradicts tls=false", ""),
+        ({"tlsKey": "k"}, "option tlsKey needs tlsCert", ""),
+        ({"timeout": "soon"}, "option timeout: 'soon'", ""),
+        ({"commitGroup": "a b"}, "option commitGroup: 'a b' is not a name", ""),
+        ({"namesrv": ";"}, "namesrv is ';', which names no name server", ""),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(options, message, hint):
+    with pytest.raises(RmqError) as caught:
+        parsed(**options)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_subscribe_is_required():
+    with pytest.raises(UsageError, match="option subscribe is missing"):
+        parse_options({}, environ={})
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "filterPushdown"])
+def test_a_stream_refuses_options_of_batches(name):
+    value = {"endingOffsets": "latest", "filterPushdown": "true"}
+    options = parsed(**{name: value.get(name, "1767322800000")})
+    with pytest.raises(UsageError, match=f"option {name} is for read, not"):
+        options.check_stream()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("commitGroup", "g"), ("maxOffsetsPerTrigger", "9")]
+)
+def test_a_batch_refuses_options_of_streams(name, value):
+    with pytest.raises(UsageError, match=f"option {name} is for readStream"):
+        parsed(**{name: value}).check_batch()
+
+
+def test_the_readme_describes_every_option():
+    readme = Path(__file__).parents[3] / "README.md"
+    text = readme.read_text(encoding="utf-8").partition("### Spark:")[2]
+    assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+
+def test_what_spark_shows_ends_with_the_message_and_the_hint():
+    with pytest.raises(UsageError) as caught, with_hints():
+        raise UsageError("it is wrong", hint="make it right")
+    assert str(caught.value) == "it is wrong\nhint: make it right"
+    assert caught.value.message == "it is wrong"

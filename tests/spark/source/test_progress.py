@@ -1,0 +1,64 @@
+"""Offsets of a stream: their text in a checkpoint, and shares of a limited batch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqcli.errors import ConfigError
+from rmqcli.model import MessageQueue
+from rmqcli.spark.source.progress import (
+    limited,
+    offsets_from_json,
+    offsets_to_json,
+)
+
+
+def queue(queue_id, *, topic="orders", broker="broker-a"):
+    return MessageQueue(topic, broker, queue_id)
+
+
+def test_offsets_are_kept_by_topic_broker_and_queue():
+    offsets = {queue(10): 7, queue(2): 5, queue(0, broker="broker-b"): 1}
+    kept = offsets_to_json(offsets)
+    assert json.dumps(kept) == (
+        '{"orders": {"broker-a": {"2": 5, "10": 7}, "broker-b": {"0": 1}}}'
+    )
+    assert offsets_from_json(kept, topics=["orders"]) == offsets
+
+
+def test_a_checkpoint_of_another_topic_is_refused():
+    with pytest.raises(ConfigError, match=r"is of topic orders, and .* to payments"):
+        offsets_from_json(offsets_to_json({queue(0): 1}), topics=["payments"])
+
+
+@pytest.mark.parametrize("value", [{"index": 3}, {"a": {"b": {"c": 1}}}, [1], None, 5])
+def test_a_checkpoint_of_another_source_is_refused(value):
+    with pytest.raises(ConfigError, match="are not RocketMQ offsets"):
+        offsets_from_json(value, topics=["orders"])
+
+
+def test_a_limited_batch_is_shared_by_how_far_queues_are_behind():
+    start = {queue(0): 100, queue(1): 0}
+    end = {queue(0): 1000, queue(1): 90, queue(2): 10}
+    assert limited(start, end, rows_max=100) == {
+        queue(0): 190,
+        queue(1): 9,
+        queue(2): 1,
+    }
+    assert limited(start, end, rows_max=5000) == end
+
+
+@given(
+    behind=st.lists(st.integers(0, 1000), min_size=1, max_size=12),
+    rows_max=st.integers(1, 3000),
+)
+def test_a_limited_batch_takes_as_many_rows_as_it_may(behind, rows_max):
+    start = {queue(n): 7 * n for n in range(len(behind))}
+    end = {queue(n): 7 * n + left for n, left in enumerate(behind)}
+    to = limited(start, end, rows_max=rows_max)
+    assert sum(to[q] - start[q] for q in start) == min(rows_max, sum(behind))
+    assert all(start[q] <= to[q] <= end[q] for q in start)

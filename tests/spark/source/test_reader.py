@@ -1,0 +1,290 @@
+"""The batch reader gives the rows of `rmq export`, of a range that stays the same."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark.sql.datasource as api
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from rmqcli.config import ClientConfig
+from rmqcli.errors import DecodeError, NotFoundError, PartialError, UsageError
+from rmqcli.position import Earliest, Latest
+from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.disk import Disk, walk_files
+from rmqcli.spark.export.export import Export, ExportOptions
+from rmqcli.spark.export.plan import ExportRequest
+from rmqcli.spark.rows import RangeRows
+from rmqcli.testing import Seed
+from tests.spark.export.inline import FixedClock, InlineRunner, SilentReport
+from tests.spark.source.reading import (
+    batch_reader,
+    data_source,
+    partitions,
+    rows_of,
+    struct,
+    table_of,
+)
+
+BY_PLACE = [("queue_id", "ascending"), ("queue_offset", "ascending")]
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=2)
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+def fill(cluster, count, *, queue_id=None):
+    cluster.send(
+        "orders",
+        [
+            Seed(
+                body=b"x" if n % 7 == 0 else f"größer {n}".encode() * (1 + n % 5),
+                tags=None if n % 3 == 0 else "AB"[n % 2],
+                keys=[f"k{n}", "other"] if n % 4 else (),
+                properties={"colour": "größer", "n": str(n)} if n % 5 else {},
+                flag=n,
+            )
+            for n in range(count)
+        ],
+        queue_id=queue_id,
+    )
+
+
+def exported(cluster, path):
+    """The same topic through `rmq export`, without Spark."""
+    Export(
+        request=ExportRequest(
+            topic="orders", from_position="earliest", to_position="latest"
+        ),
+        options=ExportOptions(path=str(path)),
+        cluster=BrokerCluster(
+            config=ClientConfig(namesrv=(cluster.namesrv,)),
+            selectors=[],
+            start=Earliest(),
+            end=Latest(),
+            note=lambda _: None,
+        ),
+        report=SilentReport(),
+        clock=FixedClock(),
+        disk=Disk(),
+        runner=InlineRunner(),
+    ).run()
+    return pa.concat_tables(
+        pq.ParquetFile(path / name).read()
+        for name in walk_files(str(path))
+        if name.endswith(".parquet")
+    )
+
+
+def test_rows_are_those_of_the_export_field_for_field(cluster, tmp_path):
+    fill(cluster, 500)
+    rows = table_of(batch_reader(data_source(cluster, minPartitions="5")))
+    expected = exported(cluster, tmp_path).cast(rows.schema)
+    assert rows.num_rows == 500
+    assert rows.sort_by(BY_PLACE).equals(expected.sort_by(BY_PLACE))
+
+
+def test_batches_have_the_schema_that_spark_checks(cluster):
+    fill(cluster, 10)
+    for options in ({}, {"includeProperties": "false"}, {"includeBody": "false"}):
+        source = data_source(cluster, **options)
+        schema = table_of(batch_reader(source)).schema
+        assert schema.equals(to_arrow_schema(struct(source), timezone="UTC"))
+
+
+def test_the_range_is_pinned_when_the_frame_is_loaded(cluster):
+    fill(cluster, 6)
+    source = data_source(cluster)
+    fill(cluster, 4)
+    assert partitions(batch_reader(source)) == [(0, 0, 3), (1, 0, 3)]
+    assert partitions(batch_reader(source)) == [(0, 0, 3), (1, 0, 3)]
+
+
+def test_an_empty_topic_has_no_rows(cluster):
+    """Spark makes one partition of none, with a value of None or without one."""
+    reader = batch_reader(data_source(cluster))
+    assert reader.partitions() == []
+    assert list(reader.read(None)) == []
+    assert list(reader.read(api.InputPartition(None))) == []
+
+
+def test_a_queue_of_one_message_has_one_row(cluster):
+    fill(cluster, 1, queue_id=1)
+    assert rows_of(batch_reader(data_source(cluster))) == [(1, 0)]
+
+
+def test_ends_are_exclusive_and_may_differ_by_queue(cluster):
+    fill(cluster, 40)
+    starts = '{"orders": {"broker-a": {"0": 5, "1": 7}}}'
+    ends = '{"orders": {"broker-a": {"0": 6, "1": "-10"}}}'
+    source = data_source(cluster, startingOffsets=starts, endingOffsets=ends)
+    assert partitions(batch_reader(source)) == [(0, 5, 6), (1, 7, 10)]
+
+
+def test_queues_that_json_does_not_name_are_read_from_end_to_end(cluster):
+    fill(cluster, 20)
+    starts = '{"orders": {"broker-a": {"0": 5}}}'
+    source = data_source(cluster, startingOffsets=starts)
+    assert partitions(batch_reader(source)) == [(0, 5, 10), (1, 0, 10)]
+
+
+def test_a_start_that_is_the_end_reads_nothing(cluster):
+    fill(cluster, 20)
+    source = data_source(cluster, startingOffsets="4", endingOffsets="4")
+    assert batch_reader(source).partitions() == []
+
+
+def test_an_end_before_the_start_is_refused(cluster):
+    fill(cluster, 20)
+    starts = '{"orders": {"broker-a": {"0": 9}}}'
+    ends = '{"orders": {"broker-a": {"0": 4}}}'
+    with pytest.raises(UsageError, match=r"orders@broker-a:0 .* from 9 to 4"):
+        data_source(cluster, startingOffsets=starts, endingOffsets=ends)
+
+
+def test_times_choose_messages_by_store_time(rmq_cluster_factory, rmq_clock):
+    cluster = rmq_cluster_factory(clock=rmq_clock)
+    cluster.create_topic("orders", queues=1)
+    for name in "abcd":
+        cluster.send("orders", [name])
+        cluster.advance(1_000)
+    source = data_source(
+        cluster, startingTimestamp="1700000001000", endingTimestamp="1700000003000"
+    )
+    assert partitions(batch_reader(source)) == [(0, 1, 3)]
+
+
+def test_tags_are_filtered_and_bodies_and_properties_left_out(cluster):
+    fill(cluster, 30)
+    source = data_source(
+        cluster, tag="A", includeBody="false", includeProperties="false"
+    )
+    table = table_of(batch_reader(source))
+    assert table.column("tags").to_pylist() == ["A"] * 10
+    assert not {"body", "properties"} & set(table.column_names)
+
+
+def test_a_removed_range_fails_unless_loss_is_allowed(cluster, capsys):
+    fill(cluster, 20)
+    cluster.broker().trim("orders", 4)
+    with pytest.raises(PartialError) as caught:
+        batch_reader(data_source(cluster, startingOffsets="1")).partitions()
+    assert str(caught.value) == (
+        "orders@broker-a:0: offsets 1 to 3 are no longer on the broker\n"
+        'hint: to read what is left: .option("failOnDataLoss", "false")'
+    )
+    source = data_source(cluster, startingOffsets="1", failOnDataLoss="false")
+    assert partitions(batch_reader(source)) == [(0, 4, 10), (1, 4, 10)]
+    assert "orders@broker-a:1: offsets 1 to 3 are no longer" in capsys.readouterr().err
+
+
+def test_what_is_removed_between_planning_and_reading_is_not_left_out(cluster, capsys):
+    fill(cluster, 20)
+    reader = batch_reader(data_source(cluster))
+    planned = reader.partitions()
+    cluster.broker().trim("orders", 4)
+    with pytest.raises(PartialError, match="offsets 0 to 3 are no longer"):
+        list(reader.read(planned[0]))
+    reader = batch_reader(data_source(cluster, failOnDataLoss="false"))
+    [batch] = reader.read(planned[0])
+    assert batch.column("queue_offset").to_pylist() == [4, 5, 6, 7, 8, 9]
+    assert "offsets 0 to 3 are no longer on the broker" in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_read_is_not_left_out(cluster, monkeypatch, capsys):
+    """The embedded broker stores no damaged record, so a decoder damages one."""
+    fill(cluster, 6, queue_id=0)
+    from rmqcli.wire.message.columns import decode_columns
+
+    def damage(self, wanted, chunks, *, decode, tags):
+        def damaged(bodies, **names):
+            whole = b"".join(map(bytes, bodies))
+            second = int.from_bytes(whole[:4], "big")
+            broken = bytearray(whole)
+            broken[second + 4 : second + 8] = b"\x01\x02\x03\x04"
+            return decode_columns([bytes(broken)], **names)
+
+        plain(self, wanted, chunks, decode=damaged, tags=tags)
+
+    plain = RangeRows.__init__
+    monkeypatch.setattr(RangeRows, "__init__", damage)
+    reader = batch_reader(data_source(cluster))
+    with pytest.raises(DecodeError, match="orders@broker-a:0: the record at"):
+        rows_of(reader)
+    reader = batch_reader(data_source(cluster, failOnDataLoss="false"))
+    assert rows_of(reader) == [(0, o) for o in (0, 2, 3, 4, 5)]
+    assert "orders@broker-a:0: the record at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["startingOffsets", "endingOffsets"])
+def test_a_queue_that_does_not_exist_is_named(cluster, where):
+    text = '{"orders": {"broker-a": {"9": 1}}}'
+    with pytest.raises(UsageError) as caught:
+        data_source(cluster, **{where: text})
+    assert str(caught.value) == (
+        f"option {where}: queue orders@broker-a:9 does not exist\n"
+        "hint: the queues of orders are broker-a:0, broker-a:1"
+    )
+
+
+def test_an_unknown_topic_or_group_is_an_error_of_the_load(cluster):
+    with pytest.raises(NotFoundError, match="nope"):
+        data_source(cluster, "orders,nope")
+    with pytest.raises(NotFoundError, match="group biling does not exist"):
+        data_source(cluster, startingOffsets="group:biling")
+
+
+def test_a_schema_of_the_program_is_refused(cluster):
+    source = data_source(cluster)
+    without = struct(data_source(cluster, includeBody="false"))
+    with pytest.raises(UsageError, match="the schema of rocketmq is fixed"):
+        source.reader(without)
+
+
+def test_large_batches_are_cut_for_spark(cluster, monkeypatch):
+    monkeypatch.setattr("rmqcli.spark.source.read.BATCH_BYTES_MAX", 2_000)
+    fill(cluster, 100, queue_id=0)
+    reader = batch_reader(data_source(cluster))
+    [partition] = reader.partitions()
+    batches = list(reader.read(partition))
+    assert len(batches) > 5
+    offsets = [o for b in batches for o in b.column("queue_offset").to_pylist()]
+    assert offsets == list(range(100))
+
+
+@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
+def test_pushed_conditions_narrow_what_is_read(cluster):
+    fill(cluster, 60)
+    reader = batch_reader(data_source(cluster, filterPushdown="true"))
+    left = reader.pushFilters(
+        [
+            api.EqualTo(("queue_id",), 1),
+            api.GreaterThanOrEqual(("queue_offset",), 10),
+            api.EqualTo(("tags",), "B"),
+            api.EqualTo(("keys",), "k1 other"),
+        ]
+    )
+    assert left == [api.EqualTo(("keys",), "k1 other")]
+    assert partitions(reader) == [(1, 10, 30)]
+    table = table_of(reader)
+    assert set(table.column("tags").to_pylist()) == {"B"}
+
+
+@pytest.mark.skipif(not hasattr(api, "Filter"), reason="PySpark pushes nothing down")
+def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):
+    from datetime import UTC, datetime
+
+    cluster = rmq_cluster_factory(clock=rmq_clock)
+    cluster.create_topic("orders", queues=1)
+    for name in "abcd":
+        cluster.send("orders", [name])
+        cluster.advance(3_600_000)
+    reader = batch_reader(data_source(cluster, filterPushdown="true"))
+    moment = datetime.fromtimestamp(1_700_003_600, UTC)
+    condition = api.EqualTo(("store_timestamp",), moment)
+    assert reader.pushFilters([condition]) == [condition]
+    assert partitions(reader) == [(0, 1, 2)]

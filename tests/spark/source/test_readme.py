@@ -1,0 +1,69 @@
+"""The README's programs with Spark, run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.kit.spark import no_java
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
+    pytest.mark.xdist_group("spark-source"),
+]
+ROOT = Path(__file__).parents[3]
+
+
+def programs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("### Spark: topics as DataFrames")[2].partition("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders")
+    cluster.create_group("warehouse")
+    cluster.send("orders", ["a"] * 5, tags="New")
+    cluster.send("orders", ["b"] * 3, tags="Paid")
+    return cluster
+
+
+def output_of(program, cluster, folder):
+    """What a program printed; the first `python3` on PATH is this one."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("127.0.0.1:9876", cluster.namesrv)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_batch_counts_tags(cluster, tmp_path):
+    shown = output_of(programs()[0], cluster, tmp_path)
+    assert " |-- queue_offset: long (nullable = true)" in shown
+    assert "| New|    5|\n|Paid|    3|" in shown
+
+
+def test_a_stream_reads_what_is_new(cluster, tmp_path):
+    assert "batch 0 rows 8" in output_of(programs()[1], cluster, tmp_path)
+    cluster.send("orders", ["c"] * 2)
+    assert "batch 1 rows 2" in output_of(programs()[1], cluster, tmp_path)
+    rows = ds.dataset(tmp_path / "orders", format="parquet").to_table()
+    assert sorted(rows.column("body").to_pylist()) == (
+        [b"a"] * 5 + [b"b"] * 3 + [b"c"] * 2
+    )

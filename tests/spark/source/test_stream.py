@@ -1,0 +1,262 @@
+"""The offsets of a stream's batches: every message in one batch, none lost or twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from rmqcli import connect
+from rmqcli.errors import (
+    ConfigError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    UnsupportedError,
+    UsageError,
+)
+from rmqcli.spark.source import stream
+from tests.consumer.collecting import committed
+from tests.kit.waiting import wait_until
+from tests.spark.source import reading
+from tests.spark.source.reading import rows_of
+
+LIMITS = pytest.mark.skipif(
+    not hasattr(DataSourceStreamReader, "getDefaultReadLimit"),
+    reason="this PySpark passes no limit",
+)
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=2)
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+@pytest.fixture
+def stream_reader():
+    """A function that makes readers, which are stopped after the test."""
+    made = []
+
+    def make(*args, **options):
+        made.append(reading.stream_reader(*args, **options))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.stop()
+
+
+def at(*offsets, broker="broker-a"):
+    return {"orders": {broker: {str(n): o for n, o in enumerate(offsets)}}}
+
+
+def take(reader, start):
+    """The next batch: (where it ends, its rows)."""
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    return end, rows_of(reader, start, end)
+
+
+def test_batches_hold_each_message_once(cluster, stream_reader):
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert start == at(0, 0)
+    cluster.send("orders", ["m"] * 5)
+    end, rows = take(reader, start)
+    assert end == at(3, 2)
+    assert rows == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    cluster.send("orders", ["m"] * 2)
+    assert take(reader, end) == (at(4, 3), [(0, 3), (1, 2)])
+
+
+def test_nothing_new_is_the_same_text_as_before(cluster, stream_reader):
+    """Spark compares the texts: another order of keys would make empty batches."""
+    cluster.send("orders", ["m"] * 5)
+    reader = stream_reader(cluster)
+    start = json.loads(json.dumps(reader.initialOffset()))
+    for _ in range(2):
+        assert json.dumps(reader.latestOffset(start, None)) == json.dumps(start)
+    assert reader.partitions(start, start) == []
+
+
+def test_without_a_start_only_what_comes_is_read_and_the_start_stays(
+    cluster, stream_reader
+):
+    cluster.send("orders", ["m"] * 6)
+    reader = stream_reader(cluster)
+    assert reader.initialOffset() == at(3, 3)
+    cluster.send("orders", ["m"] * 2)
+    assert reader.initialOffset() == at(3, 3)
+    assert take(reader, at(3, 3))[1] == [(0, 3), (1, 3)]
+
+
+def test_starts_may_differ_by_queue(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 20)
+    text = '{"orders": {"broker-a": {"1": "-3"}}}'
+    reader = stream_reader(cluster, startingOffsets=text)
+    assert reader.initialOffset() == at(10, 7)
+
+
+def test_a_start_beyond_the_end_is_refused(cluster, stream_reader):
+    reader = stream_reader(cluster, startingOffsets="5")
+    with pytest.raises(UsageError, match="orders@broker-a:0 ends at 0, before 5"):
+        reader.initialOffset()
+
+
+def test_another_process_goes_on_from_the_checkpoint(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 6)
+    first = stream_reader(cluster, startingOffsets="earliest")
+    end, _ = take(first, first.initialOffset())
+    cluster.send("orders", ["m"] * 2)
+    second = stream_reader(cluster, startingOffsets="earliest")
+    assert take(second, end)[1] == [(0, 3), (1, 3)]
+
+
+@LIMITS
+def test_a_limit_is_shared_and_reached(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 30, queue_id=0)
+    cluster.send("orders", ["m"] * 10, queue_id=1)
+    reader = stream_reader(
+        cluster, startingOffsets="earliest", maxOffsetsPerTrigger="16"
+    )
+    end, rows = take(reader, reader.initialOffset())
+    assert end == at(12, 4)
+    assert len(rows) == 16
+    assert reader.reportLatestOffset() == at(30, 10)
+    assert reader.latestOffset(end, None) == at(30, 10)
+
+
+@LIMITS
+def test_available_now_ends_where_the_queues_ended(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 8)
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    cluster.send("orders", ["m"] * 8)
+    end, _ = take(reader, start)
+    assert end == at(4, 4)
+    assert take(reader, end) == (end, [])
+
+
+def test_a_version_that_passes_no_limit_says_so(cluster, stream_reader, monkeypatch):
+    monkeypatch.setattr(stream, "ReadMaxRows", None)
+    with pytest.raises(UnsupportedError, match="maxOffsetsPerTrigger needs PySpark 4"):
+        stream_reader(cluster, maxOffsetsPerTrigger="5")
+
+
+def test_without_arguments_offsets_are_found_as_well(cluster, stream_reader):
+    """PySpark 4.0 and 4.1 do not tell a source where the batch starts."""
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    start = reader.initialOffset()
+    cluster.send("orders", ["m"] * 4)
+    end = reader.latestOffset()
+    assert end == at(2, 2)
+    assert len(rows_of(reader, start, end)) == 4
+
+
+def test_added_queues_are_read_from_their_first_message(
+    cluster, stream_reader, monkeypatch
+):
+    monkeypatch.setattr(stream, "ROUTE_EVERY_MS", 0)
+    reader = stream_reader(cluster)
+    start = reader.initialOffset()
+    cluster.broker().set_queues("orders", read=3, write=3)
+    cluster.send("orders", ["m"] * 2, queue_id=2)
+    end, rows = {}, []
+    wait_until(lambda: "2" in reader.latestOffset(start, None)["orders"]["broker-a"])
+    end, rows = take(reader, start)
+    assert end == at(0, 0, 2)
+    assert rows == [(2, 0), (2, 1)]
+
+
+def test_a_removed_range_fails_unless_loss_is_allowed(cluster, stream_reader, capsys):
+    cluster.send("orders", ["m"] * 10)
+    cluster.broker().trim("orders", 3)
+    reader = stream_reader(cluster)
+    with pytest.raises(PartialError, match="orders@broker-a:0: offsets 1 to 2 are no"):
+        reader.partitions(at(1, 4), at(5, 5))
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    assert rows_of(reader, at(1, 4), at(5, 5)) == [(0, 3), (0, 4), (1, 4)]
+    assert "offsets 1 to 2 are no longer on the broker" in capsys.readouterr().err
+
+
+def test_a_queue_that_vanishes_fails_and_with_loss_allowed_waits(
+    cluster, stream_reader, monkeypatch, capsys
+):
+    monkeypatch.setattr(stream, "RETRY_FOR_MS", 0)
+    cluster.send("orders", ["m"] * 4)
+    gone = {"orders": {"broker-a": {"0": 2, "1": 2, "7": 40}}}
+    reader = stream_reader(cluster)
+    with pytest.raises(PartialError) as caught:
+        reader.latestOffset(gone, None)
+    assert str(caught.value).startswith(
+        "no longer in the route: orders@broker-a:7 (read up to 40)\nhint: start"
+    )
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    for _ in range(3):
+        assert reader.latestOffset(gone, None) == gone
+    assert capsys.readouterr().err.count("orders@broker-a:7 (read up to 40)") == 1
+    assert reader.partitions(gone, gone) == []
+
+
+def test_a_topic_made_anew_is_noticed(cluster, stream_reader, capsys):
+    cluster.send("orders", ["m"] * 4)
+    reader = stream_reader(cluster)
+    with pytest.raises(ConfigError, match="read up to 9, and now it ends at 2"):
+        reader.latestOffset(at(9, 2), None)
+    reader = stream_reader(cluster, failOnDataLoss="false")
+    assert reader.latestOffset(at(9, 2), None) == at(9, 2)
+    assert "read up to 9, and now it ends at 2" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_topic_is_refused(cluster, stream_reader):
+    reader = stream_reader(cluster)
+    with pytest.raises(ConfigError, match="is of topic payments"):
+        reader.latestOffset({"payments": {"broker-a": {"0": 1}}}, None)
+
+
+def test_a_broker_that_restarts_is_waited_for(cluster, stream_reader):
+    cluster.send("orders", ["m"] * 4)
+    reader = stream_reader(cluster, startingOffsets="earliest")
+    start = reader.initialOffset()
+    cluster.broker().restart()
+    assert take(reader, start)[0] == at(2, 2)
+
+
+def test_a_broker_that_stays_away_is_an_error(cluster, stream_reader, monkeypatch):
+    monkeypatch.setattr(stream, "RETRY_FOR_MS", 0)
+    reader = stream_reader(cluster, timeout="300ms")
+    start = reader.initialOffset()
+    cluster.broker().hang()
+    with pytest.raises(RmqError, match="no answer"):
+        reader.latestOffset(start, None)
+    cluster.broker().resume()
+
+
+def test_the_group_follows_what_was_processed(cluster, stream_reader):
+    cluster.create_group("billing")
+    cluster.send("orders", ["m"] * 6)
+    reader = stream_reader(cluster, startingOffsets="1", commitGroup="billing")
+    start = reader.initialOffset()
+    end, _ = take(reader, start)
+    assert committed(cluster, "billing", "orders") == {0: 1, 1: 1}
+    reader.commit(end)
+    assert committed(cluster, "billing", "orders") == {0: 3, 1: 3}
+
+
+def test_a_group_that_does_not_exist_is_named(cluster, stream_reader):
+    reader = stream_reader(cluster, commitGroup="biling")
+    with pytest.raises(NotFoundError, match="group biling does not exist"):
+        reader.initialOffset()
+
+
+def test_a_group_with_members_is_refused(cluster, stream_reader):
+    with connect(cluster.namesrv) as clients:
+        consumer = clients.consumer("billing", "orders")
+        consumer.start()
+        wait_until(lambda: consumer.offsets())
+        reader = stream_reader(cluster, commitGroup="billing")
+        with pytest.raises(UsageError, match="members of group billing are online"):
+            reader.initialOffset()
