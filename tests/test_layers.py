@@ -228,7 +228,6 @@ OWN_CLOCK = {
     "rmqcli.transport.topic_list",
     # They measure how long listeners take.
     "rmqcli.consumer.consumer",
-    "rmqcli.consumer.engine_thread",
     "rmqcli.consumer.threads",
 }
 #: Functions of `time` that read a clock or wait.

@@ -19,8 +19,7 @@ from rmqcli.tasks import start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
+    from rmqcli.api.client import Client, PendingCall
     from rmqcli.clock import Deadline
     from rmqcli.tasks import Part, Request, Task
 

@@ -42,13 +42,17 @@ from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK, Deadline
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.client_id import claim_client_id, make_client_id
-from rmqcli.consumer.engine_thread import LeasingEngineThread
 from rmqcli.consumer.iteration import HandOver, Messages
 from rmqcli.consumer.local_offsets import LocalOffsetFile, local_offset_path
 from rmqcli.consumer.peer_requests import PeerRequests
 from rmqcli.consumer.process_end import OPEN
 from rmqcli.consumer.remoting_network import RemotingNetwork
-from rmqcli.consumer.threads import ConsumeThreads, Latch, ListenerWorkers
+from rmqcli.consumer.threads import (
+    ConsumeThreads,
+    Latch,
+    LeasingEngineThread,
+    ListenerWorkers,
+)
 from rmqcli.engine.checks import check_config
 from rmqcli.engine.config import ConsumerConfig, MessageModel
 from rmqcli.engine.listener import Listener
@@ -73,7 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rmqcli.clock import Clock
-    from rmqcli.consumer.engine_thread import EngineThread
+    from rmqcli.consumer.threads import EngineThread
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
         ConsumeOrderlyContext,

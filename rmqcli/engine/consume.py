@@ -1,4 +1,9 @@
-"""Calls the listener for a request, in any thread, and returns the outcome.
+"""Requests, which hold messages of one queue for the listener; and how it is called.
+
+A request is what one pull brought (or one take of an orderly queue), not one message: a
+hand-over between threads costs more than a message does. Any thread calls the listener
+for a request and returns the outcome. Several threads may work on a concurrent request
+at once; each takes the next batch of it.
 
 Decides nothing about offsets, retries or queues: that is the engine's. Whatever a
 listener does, its call ends as a status, also when it raises (BaseException and
@@ -16,13 +21,8 @@ ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.engine.consume_request import (
-    ConcurrentOutcome,
-    Failed,
-    OrderlyOutcome,
-)
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -34,12 +34,12 @@ from rmqcli.engine.message import UndecodableMessage
 from rmqcli.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.clock import Clock
-    from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
     from rmqcli.engine.listener import Listener
     from rmqcli.engine.message import Pulled
+    from rmqcli.engine.process_queue import ProcessQueue
     from rmqcli.model import MessageQueue
 
 logger = get_logger(__name__)
@@ -47,6 +47,125 @@ logger = get_logger(__name__)
 #: A call that takes this long is slow: other threads help with the request.
 SHARE_MS: Final = 2
 REPORT_MS: Final = 50
+
+
+class ConcurrentRequest:
+    """Messages that may be consumed in any order, in batches of `batch_size`.
+
+    `batches` gives each of them once, to the thread that asks next; thread-safe.
+    """
+
+    __slots__ = (
+        "batch_size",
+        "batches",
+        "begun",
+        "checks",
+        "ended",
+        "is_cancelled",
+        "is_shared",
+        "left",
+        "message_queue",
+        "messages",
+        "process_queue",
+    )
+
+    def __init__(
+        self,
+        message_queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: Sequence[Pulled],
+        batch_size: int,
+    ) -> None:
+        self.message_queue = message_queue
+        self.process_queue = process_queue
+        self.messages = messages
+        self.batch_size = batch_size
+        #: set when the consumer closes: nothing more of it is begun
+        self.is_cancelled = False
+        #: how often the engine checked whether it is done
+        self.checks = 0
+        #: whether other threads were asked to help
+        self.is_shared = len(messages) <= batch_size
+        #: one entry for each thread, made before it reads `is_cancelled`
+        self.begun: list[None] = []
+        #: how many of these threads have reported their end
+        self.ended = 0
+        #: messages whose outcome the engine has not got yet
+        self.left = len(messages)
+        if batch_size == 1:
+            self.batches: Iterator[Sequence[Pulled]] | Iterator[Pulled] = iter(messages)
+        else:
+            self.batches = iter(
+                [
+                    messages[at : at + batch_size]
+                    for at in range(0, len(messages), batch_size)
+                ]
+            )
+
+
+class Failed(NamedTuple):
+    """A message to be consumed again.
+
+    `delay_level` is what the listener's context said.
+    """
+
+    message: Pulled
+    delay_level: int
+
+
+class ConcurrentOutcome(NamedTuple):
+    """What one thread did of a request: `done` includes those that `failed`.
+
+    With `is_end` the thread has left the request; each thread says so once.
+    """
+
+    request: ConcurrentRequest
+    done: Sequence[Pulled]
+    failed: Sequence[Failed]
+    spent_ms: int
+    is_end: bool = True
+
+
+class OrderlyRequest:
+    """Messages taken from an orderly queue, to be consumed batch after batch."""
+
+    __slots__ = (
+        "batch_size",
+        "is_cancelled",
+        "message_queue",
+        "messages",
+        "process_queue",
+    )
+
+    def __init__(
+        self,
+        message_queue: MessageQueue,
+        process_queue: ProcessQueue[Pulled],
+        messages: Sequence[Pulled],
+        batch_size: int,
+    ) -> None:
+        self.message_queue = message_queue
+        self.process_queue = process_queue
+        self.messages = messages
+        self.batch_size = batch_size
+        self.is_cancelled = False
+
+
+class OrderlyOutcome(NamedTuple):
+    """How far a thread came: `succeeded` messages, then maybe a batch that is special.
+
+    `batch` is the one that ended it: it did not succeed, or its listener does not want
+    it committed by itself. The rest was not shown to the listener.
+    """
+
+    request: OrderlyRequest
+    succeeded: int
+    batch: Sequence[Pulled]
+    status: ConsumeOrderlyStatus | None
+    auto_commit: bool
+    suspend_ms: int | None
+    spent_ms: int
+
 
 _SUCCESS: Final = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 _LATER: Final = ConsumeConcurrentlyStatus.RECONSUME_LATER

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.engine.consume_request import OrderlyRequest
+from rmqcli.engine.consume import OrderlyRequest
 from rmqcli.engine.listener import ConsumeOrderlyStatus
 from rmqcli.engine.message import UndecodableMessage
 from rmqcli.engine.reports import FailedDelivery, Fate, report_failed
@@ -31,7 +31,7 @@ from rmqcli.tasks import start, unexpected
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmqcli.engine.consume_request import OrderlyOutcome
+    from rmqcli.engine.consume import OrderlyOutcome
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Message, MessageItem, Pulled
     from rmqcli.engine.process_queue import ProcessQueue

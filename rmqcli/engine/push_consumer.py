@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.clock import Now
-    from rmqcli.engine.consume_request import ConcurrentOutcome, OrderlyOutcome
+    from rmqcli.engine.consume import ConcurrentOutcome, OrderlyOutcome
     from rmqcli.engine.member import Member
     from rmqcli.engine.message import Pulled
     from rmqcli.engine.process_queue import ProcessQueue

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from rmqcli.api.call import Call
     from rmqcli.api.calls.send import SendResult
-    from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
+    from rmqcli.api.client import Client, PendingCall
     from rmqcli.producer.ids import UniqueIds
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.producer.target import SendTarget

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
     from rmqcli.transport.address import Address, Endpoint
     from rmqcli.transport.backoff import Backoff
-    from rmqcli.transport.loop import Loop
-    from rmqcli.transport.reply import Reply
+    from rmqcli.transport.loop import Loop, Reply
     from rmqcli.transport.stream import Stream
     from rmqcli.wire.frame import FrameBuffer, SerializeType
 

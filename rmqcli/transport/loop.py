@@ -14,9 +14,10 @@ import heapq
 import selectors
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqcli.errors import DisconnectedError, TransportError
+from rmqcli.tasks import Pending
 from rmqcli.transport.backoff import Backoff
 from rmqcli.transport.lookups import Lookups
 from rmqcli.transport.options import TransportCounters
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.transport.connection import Connection
     from rmqcli.transport.options import TransportOptions
-    from rmqcli.transport.reply import Reply
     from rmqcli.transport.tls_stream import TlsDialer
     from rmqcli.wire.command import RemotingCommand
 
     RequestHandler = Callable[[str, RemotingCommand], RemotingCommand | None]
 
+
+T = TypeVar("T")
 
 #: With fewer entries than this, dropping answered ones is not worth it.
 COMPACT_FROM = 1024
@@ -99,6 +101,47 @@ PAUSE_MS = 100
 #: Buffers kept for the next reads. More than one, because a connection in the middle
 #: of a long frame keeps its buffer.
 _SPARE_BUFFERS_MAX = 4
+
+
+class Reply(Pending[T]):
+    """What becomes of one request: an answer or an error, exactly once.
+
+    It is the `Pending` that the whole package waits with, plus what the transport has
+    to know of the request. The layer above makes a subclass that reads the answer, so
+    that one object goes from the socket up to the task that waits.
+
+    The error is ConnectError when the request was never sent, DisconnectedError or
+    DeadlineError when the peer may have carried it out. `opaque` is 0 until the request
+    was handed over. This class provides the answer as it came, whatever its code.
+    """
+
+    __slots__ = ("address", "code", "opaque", "timeout_ms")
+
+    def __init__(self, address: str, code: int, timeout_ms: int) -> None:
+        # Not super().__init__(): bulk reads make ten thousand of these a second.
+        self.is_done = False
+        self._value = None
+        self._error = None
+        self._callback = None
+        self.address = address
+        self.code = code
+        self.timeout_ms = timeout_ms
+        self.opaque = 0
+
+    def __repr__(self) -> str:
+        state = "pending"
+        if self.is_done:
+            state = "failed" if self._error is not None else "answered"
+        return f"<Reply {self.opaque} code={self.code} from {self.address}: {state}>"
+
+    def answered(self, answer: RemotingCommand) -> None:
+        """Take the answer and end. Called by the transport, once."""
+        self.succeed(answer)  # type: ignore[arg-type]  # T, unless a subclass reads it
+
+    def abandon(self, error: TransportError) -> None:
+        """Take the error and call nothing back: for a forked child."""
+        self._callback = None
+        self.fail(error)
 
 
 class Watcher(Protocol):

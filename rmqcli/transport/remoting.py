@@ -23,9 +23,8 @@ from rmqcli.errors import DisconnectedError
 from rmqcli.log import get_logger
 from rmqcli.transport.address import parse_address
 from rmqcli.transport.connection import Connection
-from rmqcli.transport.loop import Loop
+from rmqcli.transport.loop import Loop, Reply
 from rmqcli.transport.options import TransportOptions
-from rmqcli.transport.reply import Reply
 from rmqcli.wire.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.engine_thread import PlainEngineThread
+from rmqcli.consumer.threads import PlainEngineThread
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 
 if TYPE_CHECKING:

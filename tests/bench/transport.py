@@ -24,7 +24,7 @@ from rmqcli.transport.remoting import RemotingClient
 from rmqcli.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqcli.transport.reply import Reply
+    from rmqcli.transport.loop import Reply
 
 PULL_FIELDS = {
     "consumerGroup": "TOOLS_CONSUMER",

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.consumer.consumer import Consumer
-from rmqcli.consumer.engine_thread import LeasingEngineThread, PlainEngineThread
+from rmqcli.consumer.threads import LeasingEngineThread, PlainEngineThread
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from tests.kit.waiting import PATIENCE_S, wait_until
 

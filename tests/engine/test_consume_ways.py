@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from rmqcli.engine.consume import (
     REPORT_MS,
     SHARE_MS,
+    ConcurrentRequest,
+    OrderlyRequest,
     consume_concurrently,
     consume_orderly,
 )
-from rmqcli.engine.consume_request import ConcurrentRequest, OrderlyRequest
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,

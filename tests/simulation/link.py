@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.errors import TransportError
-    from rmqcli.transport.reply import Reply
+    from rmqcli.transport.loop import Reply
     from tests.simulation.conditions import NetworkConditions
     from tests.simulation.schedule import Schedule
     from tests.simulation.server import SimServer

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmqcli.engine.consume import (
     REPORT_MS,
     SHARE_MS,
-    call_batch,
-    call_orderly,
-)
-from rmqcli.engine.consume_request import (
     ConcurrentOutcome,
     ConcurrentRequest,
     Failed,
     OrderlyOutcome,
     OrderlyRequest,
+    call_batch,
+    call_orderly,
 )
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,

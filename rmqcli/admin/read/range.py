@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rmqcli.admin.read.body import Chunk
-    from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
+    from rmqcli.api.client import Client, PendingCall
     from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.wire.pull_answer import PullAnswer
 

@@ -20,8 +20,7 @@ from rmqcli.position import Ago, Latest, Now
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
+    from rmqcli.api.client import Client, PendingCall
     from rmqcli.model import MessageQueue
     from rmqcli.position import Position
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.admin.read.body import Chunk
-    from rmqcli.api.client import Client
-    from rmqcli.api.pending import PendingCall
+    from rmqcli.api.client import Client, PendingCall
     from rmqcli.model import MessageQueue, TopicRoute
     from rmqcli.wire.pull_answer import PullAnswer
 
