@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def is_gentle(self) -> bool:
-        """Whether nothing may come twice."""
+        """Whether no message may come twice: members end by SIGTERM only."""
         return self.signals == ("term",)
 
 
@@ -205,7 +205,7 @@ class Chaos:
         until(life.has_joined, f"{folder.name} joins")
 
     def _hurt_one(self):
-        """Let things go on for a moment, then hurt a member and heal it or others."""
+        """After a moment stop a member, or end it and start another one."""
         # Of a queue that is locked its next owner hears a second later.
         self._live(0, 2.5 if self._plan.orderly else 0.6)
         name = self._rng.choice(self._plan.signals)
@@ -316,14 +316,14 @@ class Chaos:
         }
 
     def abandon(self):
-        """Leave nothing behind."""
+        """Kill what is still running."""
         for life in self._lives:
             if life.process.poll() is None:
                 life.end(signal.SIGKILL)
 
 
 def went_back(records):
-    """How often a queue's offset did not grow from one message to its next."""
+    """How often the offset of a queue's next message was not higher."""
     last: dict[int, int] = {}
     count = 0
     for queue_id, offset, _ in records:
@@ -371,7 +371,7 @@ def run(plan, folder, *, version=None):
 
 
 def main():
-    """Parse, run, tell."""
+    """Parse the options, run, print the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--signals", default=",".join(SIGNALS))

@@ -70,12 +70,12 @@ def sockets():
 
 
 def counts():
-    """What must not grow."""
+    """The counts that must not grow."""
     return {"threads": threading.active_count(), "sockets": sockets()}
 
 
 def settled(before):
-    """The counts once they are as before, or as they stay."""
+    """The counts once they are as before, or else after a while."""
     with suppress(AssertionError):
         wait_until(lambda: counts() == before, timeout_s=10)
     return counts()
@@ -229,7 +229,7 @@ def serve():
 
 
 def judged(summary, expected, wrong=()):
-    """The summary with what is wrong in it."""
+    """The summary, with a list of the counts that grew too much."""
     found = [
         f"{name} is {summary[name]}, not {value}"
         for name, value in expected.items()
@@ -244,7 +244,7 @@ KINDS = {"cycles": cycles, "idle": idle, "reconnects": reconnects}
 
 
 def main():
-    """Parse, run, tell."""
+    """Parse the options, run, print the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=[*KINDS, "serve"])
     parser.add_argument("--times", type=int, default=1_000)

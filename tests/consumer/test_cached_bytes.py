@@ -1,4 +1,4 @@
-"""How much a consumer holds whose listeners do not keep up."""
+"""How much a consumer caches while its listeners do not keep up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ QUEUES, MESSAGES_IN_QUEUE = 64, 32
 BODY = b"x" * 64 * 1024
 
 
-def test_64_full_queues_hold_64_mib_and_all_of_it_is_consumed(rmq_cluster):
-    """128 MiB are stored; the limit is the default, and is kept within 10 %."""
+def test_a_consumer_of_64_full_queues_caches_64_mib_and_consumes_all_messages(
+    rmq_cluster,
+):
+    """128 MiB are stored. The cache keeps the default limit within 10 %."""
     topic = rmq_cluster.create_topic("T", queues=QUEUES)
     for queue_id in range(QUEUES):
         rmq_cluster.send(topic, [BODY] * MESSAGES_IN_QUEUE, queue_id=queue_id)

@@ -20,13 +20,13 @@ def test_a_consumer_that_is_closed_consumes_nothing_twice(tmp_path, orderly):
 
 @pytest.mark.slow
 def test_a_consumer_that_is_killed_or_stopped_loses_nothing(tmp_path):
-    """`python -m tests.consumer.chaos --kills 200` hurts longer."""
+    """`python -m tests.consumer.chaos --kills 200` does the same for longer."""
     summary = chaos.run(Plan(kills=8, seed=7), tmp_path)
     assert summary["wrong"] == []
     assert summary["lost"] == 0
     assert summary["consumed"] == summary["sent"] > 0
 
 
-def test_a_queue_that_goes_back_is_seen():
+def test_went_back_counts_offsets_that_do_not_grow():
     records = [(0, 0, 1), (1, 0, 2), (0, 1, 3), (0, 1, 3), (1, 5, 4), (1, 2, 5)]
     assert chaos.went_back(records) == 2

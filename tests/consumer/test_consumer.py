@@ -33,8 +33,10 @@ def test_every_message_is_consumed_once_and_committed(rmq_cluster, rmq_topic):
     assert committed(rmq_cluster, "g", rmq_topic) == dict.fromkeys(range(4), 125)
 
 
-def test_nothing_is_left_behind_and_nothing_comes_twice(rmq_cluster, rmq_topic):
-    """A stop commits all; the next start gets what came since."""
+def test_a_consumer_that_starts_again_gets_only_messages_sent_since(
+    rmq_cluster, rmq_topic
+):
+    """A close commits, and leaves no thread."""
     before = set(threading.enumerate())
     seen = Seen()
     for start in range(0, 300, 100):
@@ -45,7 +47,7 @@ def test_nothing_is_left_behind_and_nothing_comes_twice(rmq_cluster, rmq_topic):
     assert set(threading.enumerate()) == before
 
 
-def test_live_messages_come_at_once(rmq_cluster, rmq_topic):
+def test_a_message_is_consumed_as_soon_as_it_is_sent(rmq_cluster, rmq_topic):
     seen = Seen()
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
         wait_until(lambda: len(running.queues()) == 5)
@@ -85,8 +87,10 @@ def test_a_message_says_which_queue_and_broker_it_came_from(rmq_cluster, rmq_top
     ],
     ids=["None", "True", "status", "False", "raises", "exits", "later", "nonsense"],
 )
-def test_what_a_listener_says_decides(rmq_cluster_factory, act, times):
-    """Failed ones come again by way of the retry topic, and name their own topic."""
+def test_the_listener_s_result_decides_whether_a_message_comes_again(
+    rmq_cluster_factory, act, times
+):
+    """A failed one comes by way of the retry topic, and has its own topic's name."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
     cluster.send(topic, ["x"])
@@ -106,7 +110,7 @@ def committed_now(running):
     ]
 
 
-def test_none_is_a_failure_where_that_is_asked_for(rmq_cluster_factory):
+def test_none_is_a_failure_with_none_is_failure(rmq_cluster_factory):
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
     cluster.send(topic, ["x"])
@@ -115,7 +119,7 @@ def test_none_is_a_failure_where_that_is_asked_for(rmq_cluster_factory):
         wait_until(lambda: len(seen.bodies) == 2)
 
 
-def test_after_the_last_try_it_is_a_dead_letter(rmq_cluster_factory):
+def test_a_message_is_a_dead_letter_after_its_last_retry(rmq_cluster_factory):
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders")
     cluster.send(topic, ["bad"])
@@ -132,7 +136,7 @@ def stored(cluster, topic):
 
 
 def test_a_batch_may_succeed_in_part(rmq_cluster_factory):
-    """What is behind ack_index is consumed again."""
+    """Messages behind ack_index are consumed again."""
     cluster = rmq_cluster_factory(settings={"message_delay_level": "1s 1s 1s 1s"})
     topic = cluster.create_topic("orders", queues=1)
     cluster.send(topic, names(8))
@@ -183,7 +187,9 @@ def test_orderly_consumption_keeps_the_order_and_waits_for_a_failed_message(
     assert committed(rmq_cluster, "g", topic) == {0: 60, 1: 60}
 
 
-def test_two_members_share_and_one_takes_over(rmq_cluster, rmq_topic):
+def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
+    rmq_cluster, rmq_topic
+):
     first, second = Seen(), Seen()
     one = consumer(rmq_cluster, "g", rmq_topic, first)
     two = consumer(rmq_cluster, "g", rmq_topic, second)
@@ -206,7 +212,7 @@ def orders(running):
     return [q.queue_id for q in running.queues() if not q.topic.startswith("%")]
 
 
-def test_everybody_gets_everything_when_broadcasting(
+def test_every_broadcasting_member_gets_every_message(
     rmq_cluster, rmq_topic, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -230,8 +236,9 @@ def test_everybody_gets_everything_when_broadcasting(
     assert committed(rmq_cluster, "g", rmq_topic) == {}
 
 
-def test_tags_are_chosen_and_compared_as_text(rmq_cluster, rmq_topic):
-    """The broker compares hashes, and "Aa" and "BB" have the same one."""
+def test_a_listener_gets_only_messages_with_its_tags(rmq_cluster, rmq_topic):
+    """The broker compares hashes, and "Aa" and "BB" have the same one: the consumer
+    compares the texts."""
     for tag in ("Aa", "BB", "C"):
         rmq_cluster.send(rmq_topic, [tag], tags=tag, queue_id=0)
     seen = Seen()
@@ -241,7 +248,7 @@ def test_tags_are_chosen_and_compared_as_text(rmq_cluster, rmq_topic):
     assert committed(rmq_cluster, "g", rmq_topic)[0] == 3
 
 
-def test_sql_chooses(rmq_cluster_factory):
+def test_a_listener_gets_only_messages_that_match_its_sql(rmq_cluster_factory):
     cluster = rmq_cluster_factory(settings={"enable_property_filter": True})
     topic = cluster.create_topic("orders")
     from rmqcli.testing import Seed
@@ -263,7 +270,7 @@ def test_sql_that_a_broker_refuses_ends_the_start(rmq_cluster_factory):
     assert not [t for t in threading.enumerate() if t.name == "rmq-engine"]
 
 
-def test_latest_is_the_end_of_a_queue_that_was_read_before(rmq_cluster, rmq_topic):
+def test_consume_from_last_offset_begins_at_the_end(rmq_cluster, rmq_topic):
     rmq_cluster.send(rmq_topic, names(40))
     store = rmq_cluster.brokers[0]
     store.trim(rmq_topic, 5)  # not young any more: 0 is not there
@@ -277,7 +284,7 @@ def test_latest_is_the_end_of_a_queue_that_was_read_before(rmq_cluster, rmq_topi
         assert seen.wait_for(1) == ["new"]
 
 
-def test_a_trimmed_queue_goes_on_at_what_is_there(rmq_cluster):
+def test_a_trimmed_queue_is_consumed_from_its_lowest_offset(rmq_cluster):
     topic = rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send(topic, names(50))
     rmq_cluster.brokers[0].trim(topic, 20)
@@ -286,7 +293,7 @@ def test_a_trimmed_queue_goes_on_at_what_is_there(rmq_cluster):
         assert seen.wait_for(30) == names(50)[20:]
 
 
-def test_a_new_queue_is_consumed(rmq_cluster):
+def test_a_queue_that_is_added_to_a_topic_is_consumed(rmq_cluster):
     topic = rmq_cluster.create_topic("orders", queues=1)
     seen = Seen()
     fast = {"poll_namesrv_interval_ms": 100}
@@ -297,7 +304,7 @@ def test_a_new_queue_is_consumed(rmq_cluster):
         assert seen.wait_for(9) == names(9)
 
 
-def test_pause_holds_pulls_and_resume_goes_on(rmq_cluster, rmq_topic):
+def test_nothing_is_pulled_between_pause_and_resume(rmq_cluster, rmq_topic):
     seen = Seen()
     with consumer(rmq_cluster, "g", rmq_topic, seen) as running:
         rmq_cluster.send(rmq_topic, ["a"])
@@ -311,7 +318,7 @@ def test_pause_holds_pulls_and_resume_goes_on(rmq_cluster, rmq_topic):
         seen.wait_for(9)
 
 
-def test_seek_consumes_again_from_there(rmq_cluster):
+def test_seek_consumes_from_the_given_offset(rmq_cluster):
     topic = rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send(topic, names(30))
     seen = Seen()
@@ -326,8 +333,8 @@ def test_seek_consumes_again_from_there(rmq_cluster):
     assert committed(rmq_cluster, "g", topic) == {0: 30}
 
 
-def test_a_listener_that_does_not_end_cannot_hold_close(rmq_cluster, rmq_topic):
-    """It is not committed, and another member gets it."""
+def test_a_close_does_not_wait_for_ever_for_a_listener(rmq_cluster, rmq_topic):
+    """Its message is not committed, and another member gets it."""
     rmq_cluster.send(rmq_topic, ["stuck"], queue_id=0)
     gate = threading.Event()
     seen = Seen(lambda *_: gate.wait(60))
@@ -342,8 +349,8 @@ def test_a_listener_that_does_not_end_cannot_hold_close(rmq_cluster, rmq_topic):
         assert again.wait_for(1) == ["stuck"]
 
 
-def test_close_waits_for_what_a_listener_has(rmq_cluster, rmq_topic):
-    """testGracefulShutdown: and it is committed."""
+def test_a_close_waits_for_the_listener_and_commits_its_message(rmq_cluster, rmq_topic):
+    """Source: testGracefulShutdown."""
     rmq_cluster.send(rmq_topic, ["slow"], queue_id=0)
     gate = threading.Event()
     seen = Seen(lambda *_: gate.wait(60))
@@ -357,9 +364,7 @@ def test_close_waits_for_what_a_listener_has(rmq_cluster, rmq_topic):
     assert committed(rmq_cluster, "g", rmq_topic) == {0: 1}
 
 
-def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
-    rmq_cluster, rmq_topic
-):
+def test_a_consumer_can_be_closed_twice_and_not_started_again(rmq_cluster, rmq_topic):
     running = consumer(rmq_cluster, "g", rmq_topic, Seen())
     running.start()
     running.close()
@@ -378,12 +383,12 @@ def test_close_can_be_called_by_a_listener_s_thread_s_friend_twice(
         (("g", {"t": "||"}, print), UsageError),
     ],
 )
-def test_wrong_settings_are_an_error_before_anything_is_sent(arguments, error):
+def test_settings_that_are_not_possible_raise_before_anything_is_sent(arguments, error):
     with pytest.raises(error):
         Consumer(*arguments)
 
 
-def test_a_broker_that_restarts_is_found_again(rmq_cluster, rmq_topic):
+def test_a_consumer_goes_on_after_its_broker_restarted(rmq_cluster, rmq_topic):
     seen = Seen()
     fast: dict[str, Any] = {
         "pull_time_delay_when_exception_ms": 50,
@@ -398,8 +403,9 @@ def test_a_broker_that_restarts_is_found_again(rmq_cluster, rmq_topic):
         seen.wait_for(80)
 
 
-def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
-    """Threads share what one pull brought; the offset waits for the slow one."""
+def test_a_slow_message_does_not_hold_up_those_behind_it(rmq_cluster):
+    """Several threads share the messages of a pull; the committed offset waits for the
+    slow one."""
     topic = rmq_cluster.create_topic("orders", queues=1)
     rmq_cluster.send(topic, names(30))
     gate = threading.Event()
@@ -416,7 +422,7 @@ def test_a_slow_message_does_not_hold_the_ones_behind_it(rmq_cluster):
     assert committed(rmq_cluster, "g", topic) == {0: 60}
 
 
-def test_running_info_is_what_brokers_get(rmq_cluster, rmq_topic):
+def test_running_info_is_what_a_broker_gets_that_asks_for_it(rmq_cluster, rmq_topic):
     from rmqcli.api.calls.consumer import get_consumer_running_info
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig

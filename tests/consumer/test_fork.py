@@ -86,10 +86,11 @@ with make(handle_and_leave, consume_threads=1{settings}) as consumer:
         ("os._exit(9)", 9),
     ],
 )
-def test_a_child_that_comes_back_into_the_listener_ends(
+def test_a_child_forked_by_a_listener_ends_when_the_listener_returns_or_raises(
     forking, rmq_cluster, in_child, code
 ):
-    """As Python would end it; the parent goes on, and consumes each message once."""
+    """With the exit code that Python would give it. The parent goes on, and consumes
+    each message once."""
     source = f"def in_child():\n    {in_child}\n" + LEAVE_AFTER_C.format(settings="")
     lines, errors = forking(source)
     assert lines == [
@@ -103,7 +104,7 @@ def test_a_child_that_comes_back_into_the_listener_ends(
     assert committed(rmq_cluster, "g", "orders") == {0: 4}
 
 
-def test_a_child_of_an_orderly_listener_ends(forking, rmq_cluster):
+def test_a_child_forked_by_an_orderly_listener_ends(forking, rmq_cluster):
     lines, _ = forking("""
 def in_child():
     sys.exit(7)
@@ -207,7 +208,7 @@ print("consumed", len(counted), len(set(counted)))
 
 
 def test_a_child_of_the_main_thread_leaves_the_parent_s_consumer_alone(forking):
-    """Although it leaves the `with` block, and then the program, too."""
+    """Although the child leaves the `with` block, and then ends the program."""
     source = """
 def handle(message):
     print("parent" if os.getpid() == parent else "child", message.body.decode())
@@ -283,7 +284,7 @@ def in_child(action):
 def test_a_child_uses_its_parent_s_client_with_connections_of_its_own(
     rmq_cluster, rmq_topic
 ):
-    """And the parent's requests under way are answered to the parent alone."""
+    """Requests of the parent that are under way are answered to the parent alone."""
     from rmqcli.api.calls.namesrv import get_route_info_by_topic
 
     with Client(ClientConfig(namesrv=(rmq_cluster.namesrv,))) as client:

@@ -75,7 +75,8 @@ def test_a_start_consumes_from_the_healthy_broker(cluster, orderly):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orderly):
-    """The first member gives them up, the second begins them, both while it hangs."""
+    """The first member gives the queues up and the second begins them while the other
+    broker hangs."""
     seen = Seen()
     # By circle: each of three members gets a queue of each topic at each broker.
     by_circle = AllocateMessageQueueAveragelyByCircle()
@@ -105,7 +106,7 @@ def owned(member, broker):
 
 
 def test_a_broker_that_hangs_while_a_consumer_runs_is_consumed_again(cluster):
-    """And nothing is lost of what it has."""
+    """None of its messages is lost."""
     seen = Seen()
     threads = threading.active_count()
     with consumer(cluster, "g", TOPICS, seen):

@@ -1,4 +1,4 @@
-"""Iterating a consumer, committing by hand, lag, and news of assigned queues."""
+"""Iterating a consumer; its commit, lag, on_assigned and on_revoked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_message_is_consumed_when_the_next_one_is_asked_for(rmq_cluster, order
     assert committed(rmq_cluster, "g", orders) == {0: 1}
 
 
-def test_a_message_that_a_loop_was_left_with_is_not_committed(rmq_cluster, orders):
+def test_the_message_at_which_a_loop_is_left_is_not_committed(rmq_cluster, orders):
     rmq_cluster.send(orders, ["a", "b", "c"])
     with consumer(rmq_cluster, "g", orders, None) as some:
         for message in some:
@@ -59,7 +59,7 @@ def test_a_message_that_a_loop_was_left_with_is_not_committed(rmq_cluster, order
     assert committed(rmq_cluster, "g", orders) == {0: 3}
 
 
-def test_an_exception_in_the_loop_leaves_its_message(rmq_cluster, orders):
+def test_the_message_at_which_a_loop_raises_is_not_committed(rmq_cluster, orders):
     rmq_cluster.send(orders, ["a", "b"])
 
     def work():
@@ -72,7 +72,9 @@ def test_an_exception_in_the_loop_leaves_its_message(rmq_cluster, orders):
     assert committed(rmq_cluster, "g", orders) == {0: 1}
 
 
-def test_a_second_loop_begins_with_the_message_of_the_first(rmq_cluster, orders):
+def test_a_second_loop_begins_with_the_message_at_which_the_first_was_left(
+    rmq_cluster, orders
+):
     rmq_cluster.send(orders, ["a", "b", "c"])
     with consumer(rmq_cluster, "g", orders, None) as some:
         first = iter(some)
@@ -128,7 +130,7 @@ def test_a_signal_handler_may_close_in_the_middle_of_the_loop(rmq_cluster, order
     assert committed(rmq_cluster, "g", orders) in ({}, {0: 0})
 
 
-def test_a_loop_without_messages_can_be_ended(rmq_cluster, orders):
+def test_a_loop_ends_after_idle_timeout_ms_without_a_message(rmq_cluster, orders):
     with consumer(rmq_cluster, "g", orders, None) as some:
         ender = threading.Timer(0.2, some.close)
         ender.start()
@@ -136,7 +138,9 @@ def test_a_loop_without_messages_can_be_ended(rmq_cluster, orders):
         ender.join()
 
 
-def test_what_cannot_be_iterated_says_so(rmq_cluster, orders):
+def test_iterating_a_consumer_with_a_listener_or_before_its_start_is_an_error(
+    rmq_cluster, orders
+):
     with pytest.raises(UsageError, match="was not started"):
         iter(consumer(rmq_cluster, "g", orders, None))
     with (
@@ -146,7 +150,7 @@ def test_what_cannot_be_iterated_says_so(rmq_cluster, orders):
         iter(some)
 
 
-def test_lag_counts_what_is_not_consumed(rmq_cluster, orders):
+def test_lag_counts_messages_that_are_not_consumed(rmq_cluster, orders):
     rmq_cluster.send(orders, [f"{n}" for n in range(10)])
     queue = MessageQueue(orders, "broker-a", 0)
     with consumer(rmq_cluster, "g", orders, None) as some:
@@ -171,7 +175,7 @@ def test_a_commit_that_no_broker_answers_is_an_error(rmq_cluster, orders):
     assert committed(rmq_cluster, "g", orders) == {0: 1}
 
 
-def test_a_listener_may_commit_what_is_before_its_message(rmq_cluster, orders):
+def test_a_listener_may_commit_the_messages_before_its_own(rmq_cluster, orders):
     seen: list[int] = []
 
     def handle(message):
@@ -184,7 +188,7 @@ def test_a_listener_may_commit_what_is_before_its_message(rmq_cluster, orders):
     assert all(offset <= index for index, offset in enumerate(seen))
 
 
-def test_assigned_and_revoked_queues_are_reported(rmq_cluster):
+def test_on_assigned_and_on_revoked_are_called_with_queues(rmq_cluster):
     topic = rmq_cluster.create_topic("orders", queues=4)
     ours: set[MessageQueue] = set()
     history: list[tuple[str, MessageQueue]] = []
@@ -215,7 +219,7 @@ def test_assigned_and_revoked_queues_are_reported(rmq_cluster):
     assert ours == set()
 
 
-def test_a_hook_that_fails_is_logged_and_one_that_waits_is_refused(
+def test_an_on_assigned_that_raises_is_logged_and_one_that_commits_is_refused(
     rmq_cluster, orders, caplog
 ):
     errors: list[str] = []
@@ -235,7 +239,7 @@ def test_a_hook_that_fails_is_logged_and_one_that_waits_is_refused(
     assert "on_assigned failed" in caplog.text
 
 
-def test_one_listener_at_most():
+def test_on_message_and_on_batch_cannot_be_used_together():
     with pytest.raises(
         UsageError, match="on_message and on_batch cannot be used together"
     ):

@@ -27,7 +27,8 @@ def measured(tmp_path, kind, times):
 
 @pytest.mark.slow
 def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
-    """No threads, sockets, requests or commits of closed ones; 1,000 by command."""
+    """No threads, sockets, requests or commits of closed ones. The command does it
+    1,000 times."""
     summary = measured(tmp_path, "cycles", 25)
     assert summary["wrong"] == []
     assert summary["consumed"] == summary["committed"] == 25
@@ -37,7 +38,8 @@ def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
 
 @pytest.mark.slow
 def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
-    """Its real threads, sockets, plans and memory; days by command."""
+    """Its threads, sockets, timers and memory. The command does it for days of the
+    consumer's time."""
     summary = measured(tmp_path, "idle", 60)
     assert summary["wrong"] == []
     assert summary["heartbeats"] >= 60
@@ -46,13 +48,13 @@ def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_reconnects_cost_no_memory(tmp_path):
-    """Less than 5 MB, and no socket or thread."""
+    """Less than 5 MB of memory, and no socket or thread."""
     summary = measured(tmp_path, "reconnects", 10_000)
     assert summary["wrong"] == []
     assert summary["rss_growth_kib"] < 5 * 1024
 
 
-def test_a_leak_is_seen():
+def test_growing_counts_are_reported_as_a_leak():
     summary = {"after": 3, "rss_growth_kib": 6_000}
     assert judged(summary, {"after": 2})["wrong"] == [
         "after is 3, not 2",

@@ -1,4 +1,4 @@
-"""A consumer's start and end, in real processes: signals, exceptions, forgetfulness."""
+"""Start and end of a consumer in real processes: signals, exceptions, no close."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def program(rmq_cluster, tmp_path):
 # Closing
 
 
-def test_a_signal_handler_may_close_what_is_being_closed(program, rmq_cluster):
-    """The `with` block is being left, a listener is at work, and the signal comes."""
+def test_a_signal_handler_may_close_a_consumer_that_is_being_closed(
+    program, rmq_cluster
+):
+    """The signal comes while the `with` block is being left and a listener works."""
     rmq_cluster.send("orders", ["slow"])
     running = program("""
 begun, handled = threading.Event(), threading.Event()
@@ -92,7 +94,7 @@ print("left", consumer.wait(0), flush=True)
 
 
 def test_a_signal_handler_may_close_at_any_moment(program):
-    """During the start, the wait, the questions and the close itself."""
+    """During the start, the wait, a query of the consumer, and the close itself."""
     running = program("""
 rng = random.Random(7)
 consumer = None
@@ -175,7 +177,7 @@ def test_a_consumer_that_was_closed_before_its_start_does_not_start(rmq_cluster)
 
 @pytest.mark.slow
 def test_ctrl_c_at_any_moment_of_a_start_leaves_nothing_behind(program):
-    """And none after the start, or while the block is being left."""
+    """Nor after the start, or while the `with` block is being left."""
     running = program("""
 rng = random.Random(3)
 is_armed = False
@@ -226,8 +228,8 @@ with consumer:
         assert "KeyboardInterrupt" in running.errors
 
 
-def test_ctrl_c_during_a_start_that_waits_ends_it(tmp_path):
-    """No name server is there, and the start would wait for half a minute."""
+def test_ctrl_c_ends_a_start_that_waits_for_a_name_server(tmp_path):
+    """Without it the start would wait for half a minute."""
     source = """
 consumer = make(print)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -243,7 +245,8 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_while_the_consumer_closes_still_commits(program, rmq_cluster):
-    """The close goes on; the process waits for it no longer than the close may take."""
+    """The close goes on, and the process waits for it no longer than a close may
+    take."""
     rmq_cluster.send("orders", ["done", "stuck"])
     running = program("""
 stuck, gate = threading.Event(), threading.Event()
@@ -264,7 +267,7 @@ with make(handle, await_termination_ms=1_500, pull_batch_size=1):
 def test_an_exception_of_the_start_leaves_nothing_open(
     rmq_cluster, rmq_topic, tmp_path, monkeypatch
 ):
-    """The file of its offsets cannot be read, which is found out while it starts."""
+    """The file of its offsets cannot be read, which the start finds out."""
     monkeypatch.setenv("HOME", str(tmp_path))
     settings = {
         "message_model": MessageModel.BROADCASTING,
@@ -341,7 +344,9 @@ stuck.wait()
     assert committed(rmq_cluster, "g", "orders") == {0: 1}
 
 
-def test_several_forgotten_consumers_are_closed_side_by_side(program, rmq_cluster):
+def test_several_consumers_that_were_never_closed_are_closed_side_by_side(
+    program, rmq_cluster
+):
     rmq_cluster.send("orders", ["stuck"])
     running = program("""
 gate, stuck = threading.Event(), []

@@ -27,8 +27,9 @@ FAST: dict[str, Any] = {
 }
 
 
-def test_a_client_id_names_host_process_and_a_number_of_its_own(rmq_cluster, rmq_topic):
-    """So members in containers that look alike (172.17.0.1, process 1) are not one."""
+def test_a_client_id_has_address_process_and_a_unique_number(rmq_cluster, rmq_topic):
+    """So two members in containers with the same address and process number are not
+    taken for one."""
     ids = []
     for _ in range(5):
         with consumer(rmq_cluster, "g", rmq_topic, Seen()) as running:
@@ -58,10 +59,10 @@ def test_a_second_consumer_with_the_same_client_id_is_refused(rmq_cluster, rmq_t
         assert again.client_id == first.client_id
 
 
-def test_a_message_that_always_fails_is_tried_16_times_again(
+def test_a_message_that_always_fails_is_a_dead_letter_after_16_retries(
     rmq_cluster_factory, rmq_clock
 ):
-    """And then is a dead letter, also with two members of the group."""
+    """Also with two members of the group."""
     levels = {"message_delay_level": " ".join(["1s"] * 18)}
     cluster = rmq_cluster_factory(clock=rmq_clock, settings=levels)
     topic = cluster.create_topic("T", queues=2)
@@ -88,7 +89,7 @@ def test_a_message_that_always_fails_is_tried_16_times_again(
 def test_after_a_broker_restarts_each_of_its_queues_has_an_owner(
     rmq_cluster_factory, orderly
 ):
-    """Nobody is left to think that they are another member's."""
+    """No member goes on believing that a queue is another member's."""
     cluster = rmq_cluster_factory(brokers=2)
     topic = cluster.create_topic("T", queues=4)
     seen = Seen()
@@ -169,7 +170,7 @@ def committed_at_a(cluster, group, topic):
 
 
 def test_a_close_gives_the_locks_back_at_once(rmq_cluster):
-    """Another client has them without waiting for a minute."""
+    """Another client gets them without waiting for a minute."""
     topic = rmq_cluster.create_topic("T", queues=3)
     rmq_cluster.send(topic, ["x"])
     seen = Seen()

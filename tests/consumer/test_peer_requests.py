@@ -1,4 +1,4 @@
-"""What a consumer answers, and does, when a peer asks it; and whom it refuses."""
+"""Requests of brokers to a consumer: which it carries out, and which it refuses."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def requests_of(asked, address, group):
 
 @pytest.mark.parametrize("address", [A_NAME_SERVER, "10.9.9.9:10911"])
 @pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
-def test_a_peer_that_is_no_broker_of_the_routes_gets_nothing(asked, code, address):
+def test_a_peer_that_is_no_broker_of_the_routes_is_refused(asked, code, address):
     runs = asked.world.engine.rebalances.runs
     answer = requests_of(asked, address, "g")[code]()
     assert answer.code == ResponseCode.NO_PERMISSION
@@ -105,7 +105,7 @@ def test_a_peer_that_is_no_broker_of_the_routes_gets_nothing(asked, code, addres
 
 
 @pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
-def test_requests_about_another_group_get_nothing(asked, code):
+def test_requests_about_another_group_are_refused(asked, code):
     runs = asked.world.engine.rebalances.runs
     answer = requests_of(asked, A_BROKER, "other")[code]()
     if code in (STATUS, INFO, DIRECTLY):
@@ -119,7 +119,7 @@ def test_requests_about_another_group_get_nothing(asked, code):
 
 
 @pytest.mark.parametrize("code", [IDS_CHANGED, RESET, STATUS, INFO, DIRECTLY])
-def test_a_broker_of_the_routes_is_served(asked, code):
+def test_a_broker_of_the_routes_is_answered(asked, code):
     runs = asked.world.engine.rebalances.runs
     answer = requests_of(asked, A_BROKER, "g")[code]()
     if code in (STATUS, INFO):
@@ -145,7 +145,7 @@ def test_a_reset_to_an_offset_that_the_queue_cannot_have_is_refused(
     assert ("reset refused" in caplog.text) is (offset not in (0, 10))
 
 
-def test_a_reset_whose_bounds_are_not_known_is_not_done(asked, caplog):
+def test_a_reset_is_not_carried_out_while_the_queue_s_end_is_unknown(asked, caplog):
     asked.world.network.fail["max_offset"] = refusal()
     asked.reset(0)
     assert asked.pulled_from == 5
@@ -160,7 +160,7 @@ def test_a_reset_of_a_topic_that_is_not_subscribed_is_refused(asked):
     assert asked.pulled_from == 5
 
 
-def test_a_reset_of_a_queue_that_is_not_ours_does_nothing(asked):
+def test_a_reset_of_a_queue_of_another_member_is_ignored(asked):
     asked.reset(0, queue=queue_of(7))
     assert asked.pulled_from == 5
     assert queue_of(7) not in asked.world.member.process_queues
@@ -170,8 +170,10 @@ def test_a_reset_of_a_queue_that_is_not_ours_does_nothing(asked):
     ("topic", "is_shown"),
     [(TOPIC, True), (RETRY, True), ("%DLQ%g", True), ("payments", False)],
 )
-def test_only_messages_of_our_topics_are_shown_directly(asked, topic, is_shown):
-    """A dead letter of the group is ours, too: it is how one is tried again."""
+def test_only_messages_of_subscribed_topics_are_consumed_directly(
+    asked, topic, is_shown
+):
+    """And dead letters of the group, which are retried in this way."""
     answer = asked.show(topic=topic)
     assert len(asked.called) == is_shown
     if not is_shown:
@@ -179,8 +181,8 @@ def test_only_messages_of_our_topics_are_shown_directly(asked, topic, is_shown):
         assert answer.remark == "topic payments is not subscribed by this consumer"
 
 
-def test_a_reset_that_a_broker_pushes_counts(rmq_cluster_factory):
-    """Over a connection: the address that asks is one of the route."""
+def test_a_reset_that_a_broker_sends_takes_effect(rmq_cluster_factory):
+    """Over a real connection: the address that sends it is in the route."""
     cluster = rmq_cluster_factory(like="4.9.7")
     topic = cluster.create_topic("T", queues=1)
     cluster.send(topic, ["a", "b", "c"])

@@ -83,7 +83,9 @@ def flags(rule):
 # --- routes ---
 
 
-def test_a_dead_name_server_is_passed_over(rmq_cluster, rmq_topic):
+def test_queues_are_fetched_from_the_next_name_server_when_one_is_dead(
+    rmq_cluster, rmq_topic
+):
     dead = f"127.0.0.1:{free_port()}"
     with Asking(dead, rmq_cluster.namesrv) as network:
         assert len(network.fetch_queues(rmq_topic)) == 4
@@ -113,7 +115,7 @@ def test_no_name_server_is_an_error():
         assert isinstance(network.fetch_queues("T"), TransportError)
 
 
-def test_the_newest_route_says_where_a_broker_is(rmq_cluster, asking):
+def test_a_broker_s_address_is_that_of_the_newest_route(rmq_cluster, asking):
     """A route that is kept for want of a better one must not hide a new address."""
     for topic in ("old", "new"):
         rmq_cluster.create_topic(topic)
@@ -143,8 +145,8 @@ def test_the_newest_route_says_where_a_broker_is(rmq_cluster, asking):
         ((2, 3), 0, 2),
     ],
 )
-def test_the_wanted_broker_or_the_next_or_any_is_read(ids, wanted, chosen):
-    """A master that is away has no next one; any other stands in for it."""
+def test_a_pull_goes_to_the_wanted_broker_id_else_to_another_one(ids, wanted, chosen):
+    """A master that is not there has no next one: any other stands in for it."""
     addresses = {each: f"host:{each}" for each in ids}
     broker = BrokerData(cluster="C", broker_name="b", addresses=addresses)
     assert reading_address(broker, wanted) == (chosen, f"host:{chosen}")
@@ -193,7 +195,7 @@ def test_a_broker_of_forgotten_topics_gets_no_more_heartbeats(pair):
     assert network.network.brokers() == []
 
 
-def test_members_are_known_by_any_broker(pair):
+def test_any_broker_returns_the_members_of_a_group(pair):
     cluster, network = pair
     for name in ("c1", "c2"):
         with Asking(cluster.namesrv) as other:
@@ -213,7 +215,7 @@ def test_members_at_an_unknown_broker_are_an_error(asking):
     assert asking.unregister("c1", "g", "broker-a") is None
 
 
-def test_brokers_are_those_of_the_routes(pair):
+def test_brokers_returns_the_brokers_of_the_known_routes(pair):
     cluster, network = pair
     cluster.create_topic("only_a", queues=1)
     cluster.add_slave()
@@ -244,7 +246,7 @@ def test_a_heartbeat_to_one_broker_does_not_wait_for_another_one(pair):
 
 
 @pytest.mark.parametrize(("text", "is_good"), [("a > 1", True), ("a >", False)])
-def test_expressions_are_read_by_a_broker(rmq_cluster_factory, text, is_good):
+def test_a_broker_checks_an_expression(rmq_cluster_factory, text, is_good):
     cluster = rmq_cluster_factory(settings={"enable_property_filter": True})
     cluster.create_topic("T")
     wanted = SubscriptionData(topic="T", sub_string=text, expression_type="SQL92")
@@ -257,7 +259,7 @@ def test_expressions_are_read_by_a_broker(rmq_cluster_factory, text, is_good):
 # --- offsets ---
 
 
-def test_offsets_come_and_go(asking, rmq_cluster, rmq_topic):
+def test_offsets_are_committed_and_queried(asking, rmq_cluster, rmq_topic):
     rmq_cluster.create_group("g")
     rmq_cluster.send(rmq_topic, ["x", "y", "z"], queue_id=0)
     queue = asking.fetch_queues(rmq_topic)[0]
@@ -269,8 +271,11 @@ def test_offsets_come_and_go(asking, rmq_cluster, rmq_topic):
     assert asking.search_offset(queue, 0) == 0
 
 
-def test_a_broker_says_whether_there_is_no_offset(asking, rmq_cluster, rmq_topic):
-    """It says 0 of a queue that still has its first message: nothing is skipped."""
+def test_a_missing_offset_is_none_where_the_broker_says_so(
+    asking, rmq_cluster, rmq_topic
+):
+    """It answers 0 for a queue that still has its first message, so nothing is
+    skipped."""
     rmq_cluster.send(rmq_topic, ["x", "y", "z"], queue_id=0)
     queue = asking.fetch_queues(rmq_topic)[0]
     assert asking.query_offset("g", queue) == 0
@@ -278,15 +283,17 @@ def test_a_broker_says_whether_there_is_no_offset(asking, rmq_cluster, rmq_topic
     assert asking.query_offset("g", queue) is None
 
 
-def test_only_no_offset_is_no_offset(asking, rmq_cluster, rmq_topic):
-    """Any other failure must never make a consumer start anew."""
+def test_a_failed_query_is_an_error_and_not_a_missing_offset(
+    asking, rmq_cluster, rmq_topic
+):
+    """A consumer that took it for a missing offset would begin anew."""
     queue = asking.fetch_queues(rmq_topic)[0]
     for fault in (BUSY, NO_ROUTE, faults.disconnect(), faults.corrupt("header")):
         rmq_cluster.faults.next(fault, code=RequestCode.QUERY_CONSUMER_OFFSET)
         assert isinstance(asking.query_offset("g", queue), RmqError)
 
 
-def test_offsets_are_asked_of_the_slave_when_the_master_died(with_slave):
+def test_offsets_are_queried_at_the_slave_when_the_master_died(with_slave):
     cluster, network = with_slave
     cluster.create_group("g")
     assert network.update_offset("g", A, 1) is None
@@ -297,7 +304,7 @@ def test_offsets_are_asked_of_the_slave_when_the_master_died(with_slave):
     assert not isinstance(network.query_offset("g", A), RmqError)
 
 
-def test_the_route_is_fetched_for_an_unknown_broker_before_it_is_an_error(
+def test_an_unknown_broker_is_an_error_only_after_its_route_was_fetched(
     asking, rmq_cluster
 ):
     rmq_cluster.create_topic("T", queues=1)
@@ -318,7 +325,7 @@ def test_locks_are_held_by_one_member(asking, rmq_topic):
     asking.poll_until(lambda: asking.lock("g", "c2", queues) == set(queues))
 
 
-def test_no_slave_gives_locks(with_slave):
+def test_a_slave_is_not_asked_for_locks(with_slave):
     cluster, network = with_slave
     seen = cluster.faults.observe(code=RequestCode.LOCK_BATCH_MQ)
     cluster.fail_over()
@@ -340,7 +347,7 @@ def test_a_pull_brings_messages_and_commits(asking, rmq_cluster, rmq_topic):
     assert asking.query_offset("g", queue) == 1
 
 
-def test_a_suggested_slave_is_asked_and_not_to_commit(with_slave):
+def test_a_suggested_slave_is_pulled_from_and_not_asked_to_commit(with_slave):
     cluster, network = with_slave
     cluster.faults.next(GO_TO_SLAVE, code=PULL)
     seen = cluster.faults.observe(code=PULL)
@@ -350,7 +357,7 @@ def test_a_suggested_slave_is_asked_and_not_to_commit(with_slave):
     assert flags(seen) == [("7", "1"), ("6", "0"), ("7", "1")]
 
 
-def test_a_slave_that_died_is_left_for_the_master(with_slave):
+def test_a_pull_goes_to_the_master_again_after_the_suggested_slave_died(with_slave):
     cluster, network = with_slave
     cluster.faults.next(GO_TO_SLAVE, code=PULL)
     network.pull(pull_of(A))
@@ -359,7 +366,7 @@ def test_a_slave_that_died_is_left_for_the_master(with_slave):
     assert network.pull(pull_of(A)).status is PullStatus.FOUND
 
 
-def test_a_slave_serves_when_the_master_died(with_slave):
+def test_a_pull_goes_to_the_slave_when_the_master_died(with_slave):
     cluster, network = with_slave
     cluster.fail_over()
     network.fetch_queues("T")
@@ -447,7 +454,7 @@ RETRY = RetryMessage(
 )
 
 
-def test_a_retry_is_sent_as_java_does(asking, rmq_cluster):
+def test_a_retry_is_sent_with_the_fields_that_java_sends(asking, rmq_cluster):
     rmq_cluster.create_topic("%RETRY%g", queues=1)
     sends = rmq_cluster.faults.observe(code=RequestCode.SEND_MESSAGE_V2)
     assert asking.send_retry(RETRY) is None

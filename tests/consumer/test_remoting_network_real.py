@@ -47,14 +47,14 @@ def messages_of(answer) -> list[Any]:
     return decode_messages(answer.body)
 
 
-def test_a_member_comes_and_goes(member):
+def test_a_member_registers_and_unregisters(member):
     network, group, queue = member
     assert network.consumer_ids(group, queue.broker_name) == ["c1"]
     assert network.unregister("c1", group, queue.broker_name) is None
     assert isinstance(network.consumer_ids(group, queue.broker_name), BrokerError)
 
 
-def test_locks_are_one_members(member):
+def test_a_queue_is_locked_by_one_member(member):
     network, group, queue = member
     assert network.lock(group, "c1", [queue]) == {queue}
     assert network.lock(group, "c2", [queue]) == set()
@@ -80,8 +80,7 @@ def test_messages_are_pulled_and_offsets_committed(member):
     assert network.search_offset(queue, 0) == 0
 
 
-def test_the_heartbeat_says_what_a_pull_brings(member):
-    """Without an expression in it the broker goes by the group's subscription."""
+def test_a_pull_without_an_expression_uses_the_subscription_of_the_heartbeat(member):
     network, group, queue = member
     send(network, group, queue.topic, b"x")
     network.poll_until(lambda: network.max_offset(queue) == 1)
@@ -110,7 +109,7 @@ def test_a_message_sent_back_gets_into_the_dead_letters(member):
     network.poll_until(lambda: network.max_offset(dead) == 1)
 
 
-def test_an_expression_is_read_by_the_broker(member):
+def test_a_broker_checks_an_expression(member):
     network, group, queue = member
     wanted = SubscriptionData(
         topic=queue.topic, sub_string="a >", expression_type="SQL92"

@@ -1,4 +1,4 @@
-"""How a consumer starts where something is missing: told at once, or waited for."""
+"""Starts while a topic, name server or broker is missing: an error, or a wait."""
 
 from __future__ import annotations
 
@@ -69,10 +69,8 @@ def test_several_topics_that_are_all_unknown_are_an_error_at_once(rmq_cluster):
         running.start()
 
 
-def test_a_topic_that_is_unknown_among_others_is_warned_of(
-    rmq_cluster, rmq_topic, caplog
-):
-    """And consumed once it is there."""
+def test_an_unknown_topic_among_others_causes_a_warning(rmq_cluster, rmq_topic, caplog):
+    """And is consumed once it is there."""
     seen = Seen()
     fast = {"poll_namesrv_interval_ms": 100}
     topics = [rmq_topic, "comes-later"]
@@ -115,7 +113,7 @@ def test_a_silent_name_server_is_an_error_after_its_deadline():
 
 
 def test_one_name_server_that_has_the_topic_is_enough(rmq_cluster, rmq_cluster_factory):
-    """Whether the others refuse or know less."""
+    """Whether the others refuse connections or do not know the topic."""
     other = rmq_cluster_factory()
     rmq_cluster.create_topic("orders")
     rmq_cluster.send("orders", ["one"])
@@ -165,7 +163,7 @@ def test_a_start_may_wait_for_a_name_server_that_comes_up_later(rmq_cluster_fact
         wait_until(lambda: len(running.queues()) == 5)
 
 
-def test_the_end_of_a_wait_says_what_was_missing():
+def test_a_start_that_waited_in_vain_says_what_was_missing():
     address = refused()
     running = ConsumerUnderTest("g", "orders", Seen(), namesrv=address)
     with pytest.raises(DeadlineError, match="refused") as caught:
@@ -174,8 +172,8 @@ def test_the_end_of_a_wait_says_what_was_missing():
     assert address in caught.value.message
 
 
-def test_a_broker_that_is_not_there_yet_is_waited_for(rmq_cluster, rmq_topic):
-    """Its route is known: it restarts, as brokers do."""
+def test_a_start_waits_for_a_broker_of_the_route_that_is_not_up(rmq_cluster, rmq_topic):
+    """Brokers restart."""
     rmq_cluster.send(rmq_topic, ["one"])
     rule = rmq_cluster.faults.add(
         faults.disconnect(), code=RequestCode.HEART_BEAT, times=3
@@ -186,7 +184,9 @@ def test_a_broker_that_is_not_there_yet_is_waited_for(rmq_cluster, rmq_topic):
     assert rule.hits == 3
 
 
-def test_a_broker_that_never_takes_a_heartbeat_is_named(rmq_cluster, rmq_topic):
+def test_the_error_names_a_broker_that_never_accepts_a_heartbeat(
+    rmq_cluster, rmq_topic
+):
     rmq_cluster.faults.add(faults.answer(1, "not today"), code=RequestCode.HEART_BEAT)
     running = consumer(rmq_cluster, "g", rmq_topic, Seen())
     with pytest.raises(DeadlineError, match="not today"):
@@ -220,7 +220,9 @@ def test_a_setting_of_a_wrong_type_is_refused_where_it_is_set(settings, message)
 # Questions
 
 
-def test_a_question_that_fails_raises_its_own_error(rmq_cluster, rmq_topic):
+def test_a_query_that_fails_inside_the_engine_raises_its_own_error(
+    rmq_cluster, rmq_topic
+):
     with consumer(rmq_cluster, "g", rmq_topic, Seen()) as running:
 
         def question():

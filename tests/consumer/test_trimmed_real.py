@@ -1,4 +1,4 @@
-"""Queues that a real broker has trimmed: what its answers make of a consumer."""
+"""A consumer of queues whose oldest messages a real broker has deleted."""
 
 from __future__ import annotations
 

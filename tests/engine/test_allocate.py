@@ -79,7 +79,7 @@ def test_every_member_gets_what_java_gives_it(vector):
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if "case" in v], ids=id_of)
-def test_odd_arguments_end_as_in_java(vector):
+def test_unusual_arguments_give_the_same_result_or_error_as_in_java(vector):
     arguments = (
         strategy_of(vector),
         vector["client"] or "",
@@ -105,33 +105,34 @@ def shares(strategy, queues, cids):
     return {cid: allocate(strategy, cid, queues, cids) for cid in cids}
 
 
-def test_averagely_as_upstream():
-    """AllocateMessageQueueAveragelyTest: 10 queues, 4 ids."""
+def test_allocate_averagely_shares_10_queues_among_4_members_as_java_does():
+    """Source: AllocateMessageQueueAveragelyTest."""
     found = shares(AllocateMessageQueueAveragely(), many(10), ["a", "b", "c", "d"])
     assert list(map(ids, found.values())) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
 
 
-def test_by_circle_as_upstream():
+def test_allocate_by_circle_shares_queues_as_java_does():
     found = shares(
         AllocateMessageQueueAveragelyByCircle(), many(10), ["a", "b", "c", "d"]
     )
     assert list(map(ids, found.values())) == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
 
 
-def test_hashes_are_java_s():
+def test_the_hash_ring_uses_the_same_hashes_as_java():
     assert md5_hash("CID-0-0") == 1900518137
     assert md5_hash("CID-0-1") == 2611424514
     queue = MessageQueue("topic_test", "brokerName", 0)
     assert md5_hash(queue_key(queue)) == 2171879703
 
 
-def test_fewer_virtual_nodes_than_none_are_refused():
+def test_a_negative_number_of_virtual_nodes_is_refused():
     with pytest.raises(UsageError, match="-1 virtual nodes"):
         AllocateMessageQueueConsistentHash(-1)
 
 
-def test_machine_room_as_before_4_8():
-    """The main share is taken from the list of all queues."""
+def test_allocate_by_machine_room_shares_queues_as_clients_before_4_8_do():
+    """The first part of a member's share is taken from the list of all queues, not of
+    its machine room's."""
     queues = many(5, "room1@broker-a") + [
         MessageQueue("t", "room2@broker-b", n) for n in range(5, 10)
     ]
@@ -157,8 +158,8 @@ def test_an_unknown_strategy_is_an_error():
         strategy_named("best")
 
 
-def test_order_is_that_of_utf_16_units():
-    """Java compares chars, and U+10000 is two that come before U+FFFD."""
+def test_client_ids_are_sorted_by_their_utf_16_units():
+    """Java compares chars: U+10000 is two of them, which come before U+FFFD."""
     assert sort_client_ids(["\ufffd", "\U00010000", "a"]) == [
         "a",
         "\U00010000",
@@ -216,7 +217,7 @@ class Recorder:
         return list(queues)
 
 
-def test_the_inner_strategy_shares_out_the_own_room_and_rooms_without_members():
+def test_queues_of_the_own_machine_room_and_of_rooms_without_members_are_shared():
     inner = Recorder()
     nearby = AllocateMachineRoomNearby(
         inner, room_of_queue=room_of_queue, room_of_client=room_of_client

@@ -38,15 +38,15 @@ MINUTE_MS = 60_000
         (8, [[0, 1, 2, 3, 4]]),
     ],
 )
-def test_a_pull_is_shown_in_slices(size, calls):
-    """One message by default. Source: testPullMessage_Success."""
+def test_a_listener_gets_the_messages_of_a_pull_in_batches(size, calls):
+    """Batches of one message by default. Source: testPullMessage_Success."""
     world = started(consume_message_batch_max_size=size)
     world.found(range(5))
     assert [offsets for _, offsets in world.seen] == calls
 
 
-def test_whatever_waits_for_a_thread_waits_there():
-    """Nothing is refused or put back; thresholds hold pulls back."""
+def test_requests_that_wait_for_a_thread_are_never_refused_or_put_back():
+    """Only the thresholds of the cache hold pulls back."""
     world = started(consume_threads=1)
     world.holds_work = True
     for start in range(0, 960, 32):
@@ -57,7 +57,7 @@ def test_whatever_waits_for_a_thread_waits_there():
     assert world.offsets_seen() == list(range(960))
 
 
-def test_a_request_of_a_dropped_queue_is_not_shown():
+def test_a_listener_gets_no_message_of_a_dropped_queue():
     world = started()
     world.holds_work = True
     world.found([0, 1])
@@ -67,8 +67,9 @@ def test_a_request_of_a_dropped_queue_is_not_shown():
     assert world.offset() is None
 
 
-def test_a_queue_dropped_while_a_listener_works_ends_it():
-    """What was shown is void, the rest is not shown."""
+def test_a_drop_while_a_listener_works_ends_the_request():
+    """The result for the message that the listener has does not count, and the listener
+    gets no further message of the request."""
     world = started()
 
     def act(messages, _):
@@ -86,8 +87,8 @@ def test_the_context_has_the_queue_that_was_pulled():
     assert world.seen == [(queue_of(1), [4])]
 
 
-def test_what_a_listener_does_to_its_list_is_its_own():
-    """Java's list cannot be changed; here it is a copy."""
+def test_a_listener_may_change_the_list_of_messages_that_it_gets():
+    """It is a copy. Java's list cannot be changed."""
 
     def act(messages, _):
         messages.clear()
@@ -98,8 +99,8 @@ def test_what_a_listener_does_to_its_list_is_its_own():
     assert world.process_queue().msg_count == 0
 
 
-def test_a_retry_has_the_topic_it_was_sent_to():
-    """Its own topic for the listener, the retry topic in the context."""
+def test_a_retried_message_has_the_topic_to_which_it_was_first_sent():
+    """The context of the call has the retry topic."""
     topics = []
 
     def act(messages, context):
@@ -127,8 +128,8 @@ def test_success_moves_the_offset_and_sends_nothing_else_to_the_broker(result):
     assert not sent_back(world)
 
 
-def test_the_offset_is_that_of_the_lowest_that_is_left():
-    """10, 11, 12 as in the example of Java's lag."""
+def test_the_offset_is_that_of_the_lowest_message_that_is_not_consumed():
+    """Offsets 10, 11 and 12, as in the example of Java's documentation."""
     world = started(act=failing(10))
     world.network.hold.add("send_back")
     world.found([10, 11, 12])
@@ -157,8 +158,11 @@ def raises(error):
     ],
     ids=["later", "false", "nonsense", "error", "exit", "interrupt", "memory"],
 )
-def test_anything_else_is_a_failure_and_sent_back(act):
-    """Code 36, and only then gone."""
+def test_a_listener_that_returns_anything_else_has_failed_and_its_message_is_sent_back(
+    act,
+):
+    """By CONSUMER_SEND_MSG_BACK (36). The message leaves the cache once the broker has
+    it."""
     world = started(act=act)
     world.found([3])
     (request,) = sent_back(world)
@@ -171,15 +175,15 @@ def test_anything_else_is_a_failure_and_sent_back(act):
     assert world.process_queue().msg_count == 0
 
 
-def test_none_is_a_failure_where_that_is_said():
-    """As in Java."""
+def test_none_is_a_failure_with_none_is_failure():
+    """As null is in Java."""
     world = started(none_is_failure=True)
     world.found([0])
     assert offsets_of(sent_back(world)) == [0]
 
 
-def test_a_listener_that_failed_does_not_cost_a_thread():
-    """Only one that blocks does; what failed leaves the cache."""
+def test_a_listener_that_raises_ends_no_thread_and_leaves_nothing_cached():
+    """Only a listener that blocks occupies its thread."""
     world = started(act=failing(*range(64)))
     world.found(range(64))
     assert len(sent_back(world)) == 64
@@ -188,8 +192,8 @@ def test_a_listener_that_failed_does_not_cost_a_thread():
     assert world.offset() == 65
 
 
-def test_a_listener_that_took_too_long_has_done_it_none_the_less():
-    """TIME_OUT is a label in Java; the outcome is the listener's."""
+def test_a_listener_that_took_longer_than_the_consume_timeout_still_succeeds():
+    """TIME_OUT is a label in Java; what counts is what the listener returned."""
     world = started()
 
     def act(*_):
@@ -214,8 +218,8 @@ def test_a_listener_that_took_too_long_has_done_it_none_the_less():
         (-9, [0, 1, 2, 3]),
     ],
 )
-def test_ack_index_says_how_much_of_a_batch_was_done(ack_index, failed):
-    """What is out of range is clamped, both ways."""
+def test_ack_index_says_how_many_messages_of_a_batch_were_consumed(ack_index, failed):
+    """An index outside the batch is clamped at both ends."""
 
     def act(_, context):
         context.ack_index = ack_index
@@ -230,8 +234,8 @@ def test_ack_index_says_how_much_of_a_batch_was_done(ack_index, failed):
 
 
 @pytest.mark.parametrize("level", [-1, 0, 5])
-def test_the_delay_that_a_listener_wants_is_the_broker_s_to_give(level):
-    """Of the context; -1 is the dead letters."""
+def test_the_delay_level_of_the_context_is_sent_to_the_broker(level):
+    """Level -1 asks for the dead-letter queue."""
 
     def act(_, context):
         context.delay_level_when_next_consume = level
@@ -243,15 +247,15 @@ def test_the_delay_that_a_listener_wants_is_the_broker_s_to_give(level):
     assert (request.delay_level, request.max_reconsume_times) == (level, 3)
 
 
-def test_broadcasting_forgets_what_failed():
+def test_a_message_that_failed_is_not_tried_again_when_broadcasting():
     world = started(act=failing(0, 1), message_model=BROADCASTING)
     world.found([0, 1])
     assert not sent_back(world)
     assert world.offset() == 2
 
 
-def test_results_after_a_drop_are_void():
-    """Neither offset nor send-back."""
+def test_results_that_come_after_the_queue_was_dropped_have_no_effect():
+    """They move no offset, and no message is sent back."""
     world = started(act=failing(1))
     world.holds_work = True
     world.found([0, 1])
@@ -280,8 +284,9 @@ def test_a_send_back_that_ends_after_a_drop_commits_nothing():
 # Threads that help, and a listener that leaves
 
 
-def test_a_slow_request_is_shared():
-    """One that blocks costs its thread and not the messages behind it."""
+def test_a_request_whose_listener_is_slow_is_shared_with_other_threads():
+    """A call that blocks occupies its thread, and does not hold up the messages behind
+    it."""
     world = started()
     world.holds_work = True
     world.found(range(5))
@@ -299,8 +304,8 @@ def test_a_slow_request_is_shared():
     assert world.offset() == 0
 
 
-def test_a_slow_request_is_not_shared_where_it_must_stay_in_order():
-    """Of two threads the later message's could be the last that gets to consume."""
+def test_a_slow_request_is_not_shared_with_share_slow_pulls_off():
+    """Of two threads the one with the later message could finish first."""
     world = started(share_slow_pulls=False)
     world.holds_work = True
     world.found(range(5))
@@ -313,8 +318,9 @@ def test_a_slow_request_is_not_shared_where_it_must_stay_in_order():
     assert request.is_shared
 
 
-def test_a_listener_that_leaves_the_rest_has_consumed_as_much_as_it_says():
-    """Ours: neither acknowledged nor sent back."""
+def test_a_listener_that_raises_leave_rest_has_consumed_as_many_messages_as_it_says():
+    """The other messages are neither acknowledged nor sent back. Java has no such
+    exception."""
 
     def act(messages, _):
         raise LeaveRest(2)

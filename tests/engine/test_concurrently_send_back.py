@@ -28,8 +28,8 @@ LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 MINUTE_MS = 60_000
 
 
-def test_what_no_broker_takes_back_is_tried_here_again_after_5_s():
-    """It keeps the offset, and counts one try more."""
+def test_a_message_that_no_broker_takes_back_is_consumed_here_again_after_5_s():
+    """Meanwhile it holds the offset, and its count of retries grows by one."""
     times = []
 
     def act(messages, _):
@@ -51,8 +51,8 @@ def test_what_no_broker_takes_back_is_tried_here_again_after_5_s():
     assert world.committed() in (None, 1)
 
 
-def test_only_what_could_not_be_sent_back_is_tried_again():
-    """Exactly those, in slices."""
+def test_only_messages_that_could_not_be_sent_back_are_consumed_again():
+    """Exactly those, in batches."""
     world = started(act=failing(1, 2), consume_message_batch_max_size=1)
     world.network.hold.add("send_back")
     world.network.fail["send_retry"] = refusal()
@@ -68,8 +68,8 @@ def test_only_what_could_not_be_sent_back_is_tried_again():
     assert world.offset() == 4
 
 
-def test_a_retry_here_ends_with_its_queue():
-    """Another member has it by then."""
+def test_a_message_is_not_retried_here_once_its_queue_is_lost():
+    """By then another member has it."""
     world = started(act=failing(0))
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found([0])
@@ -82,9 +82,11 @@ def test_a_retry_here_ends_with_its_queue():
 @pytest.mark.parametrize(
     ("level", "times", "expected"), [(0, 0, 1), (3, 2, 3), (-1, 0, 17)]
 )
-def test_the_way_round_a_broker_that_refuses(level, times, expected):
-    """As a producer, on a copy; -1 still means the dead letters, and the first id is
-    not lost."""
+def test_a_message_that_its_broker_refuses_goes_to_the_retry_topic_as_a_copy(
+    level, times, expected
+):
+    """The member sends it as a producer does. Delay level -1 still means the
+    dead-letter queue, and the first message id is kept."""
     kept = []
 
     def act(messages, context):
@@ -112,7 +114,7 @@ def test_the_way_round_a_broker_that_refuses(level, times, expected):
     assert world.offset() == 4
 
 
-def test_the_first_id_of_a_retry_stays():
+def test_a_message_that_fails_again_keeps_its_first_id():
     world = started(act=failing(0))
     world.network.fail["send_back"] = refusal()
     world.found([0], ORIGIN_MESSAGE_ID="FIRST")
@@ -121,7 +123,7 @@ def test_the_first_id_of_a_retry_stays():
 
 
 def test_sending_back_holds_up_no_thread_and_no_other_message():
-    """Java's worker waits 5 s for it; here no thread waits."""
+    """Java's consume thread waits for up to 5 s; here none waits."""
     world = started(act=failing(0))
     world.network.hold.add("send_back")
     world.found([0])
@@ -142,9 +144,9 @@ def with_a_stuck_listener(**options):
     return world
 
 
-def test_after_15_minutes_messages_are_sent_back_with_level_3():
-    """Over 15 minutes, looked at each 15; at most 16 of a queue a sweep, and the offset
-    is not touched (13.1: 20 expired, 16 sent, 4 left)."""
+def test_messages_that_a_listener_has_for_15_minutes_are_sent_back_with_delay_level_3():
+    """The sweep runs every 15 minutes and sends back at most 16 messages of a queue: of
+    20 expired ones 16 are sent and 4 are left. The offset stays where it is."""
     world = with_a_stuck_listener()
     world.run(15 * MINUTE_MS)
     assert not sent_back(world)
@@ -157,8 +159,8 @@ def test_after_15_minutes_messages_are_sent_back_with_level_3():
     assert offsets_of(sent_back(world)) == list(range(20))
 
 
-def test_what_was_swept_is_not_sent_back_again():
-    """Its listener fails at last."""
+def test_a_message_that_the_sweep_sent_back_is_not_sent_back_when_it_fails():
+    """Its listener returns with a failure at last."""
     world = with_a_stuck_listener(act=lambda *_: LATER)
     world.run(30 * MINUTE_MS)
     assert len(sent_back(world)) == 16
@@ -167,8 +169,9 @@ def test_what_was_swept_is_not_sent_back_again():
     assert world.offset() == 20
 
 
-def test_a_sweep_that_cannot_send_back_keeps_what_it_has():
-    """16 tries, all of the first (13.1: 20 left)."""
+def test_a_sweep_keeps_messages_that_it_cannot_send_back():
+    """It tries 16 times, each time with the first message, and all 20 are left, as in
+    Java."""
     world = with_a_stuck_listener()
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.run(30 * MINUTE_MS)
@@ -176,8 +179,8 @@ def test_a_sweep_that_cannot_send_back_keeps_what_it_has():
     assert world.process_queue().msg_count == 20
 
 
-def test_a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes():
-    """In 4.6 that was the end of all sweeps."""
+def test_a_sweep_ends_at_a_message_that_no_listener_has_and_later_sweeps_go_on():
+    """In 4.6 no sweep ran after that one."""
     world = started()
     world.holds_work, world.hold_ms = True, 15_000
     world.found([0, 1])
@@ -188,8 +191,8 @@ def test_a_head_that_was_not_begun_ends_a_sweep_and_the_next_one_comes():
     assert offsets_of(sent_back(world)) == [0, 1]
 
 
-def test_a_fresh_head_ends_a_sweep():
-    """What is behind it stays, however old (13.1). Source: testPopRequest."""
+def test_a_sweep_ends_when_the_first_message_is_not_expired():
+    """Messages behind it stay, however old, as in Java. Source: testPopRequest."""
     world = with_a_stuck_listener()
     world.process_queue().first().consume_start_ms += 20 * MINUTE_MS
     world.run(30 * MINUTE_MS)
@@ -197,8 +200,9 @@ def test_a_fresh_head_ends_a_sweep():
     assert world.process_queue().msg_count == 20
 
 
-def test_a_queue_whose_work_is_slow_stays_ours():
-    """Work in hand for 150 s, and no pull is lost meanwhile."""
+def test_a_queue_is_kept_while_its_listener_works_for_150_s():
+    """Its cache is over the threshold all the time: a pull that is held back is not
+    taken for a forgotten one."""
     world = started(pull_threshold_for_queue=10)
     before = world.process_queue()
     world.holds_work = True
@@ -224,10 +228,8 @@ def test_a_queue_whose_work_is_slow_stays_ours():
         (-1, 0, (0, "DEAD_LETTER", None, None, None)),
     ],
 )
-def test_the_owner_hears_whether_a_failed_message_is_tried_again(
-    level, times, expected
-):
-    """Once the broker has taken it, and not before."""
+def test_on_failed_is_called_with_the_retry_of_a_failed_message(level, times, expected):
+    """Once the broker has taken the message, and not before."""
 
     def act(_, context):
         context.delay_level_when_next_consume = level
@@ -242,7 +244,7 @@ def test_the_owner_hears_whether_a_failed_message_is_tried_again(
     assert deliveries(failed) == [expected]
 
 
-def test_the_owner_hears_why_a_failed_message_is_tried_again_here():
+def test_on_failed_is_called_with_the_error_of_a_message_that_is_retried_here():
     failed: list[Any] = []
     world = started(act=failing(0), on_failed=failed.append)
     error = no_answer()
@@ -256,7 +258,7 @@ def test_the_owner_hears_why_a_failed_message_is_tried_again_here():
 
 
 @pytest.mark.parametrize("ending", ["closing", "dropped"])
-def test_the_owner_hears_that_a_message_no_broker_took_goes_to_the_next_owner(ending):
+def test_on_failed_says_that_a_message_no_broker_took_is_left_to_the_next_owner(ending):
     failed: list[Any] = []
     world = started(act=failing(0), on_failed=failed.append)
     world.network.hold |= {"send_back", "send_retry"}
@@ -271,7 +273,7 @@ def test_the_owner_hears_that_a_message_no_broker_took_goes_to_the_next_owner(en
     assert deliveries(failed) == [(0, "QUEUE_LOST", None, None, error)]
 
 
-def test_the_owner_hears_that_failures_of_a_dropped_queue_go_to_its_next_owner():
+def test_on_failed_says_that_failures_of_a_dropped_queue_are_left_to_the_next_owner():
     failed: list[Any] = []
     world = started(act=failing(1, 2), on_failed=failed.append)
     world.holds_work = True
@@ -285,14 +287,14 @@ def test_the_owner_hears_that_failures_of_a_dropped_queue_go_to_its_next_owner()
     ]
 
 
-def test_the_owner_hears_that_broadcasting_has_no_other_try():
+def test_on_failed_says_that_a_broadcasting_member_gives_a_message_up():
     failed: list[Any] = []
     world = started(act=failing(1), message_model=BROADCASTING, on_failed=failed.append)
     world.found([0, 1])
     assert deliveries(failed) == [(1, "GIVEN_UP", None, None, None)]
 
 
-def test_the_owner_hears_of_a_message_that_was_sent_back_before_it_failed():
+def test_on_failed_is_called_for_a_message_that_was_sent_back_before_it_failed():
     failed: list[Any] = []
     world = with_a_stuck_listener(act=lambda *_: LATER, on_failed=failed.append)
     world.run(30 * MINUTE_MS)
@@ -305,7 +307,7 @@ def test_the_owner_hears_of_a_message_that_was_sent_back_before_it_failed():
 
 
 @pytest.mark.parametrize("ending", ["broadcasting", "dropped", "kept"])
-def test_an_unreadable_message_is_no_failed_delivery(ending):
+def test_on_failed_is_not_called_for_an_unreadable_message(ending):
     def refuse(message):
         raise ValueError("no place for it")
 
@@ -326,7 +328,7 @@ def test_an_unreadable_message_is_no_failed_delivery(ending):
     assert sent_back(world) == []
 
 
-def test_an_owner_that_fails_to_hear_of_a_failure_changes_nothing(caplog):
+def test_an_on_failed_that_raises_changes_nothing(caplog):
     def fail(failed):
         raise ZeroDivisionError("injected")
 
@@ -340,7 +342,7 @@ def test_an_owner_that_fails_to_hear_of_a_failure_changes_nothing(caplog):
     )
 
 
-def test_a_close_waits_for_each_message_that_is_on_its_way_back():
+def test_a_close_waits_until_every_failed_message_is_sent_back():
     world = started(act=failing(0, 1))
     world.network.hold.add("send_back")
     world.found([0, 1])
@@ -356,13 +358,13 @@ def test_a_close_waits_for_each_message_that_is_on_its_way_back():
 
 
 @pytest.mark.parametrize("result", [False, LATER])
-def test_a_listener_that_says_later_is_not_warned_about(result, caplog):
+def test_reconsume_later_causes_no_warning(result, caplog):
     world = started(act=lambda *_: result)
     world.found([0])
     assert caplog.messages == []
 
 
-def test_a_listener_that_returns_no_status_is_warned_about(caplog):
+def test_a_result_that_is_no_status_causes_a_warning(caplog):
     world = started(act=lambda *_: "done")
     world.found([0])
     assert caplog.messages == [

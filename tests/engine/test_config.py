@@ -1,4 +1,4 @@
-"""What a consumer may be set to."""
+"""Which settings of a consumer are accepted, and what the others raise."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(group="billing", topics=TOPICS, **settings):
     check_config(group, topics, ConsumerConfig(**settings))
 
 
-def test_defaults_are_java_s_and_good():
+def test_the_default_settings_are_java_s_and_are_accepted():
     config = ConsumerConfig()
     check()
     assert (config.consume_threads, config.pull_batch_size) == (20, 32)
@@ -53,8 +53,8 @@ def test_defaults_are_java_s_and_good():
 
 
 @pytest.mark.parametrize(("name", "low", "high"), RANGES)
-def test_both_ends_of_a_range_are_in_it_and_no_more(name, low, high):
-    """DefaultMQPushConsumerTest.testCheckConfig, checkConfigTest."""
+def test_a_setting_may_have_the_ends_of_its_range_and_nothing_beyond(name, low, high):
+    """Source: DefaultMQPushConsumerTest.testCheckConfig, checkConfigTest."""
     check(**{name: low})
     check(**{name: high})
     for value in (low - 1, high + 1):
@@ -83,20 +83,20 @@ def test_names_that_brokers_refuse_are_refused_here(group, why):
         check_group(group)
 
 
-def test_the_longest_names_are_good():
+def test_names_of_the_greatest_length_are_accepted():
     check("g" * 255)
     check(topics={"t" * 127: parse_subscription("t", "*")})
 
 
 @pytest.mark.parametrize("topic", ["", "t" * 128, "a/b", "a b"])
-def test_topics_that_cannot_be_are_refused(topic):
+def test_names_that_no_topic_can_have_are_refused(topic):
     with pytest.raises(ConfigError, match="topic"):
         check(topics={topic: parse_subscription("t", "*")})
 
 
 @pytest.mark.parametrize("name", ["client_ip", "instance_name", "unit_name"])
 @pytest.mark.parametrize("text", ["", "a b", "a@b", "a\n"])
-def test_parts_of_the_client_id_cannot_break_it(name, text):
+def test_parts_of_the_client_id_must_have_text_and_no_separators(name, text):
     with pytest.raises(ConfigError, match=name):
         check(**{name: text})
 

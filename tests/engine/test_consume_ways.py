@@ -212,8 +212,8 @@ def test_orderly_messages_one_by_one(steps, none_is_failure, needs_lock):
     assert quick == other
 
 
-def test_what_all_succeeded_ends_with_nothing_special():
-    """Of the quick way, and of the way of batches: how much, and how long it took."""
+def test_a_request_that_succeeds_as_a_whole_ends_without_a_special_batch():
+    """For one message at a time and for batches: how many succeeded, and the time."""
     steps = [Step(None, 3, "", is_readable=True)] * 2
     for is_quick in (True, False):
         told, calls, is_cancelled = in_order(
@@ -234,8 +234,8 @@ def test_a_failure_ends_a_request_with_the_message_that_failed():
         assert told == (1, [1], status, True, None, 7)
 
 
-def test_concurrent_messages_are_told_at_the_latest_after_50_ms():
-    """With what failed of them; slow calls make others help once."""
+def test_concurrent_outcomes_are_reported_after_50_ms_at_the_latest():
+    """With the messages that failed. A slow call asks other threads for help, once."""
     steps = [
         Step(None, 49, "", is_readable=True),
         Step(False, 1, "", is_readable=True),

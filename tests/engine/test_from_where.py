@@ -1,4 +1,4 @@
-"""Where a queue begins that a member just got."""
+"""From which offset a queue is consumed that was just assigned."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def first_pulls(world):
 
 @pytest.mark.parametrize("where", POLICIES)
 @pytest.mark.parametrize("stored", [0, 400])
-def test_what_was_committed_counts_whatever_the_policy(where, stored):
-    """0 too, which brokers say of young topics. Source:
+def test_a_committed_offset_counts_whatever_consume_from_where_says(where, stored):
+    """Also offset 0, which brokers answer for young topics. Source:
     testComputePullFromWhereWithException_ne_minus1."""
     world = World(consume_from_where=where)
     world.network.committed[queue_of()] = stored
@@ -50,8 +50,8 @@ def test_what_was_committed_counts_whatever_the_policy(where, stored):
     ("where", "expected"),
     [(FROM_LAST, 12_345), (FROM_FIRST, 0), (FROM_TIMESTAMP, 23_456)],
 )
-def test_without_an_offset_the_policy_decides(where, expected):
-    """A first offset that is trimmed the broker corrects. Source:
+def test_without_a_committed_offset_consume_from_where_decides(where, expected):
+    """The broker corrects a first offset that is trimmed. Source:
     testComputePullFromWhereWithException_eq_minus1_last, _first, _timestamp."""
     world = World(consume_from_where=where)
     world.network.ends[queue_of()] = 12_345
@@ -61,8 +61,9 @@ def test_without_an_offset_the_policy_decides(where, expected):
 
 
 @pytest.mark.parametrize("where", POLICIES)
-def test_retries_begin_at_0_whatever_the_policy(where):
-    """Also from a time, where Java begins at the end and skips what waits."""
+def test_a_retry_queue_without_an_offset_begins_at_0(where):
+    """Also with CONSUME_FROM_TIMESTAMP, where Java begins at the end and skips the
+    retries that wait."""
     world = World(consume_from_where=where, has_retry_route=True)
     world.network.ends[RETRY_QUEUE] = world.network.at_times[RETRY_QUEUE] = 9
     world.start()
@@ -79,7 +80,9 @@ def test_a_queue_that_is_empty_begins_at_0(where):
 @pytest.mark.parametrize(
     ("stamp_ms", "expected"), [(None, START_MS - 30 * 60 * 1_000), (123_456, 123_456)]
 )
-def test_the_time_is_half_an_hour_before_the_start_unless_it_is_set(stamp_ms, expected):
+def test_consume_timestamp_is_half_an_hour_before_the_start_unless_it_is_set(
+    stamp_ms, expected
+):
     world = World(consume_from_where=FROM_TIMESTAMP, consume_timestamp_ms=stamp_ms)
     world.start()
     (call,) = world.network.of("search_offset")
@@ -99,8 +102,8 @@ def test_only_a_broker_that_knows_of_no_offset_means_that_there_is_none(where, e
 @pytest.mark.parametrize(
     ("where", "name"), [(FROM_LAST, "max_offset"), (FROM_TIMESTAMP, "search_offset")]
 )
-def test_a_policy_that_cannot_be_asked_about_decides_nothing(where, name):
-    """No offset, no queue, until it is known."""
+def test_a_queue_waits_while_its_end_or_the_offset_of_a_time_is_not_known(where, name):
+    """It does not begin at a guess."""
     world = World(consume_from_where=where)
     world.network.fail[name] = no_answer()
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 7
@@ -112,15 +115,15 @@ def test_a_policy_that_cannot_be_asked_about_decides_nothing(where, name):
 
 
 def test_a_negative_committed_offset_is_an_error():
-    """Nothing begins below 0."""
+    """No queue begins below 0."""
     world = World()
     world.network.committed[queue_of()] = -3
     world.start()
     assert not first_pulls(world)
 
 
-def test_broadcasting_begins_at_its_file():
-    """No broker is asked for it."""
+def test_a_broadcasting_member_begins_at_the_offset_in_its_file():
+    """It asks no broker for the offset."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 50
     world.file.offsets[queue_of()] = 33
@@ -129,8 +132,8 @@ def test_broadcasting_begins_at_its_file():
     assert not world.network.of("query_offset")
 
 
-def test_an_orderly_queue_is_asked_about_again_under_its_lock():
-    """Its last owner may have committed since, or not have been done."""
+def test_the_offset_of_an_orderly_queue_is_queried_again_under_its_lock():
+    """Its last owner may have committed since the first query."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -145,8 +148,8 @@ def test_an_orderly_queue_is_asked_about_again_under_its_lock():
     assert len(world.network.of("query_offset")) == 2
 
 
-def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
-    """The exception delay."""
+def test_an_orderly_queue_waits_while_its_offset_under_the_lock_is_not_known():
+    """For the delay of a failed pull."""
     world = World(orderly=True)
     world.network.hold.add("query_offset")
     world.start()
@@ -160,8 +163,8 @@ def test_an_orderly_queue_whose_offset_is_not_known_under_its_lock_waits():
 
 @pytest.mark.parametrize("where", [FROM_LAST, FROM_TIMESTAMP])
 @pytest.mark.parametrize("orderly", [False, True])
-def test_what_is_sent_between_two_starts_is_not_lost(where, orderly):
-    """A member that is closed before anything came has said where it stood."""
+def test_messages_sent_between_two_starts_are_not_lost(where, orderly):
+    """A member that is closed before its first message has committed where it began."""
     world = World(consume_from_where=where, orderly=orderly)
     world.network.ends[queue_of()] = world.network.at_times[queue_of()] = 5
     world.start()
@@ -174,8 +177,8 @@ def test_what_is_sent_between_two_starts_is_not_lost(where, orderly):
     assert first_pulls(again) == {queue_of(): 5}
 
 
-def test_what_is_sent_while_a_queue_is_being_locked_is_not_lost():
-    """The end is asked for once; Java asks again under the lock."""
+def test_messages_sent_while_a_queue_is_being_locked_are_not_lost():
+    """The end of the queue is queried once; Java queries it again under the lock."""
     world = World(consume_from_where=FROM_LAST, orderly=True)
     world.network.hold.add("max_offset")
     world.start()
@@ -186,8 +189,8 @@ def test_what_is_sent_while_a_queue_is_being_locked_is_not_lost():
     assert len(world.network.of("query_offset")) == 2
 
 
-def test_broadcasting_members_keep_where_they_began():
-    """Also in a file."""
+def test_a_broadcasting_member_stores_where_it_began():
+    """In its file, before its first message."""
     world = World(message_model=BROADCASTING, consume_from_where=FROM_LAST)
     world.network.ends[queue_of()] = 5
     world.start()
@@ -211,7 +214,9 @@ def starts_of(found):
         (FROM_TIMESTAMP, 23_456, "TIME"),
     ],
 )
-def test_the_owner_hears_where_a_queue_begins_and_why(where, offset, start):
+def test_on_start_is_called_with_the_first_offset_of_a_queue_and_the_reason(
+    where, offset, start
+):
     found: list[Any] = []
     world = World(consume_from_where=where, has_retry_route=True, on_start=found.append)
     world.network.ends[queue_of()] = 12_345
@@ -224,8 +229,8 @@ def test_the_owner_hears_where_a_queue_begins_and_why(where, offset, start):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_the_owner_hears_once_that_a_queue_begins_at_its_committed_offset(orderly):
-    """Also where that is asked for again under the queue's lock."""
+def test_on_start_is_called_once_for_a_queue_with_a_committed_offset(orderly):
+    """Also when the offset is queried again under the queue's lock."""
     found: list[Any] = []
     world = World(orderly=orderly, on_start=found.append)
     world.network.committed[queue_of()] = 400
@@ -234,7 +239,7 @@ def test_the_owner_hears_once_that_a_queue_begins_at_its_committed_offset(orderl
     assert first_pulls(world) == {queue_of(): 400}
 
 
-def test_an_owner_that_fails_to_hear_where_a_queue_begins_changes_nothing(caplog):
+def test_an_on_start_that_raises_changes_nothing(caplog):
     def fail(start):
         raise ZeroDivisionError("injected")
 
@@ -245,7 +250,7 @@ def test_an_owner_that_fails_to_hear_where_a_queue_begins_changes_nothing(caplog
     assert record.message == "on_start failed queue=orders@broker-a:0"
 
 
-def test_the_offset_under_the_lock_is_asked_of_the_same_queue():
+def test_the_second_query_under_the_lock_is_for_the_same_queue():
     world = World(orderly=True, queues=2)
     world.start()
     asked = [call.args["queue"] for call in world.network.of("query_offset")]

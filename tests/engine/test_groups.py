@@ -24,9 +24,9 @@ from tests.engine.world import (
 @pytest.mark.parametrize(
     ("code", "level"), [(23, "WARNING"), (24, "WARNING"), (25, "DEBUG")]
 )
-def test_a_broker_that_refuses_a_subscription_is_logged(code, level, caplog):
-    """What a broker says of members that subscribe to different things is logged. 25
-    (not the latest) is usual after a change."""
+def test_a_subscription_that_a_broker_refuses_is_logged(code, level, caplog):
+    """A broker refuses pulls of members that subscribe to different things; its reason
+    is logged. Code 25 (SUBSCRIPTION_NOT_LATEST) is usual after a change."""
     caplog.set_level(logging.DEBUG)
     world = started()
     world.fail_pull(refusal(code, "the consumer's subscription not exist"))
@@ -38,7 +38,8 @@ def test_a_broker_that_refuses_a_subscription_is_logged(code, level, caplog):
 
 
 def test_two_consumers_of_one_process_are_two_members():
-    """An id of its own each, also in containers that look alike."""
+    """Each has a client id of its own, also in containers with the same address and
+    process number."""
     ids = {
         make_client_id(
             ip="172.17.0.1",
@@ -54,7 +55,7 @@ def test_two_consumers_of_one_process_are_two_members():
 
 
 def test_a_client_id_that_is_listed_twice_is_one_member():
-    """Brokers tell a client id twice that has two connections."""
+    """Brokers list a client id twice that has two connections."""
     assert sort_client_ids([ME, OTHER, ME]) == [ME, ME, OTHER]
     world = World(queues=4)
     world.network.members = [ME, OTHER]
@@ -62,8 +63,7 @@ def test_a_client_id_that_is_listed_twice_is_one_member():
     assert len(world.member.process_queues) == 2
 
 
-def test_what_fails_for_good_is_counted_by_the_broker():
-    """16 tries at most are asked for with every one that is sent back."""
+def test_each_message_sent_back_asks_the_broker_for_16_retries_at_most():
     world = started(act=lambda *_: False)
     world.found(range(20))
     limits = {
@@ -73,8 +73,8 @@ def test_what_fails_for_good_is_counted_by_the_broker():
     assert limits == {16}
 
 
-def test_a_member_that_restarts_finds_its_offset():
-    """With nothing but what the broker has."""
+def test_a_member_that_restarts_goes_on_at_its_committed_offset():
+    """It knows nothing but what the broker has."""
     world = started(act=lambda messages, _: messages[0].queue_offset != 5)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
     world.found(range(10))
@@ -86,7 +86,7 @@ def test_a_member_that_restarts_finds_its_offset():
 
 
 def test_queues_of_all_topics_are_pulled():
-    """None waits for another, and each has its own pull at the broker."""
+    """No queue waits for another one: each has its own pull at the broker."""
     world = started(queues=64, has_retry_route=True)
     assert len({call.args["ask"].queue for call in world.pulls()}) == 65
     world.found([0], call=world.pull(63))
@@ -94,9 +94,9 @@ def test_queues_of_all_topics_are_pulled():
     assert world.elapsed_ms == 0
 
 
-def test_a_dropped_member_s_work_may_be_done_twice_and_never_lost():
-    """Two members own a queue while members come and go; by design of concurrent
-    groups. What the first did not commit the second one does."""
+def test_messages_that_a_member_did_not_commit_are_consumed_by_the_next_owner():
+    """While members come and go two of them may own a queue, so messages may come
+    twice; none is lost."""
     world = started()
     world.holds_work = True
     world.found([0, 1, 2])
@@ -113,8 +113,8 @@ def test_a_dropped_member_s_work_may_be_done_twice_and_never_lost():
     assert second.offset() == 3
 
 
-def test_retries_are_pulled_without_their_expression():
-    """The retry topic has a subscription and a version of its own."""
+def test_pulls_of_the_retry_topic_use_its_own_subscription():
+    """Its expression and its version, not those of the topic."""
     world = started(has_retry_route=True, tags="A")
     (call,) = world.pulls(queue_of(topic=RETRY))
     ask = call.args["ask"]

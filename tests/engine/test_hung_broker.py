@@ -68,7 +68,7 @@ def test_a_start_consumes_from_the_healthy_broker_within_a_second(options):
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_queues_of_the_healthy_broker_that_come_with_a_rebalance_begin_at_once(orderly):
-    """A member that leaves while a broker hangs: its queues are consumed again."""
+    """Another member leaves while a broker hangs: its queues are consumed again."""
     world = world_of_two_brokers(orderly=orderly)
     world.network.members = [ME, OTHER]
     world.begin()
@@ -163,7 +163,7 @@ def test_a_close_leaves_the_healthy_broker_at_once_and_ends_in_time(orderly):
     assert world.closed == [None]
 
 
-def test_a_filter_is_read_by_the_broker_that_answers():
+def test_an_expression_is_checked_by_the_broker_that_answers():
     world = World(tags="a > 1", expression_type="SQL92")
     world.network.queues["orders"] = [queue_of(), queue_of(broker="broker-0")]
     world.network.hung.add("broker-0")
@@ -202,7 +202,7 @@ def test_a_late_answer_begins_no_queue_that_was_lost_meanwhile(held):
 
 @pytest.mark.parametrize("held", ["lock", "query_offset"])
 def test_a_late_answer_begins_no_queue_of_a_member_that_closes(held):
-    """Nor does its lock stay at the broker for a minute."""
+    """And the broker does not keep its lock for a minute."""
     world = World(orderly=True)
     world.network.hold.add(held)
     world.start()

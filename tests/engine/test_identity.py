@@ -17,7 +17,7 @@ from rmqcli.consumer.client_id import make_client_id
         ("blue", "u", True, "10.0.0.1@blue@u"),
     ],
 )
-def test_client_id(instance, unit, is_broadcasting, expected):
+def test_client_ids_have_the_form_of_java_s(instance, unit, is_broadcasting, expected):
     found = make_client_id(
         ip="10.0.0.1",
         instance_name=instance,

@@ -32,8 +32,8 @@ from tests.engine.world import (
 )
 
 
-def test_a_start_asks_in_order():
-    """Routes, a heartbeat with its answer, then the first rebalance. Source:
+def test_a_start_fetches_routes_then_sends_a_heartbeat_then_rebalances():
+    """The rebalance follows the heartbeat's answer. Source:
     testStart_OffsetShouldNotNUllAfterStart."""
     world = World()
     world.network.hold |= {"heartbeat", "fetch_queues"}
@@ -50,8 +50,8 @@ def test_a_start_asks_in_order():
     assert world.pulls()
 
 
-def test_what_a_heartbeat_says():
-    """The retry topic is subscribed too."""
+def test_a_heartbeat_has_the_settings_and_subscriptions_of_the_member():
+    """The retry topic's subscription, too."""
     world = started(tags="A || B")
     heartbeat = world.network.of("heartbeat")[0].args["heartbeat"]
     assert heartbeat.client_id == ME
@@ -73,7 +73,7 @@ def test_broadcasting_has_no_retry_topic():
 
 @pytest.mark.parametrize("reason", ["no broker is known", "no broker accepts"])
 def test_a_start_waits_for_a_broker_that_accepts_a_heartbeat(reason):
-    """One attempt a second, each after the routes were fetched anew."""
+    """It tries once a second, and fetches the routes before each try."""
     world = World()
     if reason == "no broker is known":
         queues, world.network.queues = world.network.queues, {}
@@ -93,8 +93,9 @@ def test_a_start_waits_for_a_broker_that_accepts_a_heartbeat(reason):
 
 
 @pytest.mark.parametrize("expression_type", ["SQL92", "TAG"])
-def test_a_broker_reads_what_is_not_of_tags_before_anything_else(expression_type):
-    """Code 46; what it refuses is the start's error, and nothing began."""
+def test_a_start_lets_a_broker_check_sql_before_anything_else(expression_type):
+    """With CHECK_CLIENT_CONFIG (46). What the broker refuses is the start's error, and
+    nothing else is sent."""
     world = World(tags="a > 1", expression_type=expression_type)
     world.network.fail["check_subscription"] = refusal(23, "no such syntax")
     world.start()
@@ -107,8 +108,8 @@ def test_a_broker_reads_what_is_not_of_tags_before_anything_else(expression_type
     assert not world.pulls()
 
 
-def test_what_is_done_again_and_again():
-    """Routes and heartbeats each 30 s, each by itself."""
+def test_routes_are_fetched_and_heartbeats_sent_every_30_s():
+    """Independently of each other."""
     world = started()
     world.network.calls.clear()
     world.run(60_000)
@@ -126,8 +127,8 @@ def test_what_is_done_again_and_again():
 
 
 @pytest.mark.parametrize("name", ["fetch_queues", "consumer_ids", "lock"])
-def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
-    """In Java one thread serves them all."""
+def test_heartbeats_go_on_while_another_request_is_not_answered(name):
+    """In Java one thread does both."""
     world = started(orderly=True)
     world.found([0])
     world.network.hold.add(name)
@@ -148,10 +149,10 @@ def test_one_answer_that_does_not_come_starves_no_heartbeat(name):
         ("send_back", 60_000, {"consume_timeout_ms": 60_000}),
     ],
 )
-def test_each_periodic_task_survives_whatever_its_step_raises(
+def test_a_periodic_task_goes_on_after_an_unexpected_exception(
     name, interval_ms, options, caplog
 ):
-    """It is logged, and its next turn comes when it is due."""
+    """The exception is logged, and the task runs again when it is due."""
     world = started(**options)
     if name == "send_back":
         world.holds_work = True
@@ -182,8 +183,8 @@ def test_each_periodic_task_survives_whatever_its_step_raises(
     "name",
     ["fetch_queues", "heartbeat", "consumer_ids", "query_offset", "lock", "pull"],
 )
-def test_a_start_survives_whatever_a_step_raises(name):
-    """Each of them is tried again until it works."""
+def test_a_start_goes_on_after_an_unexpected_exception_in_one_of_its_steps(name):
+    """The step is tried again until it works."""
     world = World(orderly=True)
     world.network.broken[name] = ZeroDivisionError("injected")
     world.start()
@@ -213,8 +214,10 @@ class Moody:
     "mood", [ValueError("no"), KeyError("x"), RecursionError(), 7, [[]]]
 )
 @pytest.mark.parametrize("is_before_start", [False, True])
-def test_a_strategy_that_fails_once_stops_no_rebalance(mood, is_before_start, caplog):
-    """It is asked again after a second, and other topics are not affected."""
+def test_an_allocation_strategy_that_raises_once_is_called_again(
+    mood, is_before_start, caplog
+):
+    """After a second; other topics are not affected."""
     strategy = Moody()
     world = World(strategy=strategy, queues=2)
     if not is_before_start:
@@ -258,8 +261,10 @@ def test_rate_samples_and_the_check_for_slow_listeners_survive_an_exception(capl
     assert world.workers.shared == [request]
 
 
-def test_what_cannot_be_handed_out_again_is_tried_again(caplog):
-    """A message that could not be sent back is not forgotten."""
+def test_a_message_that_could_neither_be_sent_back_nor_handed_out_is_tried_again(
+    caplog,
+):
+    """It is not forgotten."""
     calls = itertools.count()
     world = started(act=lambda *_: next(calls) > 0)
     world.network.fail |= {"send_back": refusal(), "send_retry": refusal()}
@@ -273,8 +278,8 @@ def test_what_cannot_be_handed_out_again_is_tried_again(caplog):
     assert world.offset() == 1
 
 
-def test_pulls_survive_whatever_a_broker_says():
-    """Any error is one of that pull. Source: PullMessageServiceTest."""
+def test_a_pull_is_repeated_after_any_error_code_of_a_broker():
+    """Source: PullMessageServiceTest."""
     world = started()
     for code in (1, 2, 13, 16, 17, 19, 24, 25, 26, 206, 215, 999):
         world.fail_pull(refusal(code))
@@ -286,8 +291,8 @@ def test_pulls_survive_whatever_a_broker_says():
 # Close
 
 
-def test_a_close_ends_in_order():
-    """Consume, commit, unlock, goodbye. Source: testShutdown."""
+def test_a_close_waits_for_listeners_then_commits_unlocks_and_unregisters():
+    """Source: testShutdown."""
     world = started(orderly=True, queues=2)
     world.found([0, 1], call=world.pull(0))
     world.network.calls.clear()
@@ -303,7 +308,7 @@ def test_a_close_ends_in_order():
     assert not world.member.process_queues
 
 
-def test_a_close_waits_for_what_was_begun_and_commits_it():
+def test_a_close_waits_for_the_listener_that_works_and_commits():
     """Source: testGracefulShutdown."""
     world = started(await_termination_ms=2_000)
     world.holds_work = True
@@ -318,8 +323,8 @@ def test_a_close_waits_for_what_was_begun_and_commits_it():
     assert world.committed() == 3
 
 
-def test_a_close_does_not_wait_for_what_was_not_begun():
-    """Nobody saw it; the next owner gets it."""
+def test_a_close_does_not_wait_for_messages_that_no_listener_got():
+    """The next owner gets them."""
     world = started()
     world.holds_work = True
     world.found(range(32))
@@ -342,8 +347,9 @@ def closing_with_a_pull_that_commits_2():
     return world, waiting
 
 
-def test_a_close_lets_no_pull_undo_its_commit():
-    """A broker's threads race (5.5.0, --count): it may read the pull last of all."""
+def test_a_close_waits_for_a_pull_that_could_undo_its_commit():
+    """The pull carries an older offset, and a broker's threads may read it after the
+    commit (seen with 5.5.0)."""
     world, _ = closing_with_a_pull_that_commits_2()
     world.close()
     world.run(CARRIED_MS - 10)
@@ -354,7 +360,7 @@ def test_a_close_lets_no_pull_undo_its_commit():
     assert world.committed() == 4
 
 
-def test_a_close_does_not_wait_once_the_pull_is_answered():
+def test_a_close_does_not_wait_for_a_pull_that_is_answered():
     world, waiting = closing_with_a_pull_that_commits_2()
     world.close()
     world.answer(PullStatus.NO_NEW_MSG, 4, call=waiting)
@@ -363,7 +369,7 @@ def test_a_close_does_not_wait_once_the_pull_is_answered():
     assert world.committed() == 4
 
 
-def test_a_close_commits_again_what_was_undone():
+def test_a_close_commits_again_when_a_pull_has_undone_its_commit():
     world, _ = closing_with_a_pull_that_commits_2()
     world.network.hold.add("update_offset")
     world.close()
@@ -376,7 +382,7 @@ def test_a_close_commits_again_what_was_undone():
     assert world.committed() == 4
 
 
-def test_a_close_reads_nothing_back_where_no_pull_carried_less():
+def test_a_close_does_not_read_its_commit_back_when_no_pull_could_undo_it():
     world, waiting = closing_with_a_pull_that_commits_2()
     world.answer(PullStatus.NO_NEW_MSG, 4, call=waiting)
     world.network.calls.clear()
@@ -386,9 +392,9 @@ def test_a_close_reads_nothing_back_where_no_pull_carried_less():
     assert world.network.names() == ["update_offset", "unregister"]
 
 
-def test_a_close_waits_no_longer_than_it_may():
-    """Python cannot interrupt a listener; what it says later is void, and its offset is
-    not committed."""
+def test_a_close_gives_up_on_a_listener_after_its_timeout():
+    """Python cannot interrupt a listener. What it returns later has no effect, and its
+    message is not committed."""
     world = started()
     world.holds_work = True
     world.found([0, 1])
@@ -406,8 +412,8 @@ def test_a_close_waits_no_longer_than_it_may():
     assert world.committed() is None
 
 
-def test_a_close_waits_for_what_is_on_its_way_back():
-    """A message that failed is in the retry topic before its offset moves."""
+def test_a_close_waits_until_a_failed_message_is_in_the_retry_topic():
+    """The offset moves only after that."""
     world = started(act=lambda *_: False)
     world.network.hold.add("send_back")
     world.found([0])
@@ -420,8 +426,8 @@ def test_a_close_waits_for_what_is_on_its_way_back():
     assert world.committed() == 1
 
 
-def test_nothing_happens_after_a_close():
-    """No ghost that pulls, commits or says that it is there."""
+def test_a_closed_member_sends_nothing():
+    """No pull, commit or heartbeat."""
     world = started(orderly=True)
     held = world.pull()
     world.close()
@@ -436,7 +442,7 @@ def test_nothing_happens_after_a_close():
     assert not world.seen
 
 
-def test_a_close_before_the_start_is_done_ends_it():
+def test_a_close_during_a_start_ends_the_start():
     world = World()
     world.network.fail["heartbeat"] = no_answer()
     world.start()
@@ -447,7 +453,7 @@ def test_a_close_before_the_start_is_done_ends_it():
     assert not world.pulls()
 
 
-def test_brokers_that_do_not_hear_a_goodbye_do_not_hold_a_close():
+def test_a_close_does_not_wait_for_ever_for_brokers_that_do_not_answer():
     world = started()
     world.network.fail |= {"unregister": no_answer(), "update_offset": no_answer()}
     world.found([0])
@@ -457,7 +463,7 @@ def test_brokers_that_do_not_hear_a_goodbye_do_not_hold_a_close():
 
 
 def test_a_thousand_members_leave_no_thread():
-    """The core has none, and a closed one plans nothing more."""
+    """The engine starts none, and a closed member has no timer left."""
     before = threading.active_count()
     for _ in range(1_000):
         world = started()
@@ -467,7 +473,7 @@ def test_a_thousand_members_leave_no_thread():
     assert threading.active_count() == before
 
 
-def test_a_day_without_messages_keeps_the_plans_few():
+def test_the_number_of_timers_does_not_grow_in_a_day_without_messages():
     world = started(orderly=True, queues=4)
     world.hold_ms = 15_000
     world.run(60 * 60 * 1_000)
@@ -539,7 +545,7 @@ def test_a_message_shown_directly_whose_listener_raises(orderly):
     assert world.offset() is None
 
 
-def test_status_is_of_one_topic():
+def test_get_consumer_status_returns_the_offsets_of_one_topic():
     """GET_CONSUMER_STATUS_FROM_CLIENT (221). Source: ClientRemotingProcessorTest."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
@@ -547,7 +553,7 @@ def test_status_is_of_one_topic():
     assert consumer_status(world.member, TOPIC) == {queue_of(1): 2}
 
 
-def test_rates_are_of_the_last_minute():
+def test_the_rates_of_the_running_info_are_those_of_the_last_minute():
     """ConsumeMessageConcurrentlyServiceTest.testPullMessage_ConsumeSuccess: OK TPS."""
     world = started()
     world.found([0])
@@ -560,7 +566,7 @@ def test_rates_are_of_the_last_minute():
 
 
 def test_two_members_share_and_one_that_leaves_gives_its_queues_back():
-    """What it has is free as soon as brokers tell the others."""
+    """Its queues are free as soon as brokers notify the other member."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()
@@ -598,7 +604,7 @@ def answer_routes(world, answers):
 
 
 def test_a_start_that_does_not_wait_fails_where_no_topic_has_a_route():
-    """With what was said of a topic of ours, never of the retry topic."""
+    """With the error of a topic that the user named, never with the retry topic's."""
     world = start_without_waiting("a", "b")
     error = no_route("a")
     answer_routes(world, {RETRY: no_answer(), "a": error, "b": no_route("b")})
@@ -625,7 +631,7 @@ def test_a_start_that_does_not_wait_begins_with_the_topics_that_have_a_route():
     assert [call.args["ask"].queue for call in world.pulls()] == [queue]
 
 
-def test_what_keeps_a_start_waiting_is_known():
+def test_start_error_says_what_keeps_a_start_waiting():
     world = World()
     assert world.engine.start_error is None
     error = no_answer()
@@ -649,7 +655,7 @@ def test_only_routes_of_subscribed_topics_are_kept():
     assert world.network.kept == {TOPIC, RETRY}
 
 
-def test_a_heartbeat_tells_a_unit_of_its_own():
+def test_a_heartbeat_has_the_unit_mode_of_the_settings():
     world = started(unit_mode=True)
     (consumer,) = world.network.of("heartbeat")[0].args["heartbeat"].consumers
     assert consumer.unit_mode is True
@@ -658,7 +664,7 @@ def test_a_heartbeat_tells_a_unit_of_its_own():
     assert consumer.unit_mode is False
 
 
-def test_the_retry_route_is_looked_for_more_and_more_slowly():
+def test_the_route_of_the_retry_topic_is_fetched_at_growing_intervals():
     world = started()
     world.run(14_000)
     times = [
@@ -670,13 +676,13 @@ def test_the_retry_route_is_looked_for_more_and_more_slowly():
     assert times[2:] == [0, 100, 300, 700, 1_500, 3_100, 6_300, 12_700]
 
 
-def test_the_retry_route_is_looked_for_no_more_once_it_is_there():
+def test_the_route_of_the_retry_topic_is_not_fetched_again_once_it_is_there():
     world = started(has_retry_route=True)
     world.run(14_000)
     assert len(world.network.of("fetch_queues")) == 2
 
 
-def test_a_filter_is_read_once_its_topic_has_a_route():
+def test_an_expression_is_checked_once_its_topic_has_a_route():
     world = World(tags="a > 1", expression_type="SQL92")
     queues = world.network.queues.pop(TOPIC)
     world.start()
@@ -690,7 +696,7 @@ def test_a_filter_is_read_once_its_topic_has_a_route():
     assert world.started == [None]
 
 
-def test_a_filter_that_no_broker_read_is_shown_to_them_again_after_a_second():
+def test_an_expression_that_no_broker_checked_is_sent_again_after_a_second():
     world = World(tags="a > 1", expression_type="SQL92")
     error = no_answer()
     world.network.fail["check_subscription"] = error
@@ -726,7 +732,7 @@ def test_a_close_waits_for_brokers_for_3_to_5_s(timeout_ms, closed_after_ms, cap
     )
 
 
-def test_a_close_waits_for_brokers_for_what_listeners_left_of_its_time():
+def test_a_close_waits_for_brokers_for_the_rest_of_its_timeout():
     world = started()
     world.holds_work = True
     world.found([0])
@@ -741,7 +747,7 @@ def test_a_close_waits_for_brokers_for_what_listeners_left_of_its_time():
     assert world.closed == [None]
 
 
-def test_a_close_that_all_brokers_hear_says_nothing(caplog):
+def test_a_close_that_all_brokers_answer_logs_no_warning(caplog):
     world = started(orderly=True)
     queue = world.process_queue()
     world.found([0])
@@ -787,8 +793,8 @@ def test_a_close_waits_until_resets_at_each_broker_are_stored():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_close_begins_no_further_batch_in_order(batch_size):
-    """What a thread has not shown yet goes to the queue's next owner."""
+def test_a_close_begins_no_further_orderly_batch(batch_size):
+    """Messages that no listener got go to the queue's next owner."""
     world = started(orderly=True, consume_message_batch_max_size=batch_size)
     world.holds_work = True
     world.found(range(5))

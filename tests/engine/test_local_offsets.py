@@ -33,7 +33,7 @@ def file(tmp_path):
     return LocalOffsetFile(tmp_path / "deep" / "offsets.json")
 
 
-def test_java_s_text_is_read_and_written():
+def test_the_file_is_read_and_written_as_java_does():
     assert parse_local_offsets(JAVA) == {A3: 13, B0: 7}
     assert format_local_offsets({B0: 7, A3: 13}) == JAVA
     assert parse_local_offsets(format_local_offsets({})) == {}
@@ -47,18 +47,18 @@ def test_the_file_is_where_java_keeps_it():
 
 
 @pytest.mark.parametrize("group", ["../up", "..", "a/b", "nul\0", "."])
-def test_no_name_leaves_its_folder(group):
+def test_no_name_of_a_group_leads_out_of_the_folder(group):
     path = local_offset_path(Path("/h"), "c", group)
     assert path.parent.parent == Path("/h/.rocketmq_offsets/c")
     assert ".." not in path.parts
     assert "\0" not in str(path)
 
 
-def test_nothing_is_nothing(file):
+def test_without_a_file_there_are_no_offsets(file):
     assert file.read() == {}
 
 
-def test_what_is_written_is_merged(file):
+def test_offsets_are_merged_into_those_of_the_file(file):
     file.write({A3: 1, B0: 2})
     file.write({A3: 5})
     assert file.read() == {A3: 5, B0: 2}

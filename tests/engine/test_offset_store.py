@@ -1,4 +1,4 @@
-"""The last commits: each with an answer, and never the first ones side by side."""
+"""The last commits of a member: answered, and the first of a topic by itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def persist_last(world, queues):
 
 
 @pytest.mark.parametrize("outcome", [None, DeadlineError("no answer", address="b:1")])
-def test_one_commit_of_a_topic_goes_first_because_the_broker_creates_its_map(
+def test_the_first_commit_of_a_topic_at_a_broker_is_answered_before_the_others_go_out(
     world, outcome
 ):
     """Of four first commits at once RocketMQ 4.6.0 lost one, in one run of ten."""
@@ -73,7 +73,7 @@ def test_topics_and_brokers_do_not_wait_for_each_other(world):
     assert ended == [None]
 
 
-def test_without_anything_to_commit_it_ends_at_once(world):
+def test_persist_last_ends_at_once_without_anything_to_commit(world):
     store = RemoteBrokerOffsetStore(GROUP, world.network)
     pending = start(store.persist_last([queue_of(0)]), world.member)
     assert pending.is_done

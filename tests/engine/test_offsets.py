@@ -40,8 +40,8 @@ def test_an_offset_is_set_or_only_moved_forward():
     assert table.get(queue_of()) == 1_023
 
 
-def test_what_is_removed_is_unknown():
-    """testRemoveOffset."""
+def test_a_removed_offset_is_unknown():
+    """Source: testRemoveOffset."""
     table = OffsetTable()
     table.put(queue_of(), 1_024)
     table.remove(queue_of())
@@ -60,16 +60,16 @@ def test_a_frozen_offset_moves_no_more_until_it_is_removed():
     assert table.get(queue_of()) == 1_023
 
 
-def test_all_offsets_are_a_copy():
-    """testCloneOffset."""
+def test_all_returns_a_copy():
+    """Source: testCloneOffset."""
     table = OffsetTable()
     table.put(queue_of(), 1)
     table.all()[queue_of()] = 2
     assert table.get(queue_of()) == 1
 
 
-def test_offsets_are_stored_after_10_s_and_then_each_5_s():
-    """Also what did not change; one-way. Source: testPersist."""
+def test_offsets_are_committed_after_10_s_and_then_every_5_s():
+    """One-way, whether they changed or not. Source: testPersist."""
     world = started()
     world.found([0, 1])
     world.answer(NO_NEW, 2)
@@ -79,8 +79,8 @@ def test_offsets_are_stored_after_10_s_and_then_each_5_s():
     assert commits(world) == [(10_000, 0, 2), (15_000, 0, 2), (20_000, 0, 2)]
 
 
-def test_commits_that_are_lost_are_made_again():
-    """testReadOffset_Success: what is said each 5 s need not be answered."""
+def test_an_offset_whose_commit_was_lost_is_committed_again():
+    """That is why periodic commits need no answer. Source: testReadOffset_Success."""
     world = started()
     world.network.fail["update_offset"] = no_answer()
     world.found([0, 1])
@@ -91,8 +91,8 @@ def test_commits_that_are_lost_are_made_again():
     assert world.committed() == 2
 
 
-def test_offsets_of_others_are_forgotten_and_not_stored():
-    """testPersistAll."""
+def test_offsets_of_queues_of_other_members_are_forgotten_and_not_committed():
+    """Source: testPersistAll."""
     world = started()
     world.member.offsets.table.put(queue_of(7), 5)
     world.run(10_000)
@@ -100,8 +100,8 @@ def test_offsets_of_others_are_forgotten_and_not_stored():
     assert world.offset(7) is None
 
 
-def test_a_member_only_moves_forward_where_order_does_not_matter():
-    """The broker takes a smaller offset as well, so nothing else guards it."""
+def test_the_offset_of_a_concurrent_consumer_only_grows():
+    """A broker accepts a smaller offset, so only the member guards it."""
     world = started(consume_message_batch_max_size=1)
     world.holds_work = True
     world.found([0])
@@ -138,8 +138,9 @@ def test_a_member_that_loses_a_queue_commits_once_no_pull_can_undo_that():
 # Broadcasting
 
 
-def test_a_file_is_read_and_written():
-    """Source: testReadOffset_FromStore; not there before, 1024 after."""
+def test_a_broadcasting_member_reads_and_writes_its_file():
+    """Nothing is stored at first, 1024 after the write. Source:
+    testReadOffset_FromStore."""
     world = World()
     file = MemoryFile()
     store = LocalFileOffsetStore(file)
@@ -149,8 +150,8 @@ def test_a_file_is_read_and_written():
     assert start(store.read(queue_of()), world.member).result() == 1_024
 
 
-def test_a_file_is_merged_into():
-    """testPersistAll, testPersist: since 5.2; what we do not own stays."""
+def test_offsets_of_other_queues_in_the_file_are_kept():
+    """As since 5.2. Source: testPersistAll, testPersist."""
     file = MemoryFile()
     file.offsets[queue_of(1)] = 7
     store = LocalFileOffsetStore(file)
@@ -160,7 +161,7 @@ def test_a_file_is_merged_into():
     assert file.offsets == {queue_of(0): 5, queue_of(1): 7}
 
 
-def test_broadcasting_stores_in_its_file():
+def test_a_broadcasting_member_stores_offsets_in_its_file():
     world = started(message_model=BROADCASTING)
     world.found([0, 1])
     world.run(10_000)
@@ -168,8 +169,7 @@ def test_broadcasting_stores_in_its_file():
     assert commits(world) == []
 
 
-def test_a_route_that_comes_and_goes_costs_broadcasting_no_offset():
-    """What the file knows is where it goes on."""
+def test_a_broadcasting_member_goes_on_at_its_file_when_a_route_comes_back():
     world = started(message_model=BROADCASTING, queues=2)
     world.found([0, 1], call=world.pull(1))
     world.network.queues[TOPIC] = [queue_of(0)]
@@ -180,8 +180,8 @@ def test_a_route_that_comes_and_goes_costs_broadcasting_no_offset():
     assert world.asked(1)[-1].queue_offset == 2
 
 
-def test_broadcasting_stores_what_a_broker_corrects():
-    """Else it would be corrected for ever."""
+def test_a_broadcasting_member_stores_an_offset_that_a_broker_corrected():
+    """Otherwise the broker would correct it again and again."""
     world = World(message_model=BROADCASTING)
     world.file.offsets[queue_of()] = 3
     world.start()

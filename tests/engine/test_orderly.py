@@ -60,7 +60,7 @@ def test_messages_come_in_their_order_one_call_at_a_time():
 
 
 def test_a_queue_that_is_being_consumed_is_not_begun_again():
-    """One request, which takes what came since."""
+    """There is one request, and the next one takes the messages that came meanwhile."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -78,7 +78,7 @@ def test_batches_are_as_large_as_set():
 
 
 def test_two_queues_are_consumed_side_by_side():
-    """The order is one queue's."""
+    """Only messages of the same queue have an order."""
     world = orderly(queues=2)
     world.holds_work = True
     world.found([0, 1], call=world.pull(0))
@@ -95,8 +95,8 @@ def test_two_queues_are_consumed_side_by_side():
     ],
     ids=["suspend", "false", "raises"],
 )
-def test_what_fails_waits_a_second_and_comes_again_before_what_follows(act):
-    """1000 ms, and its queue stands still."""
+def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it(act):
+    """The queue is suspended for 1000 ms."""
     failures: list[int] = []
 
     def first_two(messages, context):
@@ -121,8 +121,8 @@ def test_what_fails_waits_a_second_and_comes_again_before_what_follows(act):
     assert world.offset() == 4
 
 
-def test_nothing_is_a_failure_where_that_is_said():
-    """Null is SUSPEND in Java."""
+def test_none_is_a_failure_with_none_is_failure():
+    """As null is in Java."""
     world = orderly(act=lambda *_: None, none_is_failure=True)
     world.found([0, 1])
     assert world.offsets_seen() == [0]
@@ -132,8 +132,10 @@ def test_nothing_is_a_failure_where_that_is_said():
     ("asked_ms", "delay_ms"),
     [(None, 1_000), (0, 10), (10, 10), (5_000, 5_000), (99_000, 30_000)],
 )
-def test_how_long_a_queue_is_suspended(asked_ms, delay_ms):
-    """What the context says, 10 to 30000 ms, else the setting."""
+def test_a_queue_is_suspended_for_as_long_as_the_context_or_the_setting_says(
+    asked_ms, delay_ms
+):
+    """Within 10 to 30000 ms."""
     act = script(SUSPEND, suspend_current_queue_time_ms=asked_ms)
     world = orderly(act)
     world.found([0])
@@ -144,16 +146,15 @@ def test_how_long_a_queue_is_suspended(asked_ms, delay_ms):
 
 
 @pytest.mark.parametrize("status", [COMMIT, ROLLBACK])
-def test_commit_and_rollback_mean_success_where_commits_are_automatic(status):
-    """With a warning."""
+def test_commit_and_rollback_mean_success_with_auto_commit(status):
+    """A warning is logged."""
     world = orderly(lambda *_: status)
     world.found([0, 1])
     assert world.offsets_seen() == [0, 1]
     assert world.offset() == 2
 
 
-def test_what_is_not_committed_waits_for_a_commit():
-    """autoCommit off: SUCCESS commits nothing, COMMIT all that was taken."""
+def test_without_auto_commit_success_commits_nothing_and_commit_everything_taken():
     act = script(SUCCESS, SUCCESS, COMMIT, SUCCESS, auto_commit=False)
     world = orderly(act)
     world.found(range(4))
@@ -161,8 +162,7 @@ def test_what_is_not_committed_waits_for_a_commit():
     assert world.process_queue().msg_count == 1
 
 
-def test_a_rollback_brings_everything_back_that_was_not_committed():
-    """AutoCommit off."""
+def test_without_auto_commit_a_rollback_brings_back_all_messages_not_committed():
     act = script(SUCCESS, COMMIT, SUCCESS, ROLLBACK, auto_commit=False)
     world = orderly(act)
     world.found(range(4))
@@ -175,8 +175,8 @@ def test_a_rollback_brings_everything_back_that_was_not_committed():
     assert world.process_queue().msg_count == 2
 
 
-def test_a_suspend_brings_back_its_batch_only():
-    """autoCommit off: what succeeded before stays taken."""
+def test_without_auto_commit_a_suspend_brings_back_its_batch_only():
+    """Messages that succeeded before it stay taken."""
     act = script(SUCCESS, SUSPEND, COMMIT, auto_commit=False)
     world = orderly(act)
     world.found([0, 1])
@@ -187,7 +187,8 @@ def test_a_suspend_brings_back_its_batch_only():
 
 
 def test_a_listener_that_never_commits_stops_the_pulls():
-    """As in Java, over a thousand uncommitted messages are too many."""
+    """As in Java: its queue is not pulled while it has more than a thousand
+    messages."""
     world = orderly(script(*[SUCCESS] * 3_000, auto_commit=False))
     world.found(range(1_001))
     assert world.process_queue().msg_count == 1_001
@@ -202,8 +203,8 @@ def retries(world):
     return [call.args["message"] for call in world.network.of("send_retry")]
 
 
-def test_without_a_limit_a_message_is_tried_for_ever():
-    """-1 is 2^31-1."""
+def test_without_max_reconsume_times_a_message_is_tried_without_end():
+    """A limit of -1 is 2^31-1 in requests."""
     world = orderly(lambda *_: SUSPEND)
     world.found([0, 1])
     world.run(100_000)
@@ -212,8 +213,9 @@ def test_without_a_limit_a_message_is_tried_for_ever():
 
 
 def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
-    """Exactly 1 + N calls; then as a producer would, counted so that brokers of all
-    versions put it among the dead letters, and never code 36."""
+    """The listener gets it exactly 1 + N times. Then the member sends it as a producer
+    would, with a count for which brokers of all versions make it a dead letter, and
+    never by CONSUMER_SEND_MSG_BACK (36)."""
 
     def act(messages, _):
         return messages[0].queue_offset != 1
@@ -237,8 +239,8 @@ def test_after_its_tries_a_message_is_a_dead_letter_and_the_queue_goes_on():
     assert world.offset() == 3
 
 
-def test_what_cannot_be_given_up_stays():
-    """It holds its queue until the program takes it."""
+def test_a_message_that_no_broker_takes_stays_and_holds_its_queue():
+    """The listener gets it again and again, until a broker takes it."""
     world = orderly(lambda *_: SUSPEND, max_reconsume_times=0)
     world.network.fail["send_retry"] = no_answer()
     world.found([0])
@@ -250,8 +252,8 @@ def test_what_cannot_be_given_up_stays():
     assert world.offset() == 1
 
 
-def test_a_batch_of_which_one_is_to_be_tried_again_comes_again_as_a_whole():
-    """As in Java, what was given up of it is given up again."""
+def test_a_batch_comes_again_as_a_whole_when_one_of_its_messages_is_to_be_retried():
+    """As in Java, messages of it that were given up are given up again."""
     world = orderly(
         lambda *_: SUSPEND, max_reconsume_times=1, consume_message_batch_max_size=2
     )
@@ -277,7 +279,7 @@ def test_locks_are_renewed_after_1_s_and_then_each_20_s():
 
 
 def test_a_lock_that_is_30_s_old_is_not_trusted():
-    """Brokers that do not answer; each try for it is 3 s after the last."""
+    """The broker does not answer renewals; they are tried again every 3 s."""
     world = orderly()
     world.network.fail["lock"] = no_answer()
     world.run(30_000)
@@ -294,7 +296,7 @@ def test_a_lock_that_is_30_s_old_is_not_trusted():
 
 
 def test_a_lock_lost_to_another_member_ends_consumption_between_two_calls():
-    """What was not shown goes back."""
+    """Messages that the listener did not get go back."""
     world = orderly()
 
     def act(*_):
@@ -339,8 +341,8 @@ def test_locks_that_are_renewed_each_20_s_are_trusted_for_as_long_as_that_takes(
     assert len(renewals) == 16
 
 
-def test_a_renewal_that_is_refused_takes_the_lock():
-    """And one that is not answered does not."""
+def test_a_lock_whose_renewal_is_refused_is_lost():
+    """One whose renewal is not answered is not."""
     world = orderly()
     world.network.fail["lock"] = refusal()
     world.run(1_000)
@@ -352,7 +354,7 @@ def test_a_renewal_that_is_refused_takes_the_lock():
 
 
 def test_broadcasting_needs_no_lock():
-    """5.3.2; in 4.6 such a member never pulls."""
+    """As in 5.3.2; in 4.6 such a member never pulls."""
     world = orderly(message_model=BROADCASTING)
     world.found([0, 1])
     world.run(60_000)
@@ -361,8 +363,8 @@ def test_broadcasting_needs_no_lock():
     assert not world.network.of("lock")
 
 
-def test_a_failure_repeats_when_broadcasting_too():
-    """There is no retry topic that it could be sent to."""
+def test_a_message_that_failed_comes_again_also_when_broadcasting():
+    """It is retried in its place, and needs no retry topic."""
     world = orderly(script(SUSPEND), message_model=BROADCASTING)
     world.found([0])
     world.run(1_000)
@@ -398,8 +400,8 @@ def test_a_queue_dropped_between_two_calls_gets_no_further_one():
     assert world.offsets_seen() == [0]
 
 
-def test_two_owners_in_a_row_never_work_at_once():
-    """The old ProcessQueue's work is out, the new one waits."""
+def test_the_next_process_queue_waits_for_the_work_of_the_one_before():
+    """The queue was moved to another offset while a listener had its messages."""
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -413,7 +415,7 @@ def test_two_owners_in_a_row_never_work_at_once():
     assert world.offset() == 2
 
 
-def test_work_of_a_moved_queue_goes_on_with_the_new_one():
+def test_a_queue_that_was_moved_is_consumed_once_its_old_work_has_ended():
     world = orderly()
     world.holds_work = True
     world.found([0, 1])
@@ -428,8 +430,8 @@ def test_work_of_a_moved_queue_goes_on_with_the_new_one():
     assert world.offset() == 2
 
 
-def test_a_listener_that_leaves_the_rest_has_consumed_as_much_as_it_says():
-    """Ours: the rest goes back, in its place."""
+def test_a_listener_that_raises_leave_rest_has_consumed_as_many_messages_as_it_says():
+    """The other messages go back into their place. Java has no such exception."""
 
     def act(messages, _):
         raise LeaveRest(1)
@@ -455,7 +457,7 @@ def test_pulls_go_on_while_a_queue_is_suspended():
 def test_without_auto_commit_nothing_is_committed_that_the_listener_does_not_commit(
     status,
 ):
-    """Also when the batch was given up, and so is not consumed again."""
+    """Also when the batch was given up and is not consumed again."""
 
     def act(_, context):
         context.auto_commit = False
@@ -473,10 +475,10 @@ def test_without_auto_commit_nothing_is_committed_that_the_listener_does_not_com
     ("locked", "age_ms", "expected"),
     [(True, 30_000, [0, 1, 2]), (True, 30_001, [0]), (False, 0, [0])],
 )
-def test_a_lock_that_is_lost_or_stale_ends_the_work_behind_the_message_in_hand(
+def test_no_message_is_consumed_after_the_lock_was_lost_or_became_stale(
     locked, age_ms, expected
 ):
-    """Within one handful of messages: the second one is not shown any more."""
+    """Within the messages that were taken at once: the listener gets only the first."""
 
     def act(messages, _):
         if messages[0].queue_offset == 0:
@@ -493,7 +495,7 @@ def test_a_lock_that_is_lost_or_stale_ends_the_work_behind_the_message_in_hand(
 
 
 def test_the_lock_of_a_dropped_queue_is_not_renewed():
-    """Its next owner waits for no longer than it must."""
+    """Its next owner waits no longer than the broker keeps the lock."""
     world = started(orderly=True, queues=2)
     world.process_queue(1).drop("by the test")
     world.network.calls.clear()
@@ -501,7 +503,7 @@ def test_the_lock_of_a_dropped_queue_is_not_renewed():
     assert [call.args["queues"] for call in world.network.of("lock")] == [[queue_of(0)]]
 
 
-def test_a_broker_grants_only_what_it_was_asked_for():
+def test_a_lock_that_was_not_asked_for_is_not_believed():
     world = started(orderly=True, queues=2)
     asked = world.process_queue(1)
     world.network.hold.add("lock")
@@ -515,7 +517,7 @@ def test_a_broker_grants_only_what_it_was_asked_for():
     assert (other.locked, asked.locked) == (False, True)
 
 
-def test_nothing_is_handed_out_under_a_stale_lock():
+def test_no_message_is_handed_out_under_a_stale_lock():
     world = started(orderly=True)
     world.holds_work = True
     world.process_queue().last_lock_ms -= 30_001
@@ -564,7 +566,7 @@ def test_a_listener_of_one_message_gets_each_message_whatever_the_batch_size():
     assert world.offset() == 3
 
 
-def test_orderly_messages_are_counted_as_consumed_or_failed_with_their_time():
+def test_consumed_and_failed_messages_are_counted_with_the_time_of_the_listener():
     """A batch that the listener commits by itself counts as consumed, too."""
 
     def act(messages, context):
@@ -588,7 +590,7 @@ def test_orderly_messages_are_counted_as_consumed_or_failed_with_their_time():
 # What the owner of the listener hears of failures
 
 
-def test_the_owner_hears_which_messages_of_a_batch_brokers_refused_to_take():
+def test_on_failed_is_called_with_messages_of_a_batch_that_brokers_refused_to_take():
     failed: list[object] = []
     world = orderly(
         lambda *_: SUSPEND,
@@ -608,7 +610,7 @@ def test_the_owner_hears_which_messages_of_a_batch_brokers_refused_to_take():
     assert world.offset() is None
 
 
-def test_the_owner_hears_of_each_retry_until_the_message_is_a_dead_letter():
+def test_on_failed_is_called_for_each_retry_until_the_message_is_a_dead_letter():
     failed: list[object] = []
     world = orderly(lambda *_: SUSPEND, max_reconsume_times=2, on_failed=failed.append)
     world.found([0])
@@ -622,7 +624,7 @@ def test_the_owner_hears_of_each_retry_until_the_message_is_a_dead_letter():
 
 
 @pytest.mark.parametrize("ending", ["closing", "dropped"])
-def test_the_owner_hears_that_a_failed_message_is_left_to_the_queue_s_next_owner(
+def test_on_failed_says_that_a_failed_message_is_left_to_the_next_owner(
     ending,
 ):
     failed: list[object] = []
@@ -645,10 +647,10 @@ def unreadable(offset):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_an_unreadable_message_that_its_owner_refuses_is_shown_again(batch_size):
-    """The queue stood still: its work ended with an AttributeError. Until the owner
-    takes it, nothing behind it is shown, counted as failed or given up.
-    """
+def test_an_unreadable_message_is_shown_again_when_on_undecodable_raises(batch_size):
+    """The queue used to stand still, because its work ended with an AttributeError.
+    Until on_undecodable returns, no message behind it is shown, counted as failed or
+    given up."""
     failed: list[object] = []
     shown: list[int] = []
 
@@ -675,7 +677,7 @@ def test_an_unreadable_message_that_its_owner_refuses_is_shown_again(batch_size)
 
 
 def test_a_failing_message_is_given_up_also_beside_an_unreadable_one():
-    """The queue stood still: its work ended with an AttributeError."""
+    """The queue used to stand still, because its work ended with an AttributeError."""
     failed: list[object] = []
     shown: list[int] = []
     world = orderly(
@@ -772,8 +774,8 @@ def test_no_lock_is_asked_for_when_its_queue_was_lost_meanwhile(ending):
     assert lock_times(world) == []
 
 
-def test_a_failure_of_a_moved_queue_begins_the_new_one_at_once():
-    """Not after the second for which the old one would have been suspended."""
+def test_a_moved_queue_begins_at_once_when_its_old_work_fails():
+    """Not after the second for which the old ProcessQueue would have been suspended."""
     world = orderly(lambda *_: SUSPEND)
     world.holds_work = True
     world.found([0, 1])
@@ -802,7 +804,7 @@ def test_a_warning_about_a_listener_names_the_queue(caplog):
     ]
 
 
-def test_a_queue_is_consumed_again_after_an_error_that_nobody_foresaw(caplog):
+def test_a_queue_is_consumed_again_after_an_unexpected_error(caplog):
     """The queue stood still for good when giving up a message raised something that is
     not an RmqError: its messages were handed out, and neither settled nor returned."""
     world = orderly(failing(1), max_reconsume_times=0)
@@ -818,7 +820,7 @@ def test_a_queue_is_consumed_again_after_an_error_that_nobody_foresaw(caplog):
 
 
 def test_a_queue_is_consumed_again_after_its_messages_could_not_be_handed_out(caplog):
-    """The queue counted as being consumed for ever, and nobody consumed it."""
+    """The queue used to count as being consumed although no thread had its messages."""
     world = orderly()
     world.workers.error = ZeroDivisionError("injected")
     world.found([0, 1])

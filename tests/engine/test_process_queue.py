@@ -92,7 +92,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda t: f"{t['rocketmq']}-{t['trace']}")
-def test_it_does_what_java_did(trace):
+def test_each_operation_gives_what_java_s_gave(trace):
     replay = Replay()
     # Messages that were replaced leave a difference, which 4.9.8 forgets when nothing
     # is left, and 4.6.0 keeps.
@@ -119,8 +119,8 @@ def filled(*offsets, body_bytes=1):
     return queue
 
 
-def test_lowest_left_is_what_is_committed():
-    """Everything gone is the highest and one."""
+def test_the_lowest_cached_offset_is_committed():
+    """When all messages are gone, the highest offset plus one."""
     queue = filled(10, 11, 12)
     assert queue.remove_message([Cached(12)], 5) == 10
     assert queue.remove_message([Cached(10)], 6) == 11
@@ -129,12 +129,12 @@ def test_lowest_left_is_what_is_committed():
     assert queue.last_consume_ms == 8
 
 
-def test_nothing_removed_is_the_lowest():
+def test_removing_nothing_returns_the_lowest_cached_offset():
     assert filled(14).remove_message([], 0) == 14
 
 
-def test_only_the_first_put_begins():
-    """`consuming` stays until a take finds nothing."""
+def test_only_the_first_put_asks_for_consumption():
+    """`consuming` stays set until a take finds nothing."""
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.put_message([]) is False
     assert queue.put_message([Cached(1)]) is True
@@ -148,7 +148,7 @@ def test_only_the_first_put_begins():
     assert queue.put_message([Cached(4)]) is True
 
 
-def test_cached_count_and_size_as_upstream():
+def test_cached_count_and_size_are_as_in_java():
     """ProcessQueueTest#testCachedMessageCount and #testCachedMessageSize."""
     queue = filled(*range(100), body_bytes=123)
     assert (queue.msg_count, queue.msg_size_bytes) == (100, 12_300)
@@ -159,7 +159,7 @@ def test_cached_count_and_size_as_upstream():
     assert (queue.msg_count, queue.msg_size_bytes) == (89, 89 * 123)
 
 
-def test_process_queue_info_as_upstream():
+def test_process_queue_info_is_as_in_java():
     """ProcessQueueTest#testFillProcessQueueInfo."""
     queue = filled(*range(102_400), body_bytes=123)
     assert info_of(queue).cached_msg_size_in_mib == 12
@@ -169,14 +169,14 @@ def test_process_queue_info_as_upstream():
         assert info_of(queue).cached_msg_size_in_mib == mib
 
 
-def test_span_does_not_count_what_was_taken():
+def test_the_span_does_not_count_taken_messages():
     queue = filled(1, 2, 5, 9)
     assert queue.max_span() == 8
     queue.take_messages(2, 0)
     assert queue.max_span() == 4
 
 
-def test_limits_are_exceeded_and_not_reached():
+def test_a_limit_is_passed_only_by_more_than_its_value():
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     assert not queue.is_pull_expired(121_000)
     assert queue.is_pull_expired(121_001)
@@ -208,8 +208,7 @@ def cached_of(queue):
     return [offset for offset in range(20) if queue.contains(Cached(offset))]
 
 
-def test_concurrent_trace_of_4_6():
-    """13.1, first table."""
+def test_a_concurrent_trace_recorded_with_java_4_6_gives_the_same_states():
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     assert queue.remove_message([Cached(5)], 0) is None
     assert summary_of(queue) == (0, 0, [], 0, 0)
@@ -234,8 +233,7 @@ def test_concurrent_trace_of_4_6():
     assert summary_of(queue) == (1, 1, [14], 0, 100)
 
 
-def test_orderly_trace_of_4_6():
-    """13.1, second table."""
+def test_an_orderly_trace_recorded_with_java_4_6_gives_the_same_states():
     queue: ProcessQueue[Cached] = ProcessQueue(0)
 
     def state():
@@ -266,7 +264,7 @@ def test_orderly_trace_of_4_6():
     assert queue.put_message([Cached(7)]) is True
 
 
-def test_membership_as_upstream():
+def test_contains_and_rollback_are_as_in_java():
     """ProcessQueueTest#testContainsMessage, #testHasTempMessage and #testRollback."""
     queue = filled(0, 1, 2)
     assert queue.contains(Cached(2))
@@ -280,7 +278,7 @@ def test_membership_as_upstream():
 
 
 @pytest.mark.parametrize("removed", [[1, 2], [0, 1], [2, 3], [1, 3], [3, 0], [1, 1]])
-def test_parts_of_a_pull_go_as_whole_lists_and_as_others(removed):
+def test_parts_of_a_pull_are_removed_as_the_same_list_and_as_another_one(removed):
     messages = [Cached(each, 10 + each) for each in range(4)]
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     queue.put_message(messages)
@@ -299,8 +297,9 @@ def test_a_message_returned_twice_is_there_once():
     assert offsets_of(queue.take_messages(9, 0)) == [1, 2, 3]
 
 
-def test_a_replaced_message_is_subtracted_as_it_was_given_back():
-    """Java counts the first put and subtracts the argument; equal in a real queue."""
+def test_the_size_of_a_replaced_message_is_subtracted_as_given_back():
+    """Java counts the message that was put first and subtracts the one it is given; in
+    a real queue they are equal."""
     queue, other = filled(1, body_bytes=10), Cached(1, 12)
     queue.put_message([Cached(2, 100)])
     queue.put_message([other])
@@ -309,9 +308,9 @@ def test_a_replaced_message_is_subtracted_as_it_was_given_back():
     assert queue.msg_size_bytes == 98
 
 
-def test_a_size_below_zero_is_cut_towards_zero_as_java_does():
-    """A larger message in the place of a smaller one counts nothing when it comes, and
-    its own size when it goes."""
+def test_a_negative_size_is_rounded_towards_zero_as_in_java():
+    """A larger message in the place of a smaller one adds nothing when it comes, and
+    its own size is subtracted when it goes."""
     queue = filled(10, 11, body_bytes=5)
     queue.put_message([Cached(10, 100)])
     queue.remove_message([Cached(10, 100)], 0)
@@ -323,8 +322,8 @@ def test_a_size_below_zero_is_cut_towards_zero_as_java_does():
     assert info_of(queue).cached_msg_size_in_mib == -1
 
 
-def test_what_brokers_are_told_of_a_queue_is_its_state_in_their_time():
-    """Times on the wire are of the calendar, those of a queue are monotonic."""
+def test_the_process_queue_info_has_epoch_times():
+    """Times of a ProcessQueue are monotonic, those on the wire epoch milliseconds."""
     queue: ProcessQueue[Cached] = ProcessQueue(1_000)
     queue.put_message([Cached(n, 600_000) for n in range(5, 10)])
     queue.take_messages(2, 1_500)
@@ -385,7 +384,7 @@ def test_only_the_transitions_of_the_table_are_possible(before, after):
     queue.validate()
 
 
-def test_the_story_of_a_queue_goes_on_with_its_next_process_queue():
+def test_the_list_of_transitions_goes_on_with_the_queue_s_next_process_queue():
     first: ProcessQueue[Cached] = ProcessQueue(0)
     first.change(QueueState.RESTING, "moved to 7")
     first.drop("its new offset is stored")
@@ -398,7 +397,7 @@ def test_the_story_of_a_queue_goes_on_with_its_next_process_queue():
     ]
 
 
-def test_the_story_of_a_queue_is_bounded():
+def test_the_list_of_transitions_is_bounded():
     queue: ProcessQueue[Cached] = ProcessQueue(0)
     for number in range(200):
         queue.change(QueueState.RESTING, str(number))

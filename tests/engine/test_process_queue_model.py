@@ -23,7 +23,7 @@ class Cached:
 
 
 class TreeMaps:
-    """What Java keeps."""
+    """The two TreeMaps of Java's ProcessQueue, as dicts."""
 
     def __init__(self):
         self.cached, self.taken = {}, {}
@@ -84,7 +84,7 @@ class TreeMaps:
 
 
 class Both:
-    """The queue and its model, given the same."""
+    """A ProcessQueue and its model, which get the same calls."""
 
     def __init__(self, data):
         self.data = data
@@ -97,7 +97,7 @@ class Both:
         return Cached(offset, self.data.draw(st.integers(0, 9)))
 
     def pull(self):
-        """The usual: ascending, behind all that was pulled before, maybe with gaps."""
+        """Put what a pull usually brings: ascending offsets above all earlier ones."""
         steps = self.data.draw(st.lists(st.sampled_from([1, 1, 1, 4]), max_size=8))
         offsets = [self.next_offset]
         for step in steps:
@@ -106,7 +106,7 @@ class Both:
         self._put([self.message(each) for each in offsets])
 
     def put_anything(self):
-        """Repeats, backwards, in between, nothing."""
+        """Put offsets in any order: repeated, descending, between others, or none."""
         offsets = self.data.draw(st.lists(st.integers(0, self.next_offset + 3)))
         self._put([self.message(each) for each in offsets])
 

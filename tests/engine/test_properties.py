@@ -32,7 +32,7 @@ SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class AnyOrder:
-    """A member whose broker, listener and peers do as they please."""
+    """A concurrent consumer; Hypothesis chooses what brokers and listeners do."""
 
     is_orderly = False
 
@@ -139,7 +139,7 @@ class AnyOrder:
         self.world.run(draw(st.sampled_from(times)))
 
     def step(self, draw):
-        """Let one thing happen, most often that messages are consumed."""
+        """Carry out one event, most often that messages are consumed."""
         actions = [self.time_passes, self.time_passes, self.members_change]
         actions += [self.a_listener_changes_its_mind, self.offsets_are_reset]
         actions += [self.brokers_begin_to_fail, self.brokers_are_well_again]
@@ -211,7 +211,7 @@ class AnyOrder:
 
 
 class InOrder(AnyOrder):
-    """The same for orderly queues."""
+    """The same with an orderly consumer."""
 
     is_orderly = True
 
@@ -246,8 +246,8 @@ class InOrder(AnyOrder):
 @pytest.mark.parametrize("kind", [AnyOrder, InOrder])
 @settings(max_examples=20)
 @given(data=st.data())
-def test_whatever_happens(kind, data):
-    """The properties of the module's docstring, after every event."""
+def test_the_invariants_hold_in_every_order_of_events(kind, data):
+    """The properties of the module's docstring, checked after every event."""
     life = kind()
     for _ in range(data.draw(st.integers(10, 40))):
         life.step(data.draw)

@@ -26,23 +26,22 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 
 def test_each_queue_has_one_pull():
-    """One PullRequest a queue, pulled at once."""
+    """It goes out as soon as the queue is assigned."""
     world = started(queues=3)
     asked = [call.args["ask"].queue for call in world.pulls()]
     assert sorted(asked) == [queue_of(0), queue_of(1), queue_of(2)]
 
 
 def test_queues_do_not_wait_for_each_other():
-    """One thread asks, answers come in any order."""
+    """Their pulls are answered in any order."""
     world = started(queues=2)
     world.found([0, 1], call=world.pull(1))
     assert [ask.queue_offset for ask in world.asked(1)] == [0, 2]
     assert [ask.queue_offset for ask in world.asked(0)] == [0]
 
 
-def test_what_a_pull_asks_for():
-    """32 messages, held 15 s, waited for 30 s; the expression stays out unless it is to
-    be posted."""
+def test_a_pull_asks_for_32_messages_held_15_s_and_waits_30_s():
+    """It has no expression unless post_subscription_when_pull is set."""
     world = started()
     assert world.asked() == [
         PullAsk(
@@ -60,22 +59,22 @@ def test_what_a_pull_asks_for():
     ]
 
 
-def test_posted_subscription_travels_with_the_pull():
-    """With postSubscriptionWhenPull."""
+def test_post_subscription_when_pull_puts_the_expression_into_the_pull():
     world = started(tags="A || B", post_subscription_when_pull=True)
     (ask,) = world.asked()
     assert (ask.expression, ask.expression_type) == ("A || B", "TAG")
 
 
-def test_a_client_waits_longer_than_a_broker_holds():
-    """30 s, against 15 s of the broker, 5 s between its looks and 1 s of ours."""
+def test_a_pull_s_timeout_is_longer_than_a_broker_holds_it():
+    """30 s, against 15 s that the broker holds it, up to 5 s until it notices, and 1 s
+    of ours."""
     (ask,) = started().asked()
     assert (ask.suspend_ms, ask.timeout_ms) == (15_000, 30_000)
     assert ask.timeout_ms > ask.suspend_ms + 5_000 + 1_000
 
 
-def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
-    """The next pull goes out before the listener is done; testHook."""
+def test_messages_found_are_cached_and_consumed_and_the_next_pull_goes_out():
+    """Before the listener is done. Source: testHook."""
     world = started(tags="A")
     world.holds_work = True
     world.found([0, 1, 2], next_offset=5, tags="A")
@@ -88,14 +87,13 @@ def test_what_was_found_is_cached_consumed_and_followed_by_a_pull():
     assert world.offset() == 3
 
 
-def test_pull_interval_is_waited_for_once():
-    """With pullInterval."""
+def test_the_next_pull_waits_for_pull_interval():
     world = started(pull_interval_ms=200)
     world.found([0])
     assert world.next_pull_after_ms() == 200
 
 
-def test_messages_know_the_bounds_of_their_queue_then():
+def test_messages_have_the_bounds_that_their_queue_had_when_they_were_pulled():
     """Source: PullAPIWrapperTest.testProcessPullResult."""
     bounds = []
 
@@ -110,8 +108,9 @@ def test_messages_know_the_bounds_of_their_queue_then():
     assert world.process_queue().msg_acc_cnt == 83
 
 
-def test_tags_are_compared_as_text_once_more():
-    """ "Aa" and "BB" have one hash; no tag is no tag."""
+def test_messages_of_tags_with_the_same_hash_are_left_out():
+    """Brokers compare hashes: "Aa" and "BB" have the same one. A message without tags
+    is left out, too."""
     world = started(tags="Aa")
     body = b"".join(
         stored(queue_of(), offset, tags=tag)
@@ -122,8 +121,8 @@ def test_tags_are_compared_as_text_once_more():
     assert world.offset() == 4
 
 
-def test_found_but_all_of_other_tags_is_pulled_on_at_once():
-    """And the commit moves only with what comes next."""
+def test_a_pull_of_which_no_message_has_the_tags_is_followed_by_the_next_at_once():
+    """The commit moves with the next message that is consumed."""
     world = started(tags="Aa")
     world.found([0, 1, 2], tags="BB")
     assert world.elapsed_ms == 0
@@ -137,8 +136,8 @@ def test_found_but_all_of_other_tags_is_pulled_on_at_once():
 # Flow control
 
 
-def test_one_over_a_thousand_cached_messages_are_too_many():
-    """Over 1000, strictly; looked at again each 50 ms, and pulled once. Source:
+def test_a_queue_with_more_than_1000_cached_messages_is_not_pulled():
+    """It is checked every 50 ms, and then pulled once. Source:
     testPullMessageWithMsgCountFlowControl."""
     world = started()
     world.holds_work = True
@@ -155,8 +154,8 @@ def test_one_over_a_thousand_cached_messages_are_too_many():
     assert world.next_pull_after_ms() == 50
 
 
-def test_the_check_is_before_the_pull_and_never_at_the_put():
-    """What is too much by then is cached none the less."""
+def test_messages_over_the_threshold_are_cached_when_their_pull_was_sent_before():
+    """The thresholds are checked before a pull, not when its messages come."""
     world = started(pull_threshold_for_queue=10)
     world.holds_work = True
     world.found(range(10))
@@ -166,7 +165,7 @@ def test_the_check_is_before_the_pull_and_never_at_the_put():
 
 
 def test_no_message_is_dropped_by_flow_control():
-    """Pulling goes as fast as consuming, and all arrive."""
+    """Pulls follow the listener's pace, and all messages arrive."""
     world = started(pull_threshold_for_queue=10)
     for start in range(0, 320, 32):
         if not world.pulls():
@@ -177,8 +176,8 @@ def test_no_message_is_dropped_by_flow_control():
 
 
 @pytest.mark.parametrize(("last", "delay_ms"), [(MIB - 1, 0), (MIB, 50)])
-def test_bodies_of_more_whole_mib_than_set_are_too_many(last, delay_ms):
-    """Whole MiB are compared, so 2 MiB without a byte is not over 1 MiB. Source:
+def test_a_queue_with_more_cached_mib_than_set_is_not_pulled(last, delay_ms):
+    """Whole MiB are compared: a byte less than 2 MiB is not over 1 MiB. Source:
     testPullMessageWithMsgSizeFlowControl."""
     world = started(pull_threshold_size_for_queue_mib=1)
     world.holds_work = True
@@ -191,8 +190,11 @@ def test_bodies_of_more_whole_mib_than_set_are_too_many(last, delay_ms):
 
 
 @pytest.mark.parametrize(("second", "is_pulled"), [(2_000, True), (2_001, False)])
-def test_cached_offsets_further_apart_than_2000_are_too_far(second, is_pulled):
-    """Two are enough. Source: testPullMessageWithMaxSpanFlowControl."""
+def test_a_queue_whose_cached_offsets_span_more_than_2000_is_not_pulled(
+    second, is_pulled
+):
+    """Two messages are enough for that. Source:
+    testPullMessageWithMaxSpanFlowControl."""
     world = started(pull_threshold_for_queue=65_535)
     world.holds_work = True
     world.found([0, second])
@@ -206,8 +208,8 @@ def test_cached_offsets_further_apart_than_2000_are_too_far(second, is_pulled):
         assert world.next_pull_after_ms() == 50
 
 
-def test_orderly_queues_have_no_span():
-    """Concurrent consumers only."""
+def test_the_span_does_not_hold_back_orderly_pulls():
+    """It is a setting of concurrent consumers."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1, 9_000])
@@ -215,7 +217,7 @@ def test_orderly_queues_have_no_span():
 
 
 def test_settings_changed_by_a_rebalance_count_from_the_next_pull():
-    """Thresholds and subscriptions are looked at each time."""
+    """Thresholds and subscriptions are read for every pull."""
     world = started()
     world.holds_work = True
     world.found(range(20))
@@ -230,9 +232,9 @@ def cached_bytes(world):
     return sum(each.msg_size_bytes for each in world.member.process_queues.values())
 
 
-def test_one_limit_for_all_queues_together():
-    """`cached_bytes_max`, besides RocketMQ's own limits for each queue. What is over it
-    when it comes is pulled again once there is room."""
+def test_cached_bytes_max_limits_the_messages_of_all_queues_together():
+    """Besides RocketMQ's limits for each queue. Messages that come when there is no
+    room are pulled again once there is."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
@@ -250,7 +252,7 @@ def test_one_limit_for_all_queues_together():
     assert world.offset(1) == 1
 
 
-def test_the_limit_is_64_mib_unless_set():
+def test_cached_bytes_max_is_64_mib_unless_set():
     assert ConsumerConfig().cached_bytes_max == 64 * 1024 * 1024
 
 
@@ -299,8 +301,8 @@ def test_a_message_larger_than_the_limit_is_consumed(size):
     assert world.offset(1) == 1
 
 
-def test_a_queue_of_large_messages_is_not_passed_over():
-    """It waits for more room than the others want, and gets it before they do."""
+def test_a_pull_that_needs_much_room_gets_it_before_later_pulls():
+    """It waits for more room than the others need, and keeps its place in the line."""
     world = started(queues=3, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=600, call=world.pull(0))
@@ -316,7 +318,7 @@ def test_a_queue_of_large_messages_is_not_passed_over():
     assert world.pull(1).args["ask"].queue_offset == 0
 
 
-def test_what_waits_for_room_is_not_taken_for_forgotten():
+def test_a_pull_that_waits_for_room_is_not_taken_for_a_lost_one():
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0))
@@ -328,7 +330,7 @@ def test_what_waits_for_room_is_not_taken_for_forgotten():
     assert world.next_pull_after_ms(0) <= 50
 
 
-def test_without_a_limit_nothing_is_held_back():
+def test_without_cached_bytes_max_no_pull_waits_for_room():
     world = started(queues=2, cached_bytes_max=None)
     world.holds_work = True
     world.found([0], size=70 * MIB, call=world.pull(0))
@@ -339,7 +341,7 @@ def test_without_a_limit_nothing_is_held_back():
 
 
 def test_a_dropped_queue_is_not_pulled_any_more():
-    """A PullRequest ends with its queue."""
+    """Its PullRequest has ended."""
     world = started()
     world.holds_work = True
     world.found(range(1_001))
@@ -348,7 +350,7 @@ def test_a_dropped_queue_is_not_pulled_any_more():
     assert not world.pulls()
 
 
-def test_an_answer_for_a_dropped_queue_is_nothing():
+def test_an_answer_for_a_dropped_queue_is_ignored():
     world = started()
     process_queue, call = world.process_queue(), world.pull()
     process_queue.drop("by the test")
@@ -358,8 +360,9 @@ def test_an_answer_for_a_dropped_queue_is_nothing():
     assert not world.pulls()
 
 
-def test_an_answer_for_a_member_that_closes_is_nothing():
-    """What came after the last look at the listeners was consumed, not committed."""
+def test_an_answer_for_a_member_that_closes_is_ignored():
+    """Messages consumed after the close has stopped waiting for listeners would not be
+    committed."""
     world = started()
     world.member.is_running = False
     world.found([0])
@@ -367,8 +370,7 @@ def test_an_answer_for_a_member_that_closes_is_nothing():
     assert not world.seen
 
 
-def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
-    """The time of the pull is set right behind that check."""
+def test_the_time_of_the_last_pull_of_a_dropped_queue_is_not_changed():
     world = started()
     process_queue: ProcessQueue[Any] = ProcessQueue(5)
     request = PullRequest(queue_of(1), process_queue, 0)
@@ -381,7 +383,7 @@ def test_nothing_is_touched_when_a_pull_is_of_a_dropped_queue():
 
 
 def test_a_member_that_does_not_run_retries_its_pull_after_a_second():
-    """A state is not flow control. Source: testPullMessageWithStateNotOk."""
+    """This is not counted as flow control. Source: testPullMessageWithStateNotOk."""
     world = started()
     world.member.is_running = False
     world.found([0])
@@ -430,8 +432,8 @@ def test_a_queue_without_a_subscription_retries_its_pull_after_a_second():
     assert world.next_pull_after_ms() == 1_000
 
 
-def test_subscription_is_the_newest_one():
-    """Version and type as they are when the pull goes out."""
+def test_a_pull_has_the_subscription_of_the_moment_it_is_sent():
+    """Its version and its type."""
     world = started()
     world.member.subscriptions[TOPIC] = parse_subscription(
         TOPIC, "a > 1", expression_type="SQL92", sub_version=77
@@ -441,8 +443,9 @@ def test_subscription_is_the_newest_one():
     assert (ask.sub_version, ask.expression_type) == (77, "SQL92")
 
 
-def test_a_first_pull_under_way_reserves_no_room_of_others():
-    """What it will bring is not known yet: 999 of 1,000 bytes leave room for one."""
+def test_the_first_pull_of_a_queue_reserves_no_room():
+    """What it will bring is not known yet: with 999 of 1,000 bytes in use another pull
+    goes out."""
     world = started(queues=2, cached_bytes_max=1_000)
     world.holds_work = True
     assert world.pulls(queue_of(0))
@@ -452,10 +455,10 @@ def test_a_first_pull_under_way_reserves_no_room_of_others():
 
 
 @pytest.mark.parametrize(("max_offset", "is_pulled"), [(1, True), (9, False)])
-def test_a_pull_under_way_reserves_what_the_last_one_brought_if_there_is_more(
+def test_a_pull_reserves_what_the_last_one_brought_if_the_queue_has_more(
     max_offset, is_pulled
 ):
-    """2,000 of 3,000 bytes are in use: not enough is left beside that pull."""
+    """2,000 of 3,000 bytes are in use: no room is left if 1,000 are reserved."""
     world = started(queues=2, cached_bytes_max=3_000)
     world.holds_work = True
     world.found([0], size=1_000, call=world.pull(0), max_offset=max_offset)

@@ -25,7 +25,7 @@ ILLEGAL = PullStatus.OFFSET_ILLEGAL
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(16), refusal(24), no_answer()])
 def test_a_failed_pull_is_tried_again_after_a_second(error):
-    """1000 ms, from the same offset. Source: testPullMessageWithException."""
+    """From the same offset. Source: testPullMessageWithException."""
     world = started()
     world.found([0, 1])
     world.fail_pull(error)
@@ -39,14 +39,14 @@ def test_the_delay_after_a_failure_is_a_setting():
     assert world.next_pull_after_ms() == 3_000
 
 
-def test_a_broker_that_asks_for_patience_is_asked_after_20_ms():
+def test_a_broker_s_flow_control_delays_the_next_pull_by_20_ms():
     """Code 215, since 4.9.5."""
     world = started()
     world.fail_pull(refusal(215))
     assert world.next_pull_after_ms() == 20
 
 
-def test_a_pull_that_cannot_even_be_asked_is_tried_again():
+def test_a_pull_that_could_not_be_sent_is_tried_again():
     """The network may raise before anything is sent."""
     world = World()
     world.network.broken["pull"] = no_answer()
@@ -73,9 +73,11 @@ def test_a_pull_that_cannot_even_be_asked_is_tried_again():
         (ILLEGAL, 2**63 - 1, b""),
     ],
 )
-def test_offsets_outside_the_queue_move_nothing(status, next_offset, body):
-    """Of a queue 0 to 10: a next offset that cannot be, or messages that cannot be
-    there, are a failure of that pull."""
+def test_an_answer_with_offsets_outside_the_queue_counts_as_a_failed_pull(
+    status, next_offset, body
+):
+    """The queue states bounds of 0 to 10. The next offset, or the messages, cannot be
+    in it."""
     world = started()
     world.answer(status, next_offset, body=body, max_offset=10)
     assert world.next_pull_after_ms() == 1_000
@@ -88,8 +90,8 @@ def test_offsets_outside_the_queue_move_nothing(status, next_offset, body):
 
 
 @pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
-def test_nothing_new_and_nothing_that_fits_are_one(status):
-    """Pulled on at once, and the commit moves over what is of other tags. Source:
+def test_a_pull_without_matching_messages_is_followed_by_the_next_at_once(status):
+    """The commit moves over messages with other tags. Source:
     testPullMessageWithNoMatchedMsg."""
     world = started()
     world.answer(status, 40)
@@ -98,8 +100,8 @@ def test_nothing_new_and_nothing_that_fits_are_one(status):
     assert world.offset() == 40
 
 
-def test_the_commit_does_not_move_over_what_is_still_cached():
-    """CorrectTagsOffset, only where nothing is cached."""
+def test_the_commit_does_not_move_over_cached_messages_when_nothing_is_found():
+    """Source: correctTagsOffset."""
     world = started()
     world.holds_work = True
     world.found([3])
@@ -113,7 +115,7 @@ def test_the_commit_does_not_move_over_what_is_still_cached():
 
 @pytest.mark.parametrize("status", [NO_NEW, NO_MATCHED])
 def test_neither_pull_nor_commit_move_back_when_nothing_is_found(status):
-    """An offset only increases, unless the broker declares it illegal."""
+    """Only OFFSET_ILLEGAL moves an offset back."""
     world = started()
     world.found([0, 1, 2])
     world.answer(status, 1, max_offset=3)
@@ -122,8 +124,9 @@ def test_neither_pull_nor_commit_move_back_when_nothing_is_found(status):
     assert world.offset() == 3
 
 
-def test_a_broker_that_answers_nothing_new_at_once_is_not_asked_faster_and_faster():
-    """Where Java spins: eight times at once, then after 50 ms, 100 ms, up to 1 s."""
+def test_a_broker_that_answers_nothing_new_at_once_is_pulled_less_and_less_often():
+    """Eight times at once, then after 50 ms, 100 ms, up to 1 s. Java repeats the pull
+    in a tight loop."""
     world, delays = started(), []
     for _ in range(40):
         world.answer(NO_NEW, 0)
@@ -137,7 +140,7 @@ def test_a_broker_that_answers_nothing_new_at_once_is_not_asked_faster_and_faste
 # Commits that travel with pulls
 
 
-def test_the_offset_travels_with_the_pull():
+def test_a_pull_carries_the_offset_to_commit():
     world = started()
     world.found([0, 1, 2])
     world.found([3])
@@ -145,7 +148,7 @@ def test_the_offset_travels_with_the_pull():
     assert world.committed() == 3
 
 
-def test_an_offset_of_0_is_committed_by_the_timer_only():
+def test_offset_0_is_committed_by_the_timer_and_by_no_pull():
     world = World()
     world.network.committed[queue_of()] = 0
     world.start()
@@ -156,8 +159,8 @@ def test_an_offset_of_0_is_committed_by_the_timer_only():
     assert commits == [{"queue": queue_of(), "offset": 0}]
 
 
-def test_broadcasting_commits_nothing_with_a_pull():
-    """Offsets are in a file of ours."""
+def test_pulls_of_a_broadcasting_member_commit_nothing():
+    """Its offsets are in its own file."""
     world = started(message_model=BROADCASTING)
     world.found([0])
     world.found([1])
@@ -168,9 +171,9 @@ def test_broadcasting_commits_nothing_with_a_pull():
 # Offsets that brokers correct
 
 
-def test_an_illegal_offset_is_corrected_at_once():
-    """As 5.2 does, stored, and the queue begun anew from there, after the second
-    between two rebalances. Source: testPullMessageWithOffsetIllegal."""
+def test_offset_illegal_begins_the_queue_anew_at_the_broker_s_offset():
+    """The offset is stored, and the queue begins with the next rebalance, a second
+    later, as in 5.2. Source: testPullMessageWithOffsetIllegal."""
     world = started()
     world.found([0, 1, 2])
     before = world.process_queue()
@@ -182,8 +185,8 @@ def test_an_illegal_offset_is_corrected_at_once():
     assert world.process_queue() is not before
 
 
-def test_work_that_ends_late_cannot_undo_a_correction():
-    """The offset is frozen, and results of a dropped queue are void."""
+def test_a_listener_that_ends_after_a_correction_cannot_undo_it():
+    """The offset is frozen, and results of a dropped queue have no effect."""
     world = started()
     world.holds_work = True
     world.found([0, 1, 2])
@@ -195,8 +198,7 @@ def test_work_that_ends_late_cannot_undo_a_correction():
     assert {call.args["offset"] for call in world.network.of("update_offset")} == {700}
 
 
-def test_as_before_5_2_a_corrected_queue_rests_for_10_s():
-    """The compatibility setting."""
+def test_with_like_4_6_offset_illegal_a_corrected_queue_rests_for_10_s():
     world = started(like_4_6_offset_illegal=True)
     world.found([0, 1, 2])
     world.run(11_000)
@@ -211,10 +213,10 @@ def test_as_before_5_2_a_corrected_queue_rests_for_10_s():
     assert world.pull().args["ask"].queue_offset == 700
 
 
-def test_a_correction_back_to_the_start_is_followed():
-    """After a fail-over to a broker that has less, messages are stored at offsets that
-    were consumed before; the consumer follows, as Java does, because staying would lose
-    those silently, while following only repeats old ones."""
+def test_a_correction_to_a_lower_offset_inside_the_bounds_is_followed():
+    """After a fail-over to a broker that has fewer messages, new ones are stored at
+    offsets that were consumed before. The consumer follows, as Java does: staying would
+    lose those silently, following only repeats old ones."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -228,7 +230,8 @@ def test_a_correction_back_to_the_start_is_followed():
 
 @pytest.mark.parametrize("next_offset", [0, 99, 401, 2**63 - 1])
 def test_a_correction_outside_the_bounds_is_not_followed(next_offset):
-    """Of a queue 100 to 400; the offset stays, and nothing is committed."""
+    """The queue states bounds of 100 to 400. The offset stays, and nothing is
+    committed."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -240,15 +243,15 @@ def test_a_correction_outside_the_bounds_is_not_followed(next_offset):
 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(-1, 400), (300, 200)])
-def test_bounds_that_cannot_be_move_nothing(minimum, maximum):
+def test_an_answer_with_impossible_bounds_moves_no_offset(minimum, maximum):
     world = started()
     world.answer(ILLEGAL, 250, min_offset=minimum, max_offset=maximum)
     assert world.next_pull_after_ms() == 1_000
     assert world.pull().args["ask"].queue_offset == 0
 
 
-def test_a_slave_that_corrects_nothing_is_asked_again():
-    """It answers OFFSET_ILLEGAL with the offset that it was asked for (4.6.0)."""
+def test_offset_illegal_with_the_offset_that_was_asked_for_repeats_the_pull():
+    """Slaves of 4.6.0 answer so."""
     world = World()
     world.network.committed[queue_of()] = 500
     world.start()
@@ -258,7 +261,7 @@ def test_a_slave_that_corrects_nothing_is_asked_again():
 
 
 def test_an_empty_queue_stays_at_0():
-    """As 4.6.0 answers: nothing new at 0, with bounds of 0."""
+    """4.6.0 answers nothing new at 0, with bounds of 0."""
     world = started()
     world.answer(NO_NEW, 0, min_offset=0, max_offset=0)
     assert world.pull().args["ask"].queue_offset == 0
@@ -268,7 +271,7 @@ def test_an_empty_queue_stays_at_0():
     ("offset", "said"), [(7, "493 offsets are consumed again"), (0, None)]
 )
 def test_a_correction_is_logged(offset, said, caplog):
-    """With both offsets and what the broker has."""
+    """With both offsets and the bounds that the broker states."""
     world = World()
     world.network.committed[queue_of()] = 500 if said else 0
     world.start()
@@ -284,7 +287,7 @@ def test_a_correction_is_logged(offset, said, caplog):
     )
 
 
-def test_invalid_answers_are_asked_again_more_and_more_slowly(caplog):
+def test_a_pull_is_repeated_less_and_less_often_after_invalid_answers(caplog):
     world, delays = started(), []
     for _ in range(6):
         world.answer(NO_NEW, 1_000_000, max_offset=10)
@@ -311,7 +314,7 @@ def test_invalid_answers_are_asked_again_more_and_more_slowly(caplog):
         ("A", 1_000_000, 3),
     ],
 )
-def test_behind_what_was_found_the_broker_is_believed_as_far_as_its_filter_reaches(
+def test_the_next_offset_may_skip_messages_only_with_a_filter(
     tags, next_offset, expected
 ):
     world = started(tags=tags)
@@ -322,15 +325,15 @@ def test_behind_what_was_found_the_broker_is_believed_as_far_as_its_filter_reach
 
 
 def test_messages_newer_than_the_stated_end_are_believed_if_none_is_left_out():
-    """A broker reads its highest offset first, and messages that came since."""
+    """A broker reads its highest offset first, and then messages that came since."""
     world = started()
     world.found([0, 1, 2], max_offset=1)
     assert world.offsets_seen() == [0, 1, 2]
     assert world.pull().args["ask"].queue_offset == 3
 
 
-def test_filtered_messages_beyond_the_stated_end_are_asked_for_again_soon():
-    """The same for NO_MATCHED_MSG: asked again after 50 ms, then it is in bounds."""
+def test_a_next_offset_beyond_the_stated_end_is_asked_for_again_after_50_ms():
+    """For NO_MATCHED_MSG: by then the broker states the new end."""
     world = started(tags="A")
     world.answer(NO_MATCHED, 12, max_offset=10)
     assert world.next_pull_after_ms() == 50
@@ -341,7 +344,7 @@ def test_filtered_messages_beyond_the_stated_end_are_asked_for_again_soon():
 
 @pytest.mark.parametrize("orderly", [False, True])
 def test_messages_before_the_offset_asked_for_are_left_out(orderly):
-    """As of an inner batch, which comes whole: nothing comes twice or moves back."""
+    """An inner batch comes as a whole, also when only its end was asked for."""
     world = World(orderly=orderly)
     world.network.committed[queue_of()] = 5
     world.start()
@@ -350,8 +353,8 @@ def test_messages_before_the_offset_asked_for_are_left_out(orderly):
     assert world.offset() == 7
 
 
-def test_an_answer_that_cannot_be_handled_begins_its_queue_anew(caplog):
-    """Whatever goes wrong with it: the queue does not stand still, nothing is lost."""
+def test_a_queue_begins_anew_after_an_answer_that_raised_an_unexpected_error(caplog):
+    """The queue does not stand still, and no message is lost."""
     world = started()
 
     world.workers.error = ZeroDivisionError()
@@ -364,8 +367,8 @@ def test_an_answer_that_cannot_be_handled_begins_its_queue_anew(caplog):
     assert world.offsets_seen() == [0, 1]
 
 
-def test_corrections_without_end_do_not_spin():
-    """Each costs a rebalance, so a second."""
+def test_repeated_corrections_follow_each_other_after_a_second():
+    """Each needs a rebalance."""
     world = started()
     for _ in range(5):
         world.answer(ILLEGAL, 700)
@@ -378,7 +381,7 @@ def test_corrections_without_end_do_not_spin():
 
 
 def test_an_undecodable_message_is_reported_and_its_neighbours_are_consumed():
-    """Never skipped silently."""
+    """It is never skipped silently."""
     told: list[Any] = []
     world = started(on_undecodable=told.append)
     bad = bytearray(stored(queue_of(), 1))
@@ -392,8 +395,8 @@ def test_an_undecodable_message_is_reported_and_its_neighbours_are_consumed():
     assert world.offset() == 3
 
 
-def test_the_offset_does_not_pass_an_undecodable_message_whose_report_failed():
-    """What the callback raises makes it be told again, after 5 s."""
+def test_the_offset_does_not_pass_an_undecodable_message_whose_callback_raised():
+    """The callback is called again after 5 s."""
     told = []
 
     def tell(message):
@@ -415,8 +418,8 @@ def test_the_offset_does_not_pass_an_undecodable_message_whose_report_failed():
     assert world.offset() == 2
 
 
-def test_a_queue_that_is_shared_again_has_one_pull():
-    """The old pull of a queue that was lost and came back ends."""
+def test_a_queue_that_was_lost_and_came_back_has_one_pull():
+    """The pull that was under way when it was lost ends."""
     world = started()
     old = world.pull()
     world.network.members = [OTHER]
@@ -434,10 +437,10 @@ def test_a_queue_that_is_shared_again_has_one_pull():
 
 
 @pytest.mark.parametrize("next_offset", [0, 11])
-def test_of_other_tags_only_the_next_offset_must_be_further_on_and_in_the_queue(
+def test_an_answer_of_other_tags_only_must_move_forward_inside_the_queue(
     next_offset,
 ):
-    """Else a broker that says so again and again would be asked without end."""
+    """Otherwise such answers would be asked for without end."""
     world = started(tags="A")
     body = stored(queue_of(), 0, tags="B")
     world.answer(PullStatus.FOUND, next_offset, body=body, max_offset=10)
@@ -466,10 +469,10 @@ def test_messages_newer_than_the_stated_end_are_believed_at_any_offset():
         (2**40, 6),
     ],
 )
-def test_an_unreadable_message_has_the_offset_it_states_if_that_can_be(
+def test_an_unreadable_message_has_the_offset_that_it_states_if_that_is_possible(
     stated, expected
 ):
-    """Of a queue 0 to 100, behind the message with offset 5."""
+    """In a queue of 0 to 100, behind the message with offset 5."""
     told: list[Any] = []
     world = World(on_undecodable=told.append, tags="A")
     world.network.committed[queue_of()] = 5
@@ -483,7 +486,7 @@ def test_an_unreadable_message_has_the_offset_it_states_if_that_can_be(
 
 
 @pytest.mark.parametrize("good", [NO_NEW, PullStatus.FOUND])
-def test_a_good_answer_ends_the_slowing_down_after_invalid_ones(good):
+def test_a_valid_answer_ends_the_growing_delays_after_invalid_ones(good):
     world = started()
     before = world.process_queue()
 

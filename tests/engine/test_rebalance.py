@@ -36,8 +36,8 @@ def rebalance(world):
     world.run(1_000)
 
 
-def test_queues_are_shared_by_the_strategy():
-    """AVG over all queues that name servers tell of."""
+def test_queues_are_shared_by_the_allocation_strategy():
+    """All queues of the topic's route, by AVG."""
     world = World(queues=5)
     world.network.members = [OTHER, ME]
     world.start()
@@ -47,8 +47,8 @@ def test_queues_are_shared_by_the_strategy():
     assert numbers_of(world) == [0, 1, 2, 3, 4]
 
 
-def test_only_new_queues_are_begun():
-    """Those that stay are left alone, with their pulls."""
+def test_a_rebalance_leaves_queues_alone_that_stay():
+    """With their pulls under way."""
     world = World(queues=4)
     world.network.members = [ME, OTHER]
     world.start()
@@ -59,8 +59,7 @@ def test_only_new_queues_are_begun():
     assert [len(world.asked(n)) for n in range(4)] == [1, 1, 1, 1]
 
 
-def test_a_queue_that_is_lost_is_dropped_stored_and_forgotten():
-    """Committed once more, then not known any more."""
+def test_a_queue_that_is_lost_is_dropped_committed_and_forgotten():
     world = started(queues=2)
     world.found([0, 1, 2], call=world.pull(1))
     lost = world.process_queue(1)
@@ -73,7 +72,7 @@ def test_a_queue_that_is_lost_is_dropped_stored_and_forgotten():
 
 
 def test_each_topic_is_rebalanced_every_20_s():
-    """Nobody tells of a member that vanished without a word."""
+    """Nothing else shows that a member vanished without unregistering."""
     world = World(queues=2)
     world.network.members = [ME, OTHER]
     world.start()
@@ -84,8 +83,8 @@ def test_each_topic_is_rebalanced_every_20_s():
     assert numbers_of(world) == [0, 1]
 
 
-def test_a_storm_of_changes_is_one_rebalance_a_second():
-    """One at a time; wishes while one runs, or within the second, become one."""
+def test_many_changes_cause_one_rebalance_a_second():
+    """Requests that come while one runs, or within the second, become one."""
     world = started()
     assert world.engine.rebalances.runs == 1
     for _ in range(100):
@@ -94,8 +93,8 @@ def test_a_storm_of_changes_is_one_rebalance_a_second():
     assert world.engine.rebalances.runs == 11
 
 
-def test_one_rebalance_at_a_time():
-    """Resume, a notification and the timer cannot run into each other."""
+def test_only_one_rebalance_runs_at_a_time():
+    """Whether resume, a notification or the timer asks for it."""
     world = World(queues=2)
     world.network.hold.add("consumer_ids")
     world.start()
@@ -123,8 +122,7 @@ def test_a_queue_that_is_being_acquired_is_not_acquired_twice():
     assert [len(world.asked(n)) for n in range(2)] == [1, 1]
 
 
-def test_a_forgotten_pull_begins_anew_after_two_minutes():
-    """Over 120 s without so much as a look at it."""
+def test_a_queue_that_was_not_pulled_for_two_minutes_begins_anew():
     world = started()
     world.found([0, 1])
     before = world.process_queue()
@@ -138,8 +136,8 @@ def test_a_forgotten_pull_begins_anew_after_two_minutes():
 
 
 @pytest.mark.parametrize("error", [refusal(1), refusal(2), no_answer()])
-def test_a_queue_whose_offset_is_not_known_is_left_alone_and_asked_for_again(error):
-    """It waits, and never begins at 0 or at the end. Source: OffsetNotFoundIT,
+def test_a_queue_whose_offset_is_not_known_waits_and_is_queried_again(error):
+    """It never begins at 0 or at the end. Source: OffsetNotFoundIT,
     testPullMessage_ExceptionOccursWhenComputePullFromWhere."""
     world = World()
     world.network.committed[queue_of()] = 400
@@ -172,8 +170,8 @@ def test_one_queue_without_an_offset_does_not_hold_the_others():
 
 
 @pytest.mark.parametrize("members", [[], [OTHER]])
-def test_not_being_among_the_members(members):
-    """An empty list changes nothing; a list without us takes all queues."""
+def test_a_member_that_is_not_in_the_list_of_members_gives_its_queues_up(members):
+    """An empty list changes nothing."""
     world = started(queues=2)
     world.network.members = members
     rebalance(world)
@@ -183,8 +181,8 @@ def test_not_being_among_the_members(members):
     assert numbers_of(world) == [0, 1]
 
 
-def test_no_queues_at_all_changes_nothing():
-    """An answer with a topic without queues is a mistake."""
+def test_a_route_without_queues_changes_nothing():
+    """It is taken for a mistake."""
     world = started(queues=2)
     world.network.queues[TOPIC] = []
     world.run(40_000)
@@ -193,7 +191,7 @@ def test_no_queues_at_all_changes_nothing():
 
 
 def test_brokers_that_do_not_answer_change_nothing():
-    """The queues stay, and it is tried again each second."""
+    """The queues stay, and the members are queried again every second."""
     world = started(queues=2)
     world.network.fail["consumer_ids"] = no_answer()
     rebalance(world)
@@ -214,8 +212,8 @@ def test_name_servers_that_do_not_answer_change_nothing():
     assert numbers_of(world) == [0, 1]
 
 
-def test_new_queues_are_taken_with_the_route_that_shows_them():
-    """Not 20 s later, as Java's are."""
+def test_new_queues_are_consumed_as_soon_as_the_route_shows_them():
+    """In Java they wait for the next rebalance, up to 20 s."""
     world = started(queues=2)
     world.network.queues[TOPIC] = [queue_of(n) for n in range(4)]
     world.run(30_000)
@@ -230,8 +228,10 @@ def test_queues_that_are_gone_are_given_up():
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order(orderly):
-    """Stored and unlocked; Java drops it as it is."""
+def test_queues_of_a_topic_that_is_no_longer_subscribed_are_committed_and_unlocked(
+    orderly,
+):
+    """Java only drops them."""
     world = started(orderly=orderly)
     world.found([0, 1])
     del world.member.subscriptions[TOPIC]
@@ -249,9 +249,11 @@ def test_a_topic_that_is_not_subscribed_any_more_is_given_up_in_good_order(order
     ("limit", "queues", "expected"),
     [(1_024, 2, 512), (1_024, 3, 341), (2, 3, 1), (None, 3, 1_000)],
 )
-def test_a_topic_s_limit_is_shared_by_all_queues(limit, queues, expected):
-    """At least 1; without a limit the queue's own stays. The setting itself is never
-    overwritten. Source: testMessageQueueChanged_CountThreshold."""
+def test_a_topic_s_threshold_is_divided_by_the_number_of_queues(
+    limit, queues, expected
+):
+    """It is at least 1. Without it the queue's own threshold counts, and the setting is
+    never overwritten. Source: testMessageQueueChanged_CountThreshold."""
     world = started(queues=queues, pull_threshold_for_topic=limit)
     assert world.member.pull_threshold_for_queue == expected
     assert world.member.config.pull_threshold_for_queue == 1_000
@@ -260,21 +262,23 @@ def test_a_topic_s_limit_is_shared_by_all_queues(limit, queues, expected):
 @pytest.mark.parametrize(
     ("limit", "queues", "expected"), [(1_024, 2, 512), (1_024, 3, 341), (None, 3, 100)]
 )
-def test_a_topic_s_size_limit_is_shared_by_all_queues(limit, queues, expected):
+def test_a_topic_s_size_threshold_is_divided_by_the_number_of_queues(
+    limit, queues, expected
+):
     """Source: testMessageQueueChanged_SizeThreshold."""
     world = started(queues=queues, pull_threshold_size_for_topic_mib=limit)
     assert world.member.pull_threshold_size_for_queue_mib == expected
 
 
-def test_the_retry_queue_counts_too():
-    """All queues of the member, whatever their topic."""
+def test_a_topic_s_threshold_is_divided_by_retry_queues_too():
+    """By all queues of the member, whatever their topic."""
     world = started(queues=2, pull_threshold_for_topic=1_024, has_retry_route=True)
     assert len(world.member.process_queues) == 3
     assert world.member.pull_threshold_for_queue == 341
 
 
 @pytest.mark.parametrize(("queues", "expected"), [(1, "1024"), (2, "512"), (3, "341")])
-def test_running_info_has_the_limit_that_counts(queues, expected):
+def test_the_running_info_has_the_divided_threshold(queues, expected):
     """testMessageQueueChanged_ConsumerRuntimeInfo, testConsumerRunningInfo."""
     world = started(queues=queues, pull_threshold_for_topic=1_024)
     info = running_info(
@@ -289,9 +293,8 @@ def test_running_info_has_the_limit_that_counts(queues, expected):
     assert [info.properties[name] for name in names] == [expected, "1024", "100", "-1"]
 
 
-def test_the_broker_knows_of_a_change_before_the_first_pull():
-    """A new version, its heartbeat answered, then the pull, at once (5.x waits for 500
-    ms)."""
+def test_a_changed_subscription_is_sent_in_a_heartbeat_before_the_first_pull():
+    """The pull goes out when the heartbeat is answered; 5.x waits for 500 ms."""
     world = World()
     world.network.hold.add("heartbeat")
     world.start()
@@ -325,8 +328,9 @@ def test_a_heartbeat_that_no_broker_accepts_does_not_stop_the_pulls():
     assert world.pulls()
 
 
-def test_the_retry_queue_is_owned_as_soon_as_it_is_there():
-    """The first heartbeat makes it; a Java member has it with its next rebalance."""
+def test_the_retry_queue_is_consumed_as_soon_as_it_is_there():
+    """The first heartbeat makes the broker create it. A Java member has it with its
+    next rebalance."""
     world = World()
     world.start()
     world.run(200)
@@ -335,8 +339,8 @@ def test_the_retry_queue_is_owned_as_soon_as_it_is_there():
     assert queue_of(topic=RETRY) in world.member.process_queues
 
 
-def test_a_member_that_pauses_keeps_its_queues():
-    """testSuspend: no rebalance, until it resumes."""
+def test_a_paused_member_keeps_its_queues_and_does_not_rebalance():
+    """Until it resumes. Source: testSuspend."""
     world = started(queues=2)
     world.engine.pause()
     world.network.members = [ME, OTHER]
@@ -347,8 +351,8 @@ def test_a_member_that_pauses_keeps_its_queues():
     assert numbers_of(world) == [0]
 
 
-def test_everybody_has_all_queues_when_broadcasting():
-    """No member is asked for, nothing is locked."""
+def test_a_broadcasting_member_has_all_queues():
+    """It queries no members and locks nothing."""
     world = started(queues=3, message_model=BROADCASTING, orderly=True)
     assert numbers_of(world) == [0, 1, 2]
     assert not world.network.of("consumer_ids")
@@ -358,8 +362,8 @@ def test_everybody_has_all_queues_when_broadcasting():
 # Orderly
 
 
-def test_new_orderly_queues_are_locked_in_one_request_a_broker():
-    """And consumed at once, for a ProcessQueue is born locked."""
+def test_new_orderly_queues_are_locked_with_one_request_for_each_broker():
+    """And consumed at once, because their ProcessQueue begins with the lock."""
     world = World(orderly=True)
     world.network.queues[TOPIC] = [
         queue_of(0),
@@ -374,8 +378,8 @@ def test_new_orderly_queues_are_locked_in_one_request_a_broker():
     assert world.offsets_seen() == [0]
 
 
-def test_a_queue_that_another_member_has_locked_is_requested_again():
-    """After 500 ms, as far as the second between two rebalances lets it."""
+def test_a_queue_that_another_member_has_locked_is_requested_again_after_500_ms():
+    """As far as the second between two rebalances allows."""
     world = World(orderly=True, queues=2)
     world.network.locked_by_others.add(queue_of(1))
     world.start()
@@ -385,8 +389,8 @@ def test_a_queue_that_another_member_has_locked_is_requested_again():
     assert numbers_of(world) == [0, 1]
 
 
-def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
-    """Kept and not unlocked; the next owner waits."""
+def test_an_orderly_queue_is_given_up_when_its_listener_has_ended():
+    """Until then it is kept and stays locked, and the next owner waits."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -407,7 +411,8 @@ def test_an_orderly_queue_whose_listener_works_is_given_up_when_that_ends():
 
 
 def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal():
-    """UNLOCK_DELAY_TIME_MILLS; what it has is void then."""
+    """Source: UNLOCK_DELAY_TIME_MILLS. What the listener returns later has no
+    effect."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -427,7 +432,7 @@ def test_a_listener_that_does_not_end_loses_its_lock_20_s_after_the_last_renewal
 
 
 def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended():
-    """Java leaves it dead for 120 s; never two calls."""
+    """In Java it stands still for 120 s. There are never two calls at once."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1])
@@ -446,7 +451,7 @@ def test_a_queue_lost_and_regained_while_its_listener_works_begins_once_it_ended
 
 
 def test_a_member_that_loses_a_queue_commits_what_its_listener_is_consuming():
-    """Nothing comes twice because a member came, if listeners are quick."""
+    """With quick listeners no message comes twice because a member joined."""
     world = started(queues=2)
     world.holds_work = True
     world.found([0, 1, 2], call=world.pull(1))
@@ -464,7 +469,7 @@ def test_a_member_that_loses_a_queue_commits_what_its_listener_is_consuming():
 
 
 def test_a_member_that_loses_a_locked_queue_commits_before_it_unlocks():
-    """The batch that was begun ends, no other begins, and nothing comes twice."""
+    """The batch under way ends, no other one begins, and no message comes twice."""
     world = started(orderly=True)
     world.holds_work = True
     world.found([0, 1, 2])
@@ -494,7 +499,7 @@ def test_a_member_that_gains_a_queue_waits_for_the_last_owner_to_commit():
     assert world.network.of("query_offset")
 
 
-def test_news_of_members_wait_for_a_tenth_of_a_second_only():
+def test_a_notification_of_changed_members_causes_a_rebalance_after_100_ms():
     world = started()
     for _ in range(100):
         world.engine.rebalances.members_changed()
@@ -506,7 +511,7 @@ def test_news_of_members_wait_for_a_tenth_of_a_second_only():
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_queue_that_is_given_up_is_dropped_and_late_results_are_void(orderly):
+def test_results_for_a_queue_that_was_given_up_have_no_effect(orderly):
     world = started(orderly=orderly)
     world.holds_work = True
     world.found([0, 1])
@@ -522,8 +527,8 @@ def test_a_queue_that_is_given_up_is_dropped_and_late_results_are_void(orderly):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_hand_over_stops_the_work_and_the_pulls_of_its_queue(orderly):
-    """What was begun ends; nothing else of the queue is begun or handed out."""
+def test_a_queue_that_goes_to_another_member_is_neither_pulled_nor_handed_out(orderly):
+    """The listener's call under way ends and counts."""
     world = World(orderly=orderly, queues=2, share_slow_pulls=False)
     world.start()
     world.holds_work = True
@@ -548,8 +553,8 @@ def test_a_hand_over_stops_the_work_and_the_pulls_of_its_queue(orderly):
 
 @pytest.mark.parametrize("orderly", [False, True])
 @pytest.mark.parametrize("held", ["consumer_ids", "fetch_queues"])
-def test_a_member_that_closes_acquires_nothing_more(orderly, held):
-    """Not even with the answer that a rebalance had waited for."""
+def test_a_member_that_closes_acquires_no_queue(orderly, held):
+    """Not even when the answer that a rebalance waited for comes."""
     world = World(orderly=orderly)
     world.start()
     world.run(5_000)
@@ -569,8 +574,8 @@ def test_a_member_that_closes_acquires_nothing_more(orderly, held):
     assert not set(world.network.names()) & {"lock", "query_offset", "pull"}
 
 
-def test_a_reset_of_a_locked_queue_keeps_its_lock_as_old_as_it_is():
-    """It begins again without asking for the lock, which so is no newer."""
+def test_a_reset_does_not_make_the_lock_of_a_queue_newer():
+    """The queue begins again without asking for the lock."""
     world = started(orderly=True)
     world.found([0, 1])
     world.run(10_000)
@@ -584,7 +589,7 @@ def test_a_reset_of_a_locked_queue_keeps_its_lock_as_old_as_it_is():
     assert (again.locked, again.last_lock_ms) == (False, locked_ms)
 
 
-def test_a_reset_of_a_locked_queue_is_pulled_from_the_new_offset_without_a_question():
+def test_a_reset_of_a_locked_queue_does_not_query_the_offset_again():
     """A broker that has not stored it yet could answer with the old one."""
     world = started(orderly=True)
     world.found([0, 1])
@@ -595,8 +600,8 @@ def test_a_reset_of_a_locked_queue_is_pulled_from_the_new_offset_without_a_quest
     assert world.asked()[-1].queue_offset == 1
 
 
-def test_a_lock_is_as_old_as_its_request():
-    """However late the offset of the queue, or the answer of the lock, comes."""
+def test_the_age_of_a_lock_counts_from_its_request():
+    """However late the answer, or the offset of the queue, comes."""
     world = World(orderly=True)
     world.network.hold |= {"lock", "query_offset"}
     world.start()
@@ -610,7 +615,7 @@ def test_a_lock_is_as_old_as_its_request():
 
 
 def test_a_lock_that_is_refused_late_is_asked_for_again_within_a_second():
-    """The rebalance has ended by then, and took the queue for as good as acquired."""
+    """The rebalance that asked has ended by then."""
     world = World(orderly=True)
     world.network.hold.add("lock")
     world.start()
@@ -622,8 +627,7 @@ def test_a_lock_that_is_refused_late_is_asked_for_again_within_a_second():
     assert numbers_of(world) == [0]
 
 
-def test_an_offset_that_makes_no_sense_stops_no_queue(caplog):
-    """Whatever goes wrong while a queue is acquired, it is tried again."""
+def test_a_queue_is_tried_again_after_an_impossible_offset(caplog):
     world = World()
     world.network.hold.add("query_offset")
     world.start()
@@ -644,7 +648,7 @@ def times_of(world, name):
 
 
 def test_the_next_regular_rebalance_is_20_s_after_the_last_one():
-    """Also when that one was asked for: what was planned before it does nothing."""
+    """Also when the last one was asked for in between."""
     world = started()
     world.run(5_000)
     world.engine.rebalances.soon()
@@ -652,7 +656,7 @@ def test_the_next_regular_rebalance_is_20_s_after_the_last_one():
     assert times_of(world, "consumer_ids") == [0, 5_000, 25_000, 45_000]
 
 
-def test_of_two_wishes_during_a_rebalance_the_more_urgent_one_counts():
+def test_of_two_requests_during_a_rebalance_the_more_urgent_one_counts():
     world = started()
     world.run(5_000)
     world.network.hold.add("consumer_ids")
@@ -667,8 +671,8 @@ def test_of_two_wishes_during_a_rebalance_the_more_urgent_one_counts():
     assert times_of(world, "consumer_ids") == [0, 5_000, 5_100]
 
 
-def test_a_queue_that_cannot_begin_is_told_to_brokers_once():
-    """However often it is tried: its heartbeat has gone out, its version stays."""
+def test_a_queue_that_cannot_begin_causes_one_heartbeat():
+    """However often it is tried: the version of the subscription stays."""
     world = World(queues=2)
     world.network.queues["more"] = [queue_of(topic="more")]
     world.member.subscriptions["more"] = world.member.subscriptions[TOPIC]
@@ -684,7 +688,7 @@ def test_a_queue_that_cannot_begin_is_told_to_brokers_once():
     ]
 
 
-def test_a_queue_that_was_assigned_to_another_meanwhile_is_told_again():
+def test_a_queue_that_comes_back_from_another_member_causes_another_heartbeat():
     world = World()
     world.network.fail["query_offset"] = no_answer()
     world.start()

@@ -22,9 +22,9 @@ both = pytest.mark.parametrize("orderly", [False, True])
 
 @pytest.mark.parametrize("target", [0, 5, 900])
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_reset_counts_whatever_is_being_done(target, orderly):
-    """What is in flight ends without effect, back and forth, and nothing pauses for 10
-    s. Source: testResetOffset, testResetOffsetByTimeStamp."""
+def test_a_reset_takes_effect_whatever_is_being_consumed(target, orderly):
+    """Work under way ends without effect, for resets in both directions, and nothing
+    pauses for 10 s as in Java. Source: testResetOffset, testResetOffsetByTimeStamp."""
     world = started(orderly=orderly)
     world.found(range(10))
     world.holds_work = True
@@ -44,7 +44,7 @@ def test_a_reset_counts_whatever_is_being_done(target, orderly):
     assert world.committed() == target
 
 
-def test_a_reset_of_another_s_queue_is_left_to_that_one():
+def test_a_reset_of_a_queue_of_another_member_is_ignored():
     world = World(queues=2)
     world.network.members = [ME, OTHER]
     world.start()
@@ -53,7 +53,7 @@ def test_a_reset_of_another_s_queue_is_left_to_that_one():
     assert world.committed(1) is None
 
 
-def test_a_hundred_resets_while_consuming_all_count():
+def test_each_of_a_hundred_resets_while_consuming_takes_effect():
     world = started()
     for target in range(100):
         world.found(range(target, target + 32), call=world.pulls()[-1])
@@ -76,8 +76,9 @@ def moving_with_a_pull_that_commits_2(target, *, orderly=False, **options):
 
 @both
 @pytest.mark.parametrize("target", [0, 900])
-def test_a_reset_is_undone_by_no_pull_that_was_under_way(target, orderly):
-    """A broker's threads race (4.6.0, 8 of 60): it may read the pull last of all."""
+def test_a_reset_waits_for_a_pull_that_could_undo_it(target, orderly):
+    """The pull carries an older offset, and a broker's threads may read it after the
+    commit (seen with 4.6.0)."""
     world, _ = moving_with_a_pull_that_commits_2(target, orderly=orderly)
     world.run(CARRIED_MS - 10)
     world.network.committed[queue_of()] = 2
@@ -87,7 +88,7 @@ def test_a_reset_is_undone_by_no_pull_that_was_under_way(target, orderly):
     assert [each.queue_offset for each in world.asked()[asked:]] == [target]
 
 
-def test_a_reset_does_not_wait_once_the_pull_is_answered():
+def test_a_reset_does_not_wait_for_a_pull_that_is_answered():
     world, waiting = moving_with_a_pull_that_commits_2(900)
     world.answer(NO_NEW, 4, call=waiting)
     world.run(10)
@@ -96,7 +97,7 @@ def test_a_reset_does_not_wait_once_the_pull_is_answered():
 
 
 @pytest.mark.parametrize("target", [0, 900])
-def test_a_reset_commits_again_what_was_undone(target):
+def test_a_reset_commits_again_when_a_pull_has_undone_it(target):
     world, _ = moving_with_a_pull_that_commits_2(target)
     world.network.hold.add("update_offset")
     world.run(CARRIED_MS)
@@ -143,8 +144,8 @@ def test_a_close_waits_until_a_reset_is_stored():
     assert world.committed() == 900
 
 
-def test_a_reset_counts_also_where_it_cannot_be_stored_now():
-    """It is with every commit that follows."""
+def test_a_reset_whose_commit_fails_is_committed_later():
+    """With every commit that follows."""
     world = started()
     world.found(range(4))
     world.network.fail["update_offset"] = no_answer()
@@ -162,7 +163,8 @@ def test_a_reset_counts_also_where_it_cannot_be_stored_now():
 
 @pytest.mark.parametrize("target", [0, 5, 10])
 def test_a_broker_s_reset_moves_to_any_offset_that_the_queue_has(target):
-    """Its end is asked for, for it may have grown since the last pull."""
+    """The end of the queue is queried, because it may have grown since the last
+    pull."""
     world = started()
     world.network.ends[queue_of()] = 10
     world.engine.reset({queue_of(): target})
@@ -205,7 +207,7 @@ def test_a_broker_s_reset_is_not_done_while_the_end_of_the_queue_is_not_known(ca
     ]
 
 
-def test_of_a_broker_s_reset_each_queue_is_judged_by_its_own_end():
+def test_a_broker_s_reset_is_checked_against_the_end_of_each_queue():
     world = started(queues=3)
     for number, end in enumerate([10, 20, 30]):
         world.network.ends[queue_of(number)] = end
@@ -215,14 +217,14 @@ def test_of_a_broker_s_reset_each_queue_is_judged_by_its_own_end():
     assert [world.committed(n) for n in range(3)] == [None, 15, 25]
 
 
-def test_a_broker_s_reset_asks_nothing_about_queues_of_other_members():
+def test_a_broker_s_reset_does_not_query_queues_of_other_members():
     world = started()
     world.engine.reset({queue_of(7): 5})
     world.run(CARRIED_MS)
     assert not world.network.of("max_offset")
 
 
-def test_a_broker_s_reset_waits_for_no_other_broker():
+def test_a_broker_s_reset_does_not_wait_for_other_brokers():
     world = World()
     far = queue_of(broker="broker-b")
     world.network.queues[TOPIC] = [queue_of(), far]

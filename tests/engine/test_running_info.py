@@ -1,4 +1,4 @@
-"""What a member says of itself, and how it shows one message on request."""
+"""The running info of a member, and messages that a broker lets it consume directly."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_running_info_has_every_setting_under_java_s_name():
     }
 
 
-def test_running_info_tells_the_settings_that_were_made():
+def test_running_info_has_the_settings_of_the_member():
     properties = info_of(
         started(
             orderly=True,
@@ -104,7 +104,7 @@ def test_running_info_tells_the_settings_that_were_made():
     assert properties["pullThresholdSizeForQueue"] == "32"
 
 
-def test_running_info_tells_of_each_queue_what_is_held_and_committed():
+def test_running_info_has_the_cached_and_committed_offsets_of_each_queue():
     world = started(queues=2)
     world.run(2_000)
     world.found([0, 1, 2], call=world.pull(0))
@@ -225,7 +225,7 @@ def test_a_message_shown_directly_tells_what_its_listener_raised(orderly):
         (False, None, "CR_SUCCESS"),
     ],
 )
-def test_what_a_listener_returns_for_a_message_shown_directly(
+def test_the_answer_to_a_message_shown_directly_has_the_listener_s_status(
     orderly, result, expected
 ):
     world = World(orderly=orderly, act=lambda *_: result)

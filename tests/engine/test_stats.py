@@ -18,7 +18,7 @@ def count(stats, *, times=1):
 
 
 def test_rates_are_those_since_the_seventh_sample_from_the_end():
-    """Failed messages are those of the last hour, so what came before counts, too."""
+    """Failed messages are those of the last hour, so earlier ones count, too."""
     stats = TopicStats()
     stats.sample(0)
     count(stats, times=100)
@@ -62,14 +62,14 @@ def test_where_nothing_happened_all_rates_are_0():
     )
 
 
-def test_what_happens_in_the_moment_of_a_sample_counts_as_of_one_millisecond():
+def test_two_samples_at_the_same_time_count_as_a_millisecond_apart():
     stats = TopicStats()
     stats.sample(10_000)
     stats.pulled += 3
     assert stats.status(10_000).pull_tps == 3_000.0
 
 
-def test_before_the_first_sample_times_are_of_all_there_was():
+def test_before_the_first_sample_mean_times_are_those_of_all_messages():
     stats = TopicStats()
     count(stats)
     found = stats.status(20_000)
@@ -77,7 +77,7 @@ def test_before_the_first_sample_times_are_of_all_there_was():
     assert found.consume_failed_msgs == 5
 
 
-def test_only_messages_that_failed_make_a_time_of_consuming_too():
+def test_the_mean_time_of_consuming_counts_failed_messages_too():
     stats = TopicStats()
     stats.sample(0)
     stats.consume_failed, stats.consume_rt_ms = 2, 8

@@ -34,7 +34,8 @@ def warnings_of(caplog):
 
 
 def test_a_different_subscription_is_logged_before_each_heartbeat(caplog):
-    """The broker is asked a second before the heartbeat that would hide it."""
+    """The broker is queried a second before the heartbeat, which replaces what it
+    has."""
     world = started()
     world.network.connection = seen(ME, OTHER, orders="A || B")
     world.run(28_999)
@@ -62,7 +63,7 @@ def test_a_different_subscription_is_logged_before_each_heartbeat(caplog):
         ({}, "orders: * here, no subscription elsewhere"),
     ],
 )
-def test_what_differs_is_named(caplog, table, words):
+def test_the_warning_names_the_topic_that_differs(caplog, table, words):
     world = started()
     world.network.connection = seen(ME, OTHER, **table)
     world.run(30_000)
@@ -72,7 +73,7 @@ def test_what_differs_is_named(caplog, table, words):
         assert found[0].startswith(WARNING + words)
 
 
-def test_a_filter_of_another_kind_differs(caplog):
+def test_an_expression_of_another_type_differs(caplog):
     world = started()
     world.network.connection = ConsumerConnection(
         connections=(
@@ -118,7 +119,7 @@ def test_another_difference_is_logged_at_once(caplog):
     ]
 
 
-def test_a_table_of_many_topics_makes_no_endless_line(caplog):
+def test_a_warning_about_many_topics_is_cut(caplog):
     world = started()
     table = {f"topic-{n}": "x" * 10_000 for n in range(1_000)}
     world.network.connection = seen(ME, OTHER, **table)
@@ -128,8 +129,8 @@ def test_a_table_of_many_topics_makes_no_endless_line(caplog):
 
 
 @pytest.mark.parametrize(("members", "turns"), [(49, 1), (50, 2), (149, 3), (150, 4)])
-def test_a_large_group_asks_less_often(members, turns):
-    """An answer names all of them."""
+def test_the_members_of_a_large_group_query_less_often(members, turns):
+    """Each answer lists all members."""
     world = started()
     ids = [ME, *(f"10.0.0.3@{n}" for n in range(members - 1))]
     world.network.connection = seen(*ids, orders="*")
@@ -163,7 +164,7 @@ def test_a_member_that_is_denied_the_query_does_not_repeat_it(caplog):
     ("here", "there", "count"),
     [("A || B", "B||A", 0), ("A||A", "A", 0), ("A", "B", 1), ("A || B", "A", 1)],
 )
-def test_only_what_selects_something_else_differs(here, there, count):
+def test_expressions_that_select_the_same_messages_do_not_differ(here, there, count):
     ours, theirs = (
         {"orders": SubscriptionData(topic="orders", sub_string=text)}
         for text in (here, there)
@@ -174,10 +175,10 @@ def test_only_what_selects_something_else_differs(here, there, count):
 @pytest.mark.parametrize(
     ("interval_ms", "first_ms"), [(1_000, 900), (10_000, 9_000), (100_000, 99_000)]
 )
-def test_the_broker_is_asked_a_tenth_of_the_interval_before_a_heartbeat(
+def test_the_broker_is_queried_a_tenth_of_the_interval_before_a_heartbeat(
     interval_ms, first_ms
 ):
-    """And never more than a second before it."""
+    """At most a second before it."""
     world = started(heartbeat_broker_interval_ms=interval_ms)
     world.run(2 * interval_ms)
     asked = [call.at_ms - START_MS for call in world.network.of("consumer_connection")]

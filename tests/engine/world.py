@@ -248,7 +248,7 @@ class ScriptedNetwork:
         return self._ask("send_retry", lambda: None, message=message)
 
     def pull(self, ask):
-        """Waits. What it commits is committed."""
+        """A pull that waits for the test; the offset that it carries is committed."""
         _check_member(ask.group)
         if "pull" in self.broken:
             raise self.broken["pull"]
@@ -387,11 +387,11 @@ class World:
         self.seen.append((message.message_queue, [message.queue_offset]))
         return self.act([message], None)
 
-    # what a driver does
+    # what the engine's thread does
 
     def start(self) -> World:
         self.begin()
-        # Who has company waits before it asks where to begin.
+        # A member of a larger group waits before it queries the first offsets.
         self.run(0 if len(self.network.members) < 2 else TAKE_OVER_MS)
         return self
 
@@ -405,7 +405,7 @@ class World:
         pending.on_done(lambda _: self.closed.append(pending.outcome()))
 
     def run(self, ms=0):
-        """Let that time pass; whatever becomes due happens when it is."""
+        """Let that time pass; timers run at the moment they are due."""
         end_ms = self.clock.now_ms + ms
         self._turn()
         while (due := self._due_ms()) is not None and due <= end_ms:
@@ -440,7 +440,7 @@ class World:
             process_queue.validate()
 
     def consume(self):
-        """Run listeners; keep what became of it in `outcomes`."""
+        """Run the listeners of all requests; keep the results in `outcomes`."""
         requests, self.workers.requests = self.workers.requests, []
         for request in requests:
             if hasattr(request, "batches"):
@@ -459,7 +459,7 @@ class World:
                 self.outcomes.append(outcome)
 
     def settle(self):
-        """Tell the engine what became of it."""
+        """Give the outcomes to the engine."""
         outcomes, self.outcomes = self.outcomes, []
         for outcome in outcomes:
             if hasattr(outcome.request, "batches"):
@@ -541,7 +541,7 @@ class World:
         return self.member.offsets.table.get(queue_of(number))
 
     def committed(self, number: int = 0) -> int | None:
-        """The same as the broker has it."""
+        """The offset that the broker has of a queue."""
         return self.network.committed.get(queue_of(number))
 
     def process_queue(self, number: int = 0) -> Any:  # ProcessQueue
@@ -550,7 +550,7 @@ class World:
     def next_pull_after_ms(self, number: int = 0, *, within_ms: int = 60_000) -> int:
         """Let time pass until the queue is pulled again; how long that took.
 
-        Exactly one pull: what was put back twice would be two.
+        Exactly one pull: a request that was put back twice would be two.
         """
         queue = queue_of(number)
         assert not self.pulls(queue)
@@ -571,7 +571,7 @@ def started(**options: Any) -> World:  # World's
 
 
 def sent_back(world):
-    """What was sent back by code 36."""
+    """The messages that were sent back by CONSUMER_SEND_MSG_BACK (36)."""
     return [call.args["message"] for call in world.network.of("send_back")]
 
 
