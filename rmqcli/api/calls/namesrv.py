@@ -12,11 +12,9 @@ from rmqcli.wire.bodies.route import TopicList, parse_cluster_info, parse_topic_
 from rmqcli.wire.body import decode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
-    DeleteKVConfigRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
-    PutKVConfigRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -70,24 +68,4 @@ def delete_topic_in_namesrv(topic: str) -> Call[None]:
         nothing,
         what=f"deletion of topic {topic}",
         header=DeleteTopicFromNamesrvRequestHeader(topic=topic),
-    )
-
-
-def put_kv_config(namespace: str, key: str, value: str) -> Call[None]:
-    """Set one value of the key-value store. To be sent to every name server."""
-    return make_call(
-        RequestCode.PUT_KV_CONFIG,
-        nothing,
-        what=f"setting of {key} in {namespace}",
-        header=PutKVConfigRequestHeader(namespace=namespace, key=key, value=value),
-    )
-
-
-def delete_kv_config(namespace: str, key: str) -> Call[None]:
-    """Remove one value of the key-value store. To be sent to every name server."""
-    return make_call(
-        RequestCode.DELETE_KV_CONFIG,
-        nothing,
-        what=f"removal of {key} in {namespace}",
-        header=DeleteKVConfigRequestHeader(namespace=namespace, key=key),
     )

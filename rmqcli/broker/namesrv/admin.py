@@ -16,7 +16,7 @@ from rmqcli.broker.request import Refusal, Reply
 from rmqcli.wire.bodies.config import KVTable
 from rmqcli.wire.body import encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.namesrv import (
+from rmqcli.wire.headers.namesrv_config import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     DeleteKVConfigRequestHeader,

@@ -21,7 +21,7 @@ from rmqcli.wire.bodies.data_version import DataVersion
 from rmqcli.wire.bodies.route import QUEUE_NUMS_MAX
 from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode, ResponseCode
-from rmqcli.wire.headers.namesrv import (
+from rmqcli.wire.headers.registration import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
