@@ -16,12 +16,12 @@ be read or written are done without: nothing here raises.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.admin.lag.model import QueueReading
@@ -54,19 +54,23 @@ class SeenBroker:
     seen_ms: int
 
 
-def memory_directory(environ: Mapping[str, str]) -> Path:
+def memory_directory(environ: Mapping[str, str]) -> str | None:
     """Where the notes are. A relative XDG_STATE_HOME is ignored, as the XDG
     specification has it."""
     state = environ.get("XDG_STATE_HOME", "")
-    root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return root / "rmqcli" / "lag"
+    if not state.startswith("/"):
+        state = os.path.expanduser("~/.local/state")
+    return os.path.join(state, "rmqcli", "lag") if state.startswith("/") else None
 
 
 class LagMemory:
     """The notes about one cluster, read when this is made. Not safe across threads."""
 
-    def __init__(self, directory: Path, namesrv: Sequence[str], *, now_ms: int) -> None:
-        self._directory = directory
+    def __init__(
+        self, directory: str | os.PathLike[str], namesrv: Sequence[str], *, now_ms: int
+    ) -> None:
+        # Not a Path: that module takes as long to load as the notes take to read.
+        self._directory = os.fspath(directory)
         self._namesrv = sorted(set(namesrv))
         self.brokers: dict[str, SeenBroker] = {}
         #: group -> broker name -> topics
@@ -75,17 +79,18 @@ class LagMemory:
         self._load(now_ms)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> str:
         """The file."""
         text = ";".join(self._namesrv)
         kept = "".join(c if c.isascii() and c.isalnum() else "_" for c in text[:60])
-        return self._directory / f"{kept}-{zlib.crc32(text.encode()):08x}.json"
+        name = f"{kept}-{zlib.crc32(text.encode()):08x}.json"
+        return os.path.join(self._directory, name)
 
     def forget(self) -> None:
         """Forget all of the cluster."""
         self.brokers, self._groups = {}, {}
         try:
-            self.path.unlink(missing_ok=True)
+            _remove(self.path)
         except OSError as error:
             logger.debug("%s cannot be removed: %s", self.path, error)
 
@@ -182,7 +187,7 @@ class LagMemory:
             return
         self._saved_ms = now_ms
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folder(self._directory)
             self._make_room()
             self._write(self._encoded())
         except OSError as error:
@@ -209,22 +214,27 @@ class LagMemory:
                 del groups[group]
 
     def _write(self, data: bytes) -> None:
-        temporary = self._directory / f".{os.urandom(8).hex()}.part"
+        temporary = os.path.join(self._directory, f".{os.urandom(8).hex()}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(data)
-            temporary.replace(self.path)
+            os.replace(temporary, self.path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            _remove(temporary)
             raise
 
     def _make_room(self) -> None:
         """Remove the oldest files where there are too many."""
-        others = [p for p in self._directory.glob("*.json") if p != self.path]
-        others.sort(key=lambda path: path.lstat().st_mtime)
-        for path in others[: max(0, len(others) - _FILES_MAX + 1)]:
-            path.unlink(missing_ok=True)
+        with os.scandir(self._directory) as entries:
+            others = [
+                (entry.stat(follow_symlinks=False).st_mtime, entry.path)
+                for entry in entries
+                if entry.name.endswith(".json") and entry.path != self.path
+            ]
+        others.sort()
+        for _, path in others[: max(0, len(others) - _FILES_MAX + 1)]:
+            _remove(path)
 
     def _load(self, now_ms: int) -> None:
         try:
@@ -258,7 +268,19 @@ class LagMemory:
         }
 
 
-def _read(path: Path) -> bytes:
+def _make_folder(path: str) -> None:
+    """A folder for its owner only, in folders with the usual permissions."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _read(path: str) -> bytes:
     """A file of ours, whole. Raises OSError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with os.fdopen(os.open(path, flags), "rb") as file:

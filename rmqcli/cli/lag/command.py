@@ -181,9 +181,8 @@ def _open_memory(client: Client, *, forget: bool) -> LagMemory | None:
 
     from rmqcli.admin.lag.memory import LagMemory, memory_directory
 
-    try:
-        directory = memory_directory(os.environ)
-    except RuntimeError:  # a user without a home
+    directory = memory_directory(os.environ)
+    if directory is None:  # a user without a home
         return None
     memory = LagMemory(directory, client.config.namesrv, now_ms=client.clock.epoch_ms())
     if forget:
