@@ -180,8 +180,8 @@ def test_whatever_is_read_is_what_typer_reads(words, namesrv):
     "line",
     [
         "lag",
-        "lag G H -n a:1 --topic T --topic U --sort lag -o json --explain -v",
-        "lag G --watch=2s --timeout 1s --namesrv=a:1",
+        "lag G H -n a:1 --topic T --topic U --sort lag -o json --explain -v --verbose",
+        "lag G --watch=1s --watch=2s --timeout 1s --namesrv=a:1",
         "tail T U --from -15m --to now --queue b:1 --no-follow -B 0 --property a=b",
         "consume T -g G --from first --threads 4 --exec 'cat' --exec-timeout 0",
         "send T body --key a --key b --delay 3 --rate 10/s",
