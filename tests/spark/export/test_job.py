@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import signal
@@ -18,10 +17,18 @@ import pytest
 from rmqcli.errors import ConfigError
 from rmqcli.spark.java import find_java
 from tests.kit.waiting import PATIENCE_S, wait_until
-from tests.spark.export.inline import expected, offsets_in
+from tests.spark.export.inline import expected, export_of, offsets_in
 from tests.spark.export.processes import PROJECT, ExportProcess, in_session
+from tests.spark.export.sources import MadeCluster
 
 QUEUES = {0: (0, 9000), 1: (500, 9000)}
+
+
+def resume(path):
+    """Finish a run without Spark, which would need seconds to start."""
+    export_of(path, MadeCluster(QUEUES), resume=True).run()
+    assert (path / "_SUCCESS").exists()
+    assert offsets_in(path) == expected(QUEUES)
 
 
 def _no_java() -> str | None:
@@ -79,9 +86,7 @@ def test_parts_of_a_lost_broker_are_tried_again_before_they_fail(tmp_path):
     assert "PartialError: 2 of 6 parts could not be written" in (
         export.errors.read_text()
     )
-    with ExportProcess(path, QUEUES, options={"resume": True}) as export:
-        assert export.summary()["rows"] == 17_500
-    assert offsets_in(path) == expected(QUEUES)
+    resume(path)
 
 
 @pytest.mark.parametrize("moment", ["planned:", "offsets_done=[1-9]"])
@@ -95,23 +100,20 @@ def test_interrupt_leaves_a_resumable_state_and_no_process(tmp_path, moment):
         wait_until(lambda: not in_session(session))
     assert not (path / "_rmq" / "tmp").exists()
     assert not (path / "_SUCCESS").exists()
-    with ExportProcess(path, QUEUES, options={"resume": True}) as export:
-        assert export.summary()["rows"] == 17_500
-    assert offsets_in(path) == expected(QUEUES)
+    resume(path)
 
 
-def test_kills_at_random_moments_then_resume_give_each_row_once(tmp_path):
+def test_a_kill_then_resume_give_each_row_once(tmp_path):
+    """Of the driver while its workers write; with a real broker it is killed ten times.
+
+    Kills at each call to the disk are in `test_kill_points.py`.
+    """
     path = tmp_path / "out"
-    chance = random.Random(20251009)
     queues = {0: (0, 30_000), 1: (500, 30_000)}
-    for _ in range(3):
-        with ExportProcess(path, queues) as export:
-            export.wait_for("progress:")
-            after_ms = chance.randrange(1, 2500)
-            try:
-                export.process.wait(after_ms / 1000)
-            except subprocess.TimeoutExpired:
-                export.process.kill()
+    with ExportProcess(path, queues) as export:
+        wait_until(lambda: re.search("offsets_done=[1-9]", export.errors.read_text()))
+        export.process.kill()
+    assert not (path / "_SUCCESS").exists()
     with ExportProcess(path, queues, options={"resume": True}) as export:
         summary = export.summary()
     assert summary["rows"] == 59_500
@@ -128,6 +130,7 @@ def spark_cluster(tmp_path):
         "PYSPARK_PYTHON": sys.executable,
         "JAVA_HOME": find_java(os.environ).home,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     started = []
 
@@ -184,17 +187,20 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
 def test_spark_reads_what_was_written(tmp_path):
     """Also with the percent signs that a retry topic's name brings."""
     path = tmp_path / "out"
-    request = {"topic": "%RETRY%g", "partition_by": "hour"}
-    with ExportProcess(path, {0: (0, 300)}, request=request) as export:
-        assert export.summary()["files"] == 6
+    request = {"topic": "%RETRY%g", "partition_by": "hour", "rows_per_file": 4000}
+    export_of(path, MadeCluster({0: (0, 300)}), request=request).run()
     program = (
-        "import sys; from pyspark.sql import SparkSession as S\n"
-        "s = S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        ".getOrCreate()\n"
-        "d = s.read.parquet(sys.argv[1])\n"
-        "print(d.count(), d.select('queue_offset').distinct().count(),"
-        " d.select('dt', 'hour').distinct().count(),"
-        " d.selectExpr(\"properties['KEYS'] = keys AS same\").where('same').count())\n"
+        "import sys; from pyspark.sql import SparkSession\n"
+        "from rmqcli.spark.session import SessionOptions, spark_context\n"
+        "log = sys.argv[1] + '.log'\n"
+        "options = SessionOptions(name='reader', log_path=log, workers_max=1)\n"
+        "with spark_context(options) as context:\n"
+        "    session = SparkSession(context)\n"
+        "    session.conf.set('spark.sql.shuffle.partitions', 1)\n"
+        "    d = session.read.parquet(sys.argv[1])\n"
+        "    same = d.selectExpr(\"properties['KEYS'] = keys AS same\").where('same')\n"
+        "    print(d.count(), d.select('queue_offset').distinct().count(),\n"
+        "        d.select('dt', 'hour').distinct().count(), same.count())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],
