@@ -89,7 +89,9 @@ def ack(driver: Driver, handle: ReceiptHandle) -> int:
     return need(driver.ask(RequestCode.ACK_MESSAGE, header)).code
 
 
-def change(driver: Driver, handle: ReceiptHandle, invisible_ms: int) -> RemotingCommand:
+def change(
+    driver: Driver, handle: ReceiptHandle, invisible_ms: int, *, suspend: bool = False
+) -> RemotingCommand:
     """The answer to a change of the invisible time."""
     header = ChangeInvisibleTimeRequestHeader(
         consumer_group="g",
@@ -98,6 +100,7 @@ def change(driver: Driver, handle: ReceiptHandle, invisible_ms: int) -> Remoting
         extra_info=encode_receipt_handle(handle),
         offset=need(handle.offset),
         invisible_time=invisible_ms,
+        suspend=suspend,
     )
     return need(driver.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header))
 

@@ -12,7 +12,7 @@ Source: `ChangeInvisibleTimeProcessor` in apache/rocketmq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
 from rmqcli.broker.message.delayed import TIMER_DELAY_MS_MAX
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rmqcli.broker.request import Request
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.receipt_handle import ReceiptHandle
+
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, since=V5_0_0)
@@ -91,7 +93,7 @@ def _change_in_order(
                 pop_time=0, invisible_time=0, revive_qid=0
             )
         )
-    visible_ms = request.now.epoch_ms + header.invisible_time
+    visible_ms = min(request.now.epoch_ms + header.invisible_time, _INT64_MAX)
     broker.order_infos.set_visible(
         (topic, group, queue_id),
         header.offset,

@@ -68,6 +68,8 @@ POP_CK: Final = "POP_CK"
 BORN_TIME: Final = "bornTime"
 
 MESSAGES_MAX: Final = 32
+#: Attempt ids are kept with their batch; clients send UUIDs. RocketMQ has no limit.
+ATTEMPT_ID_CHARACTERS_MAX: Final = 255
 #: A request that is this much over its time is refused.
 _TOO_LATE_MS: Final = 500
 _ENDS_EARLY_MS: Final = 50
@@ -219,6 +221,8 @@ def _check(
         group=header.consumer_group,
         queue_id=header.queue_id,
     )
+    if len(header.attempt_id or "") > ATTEMPT_ID_CHARACTERS_MAX:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "the attempt id is too long")
     if header.max_msg_nums < 0:
         raise Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -343,8 +347,7 @@ class _Pop:
         ):
             return
         wanted = header.max_msg_nums - self.count
-        is_full = wanted <= 0 or self.body_bytes >= _ANSWER_BYTES_MAX
-        if is_full or (not header.order and broker.check_points.is_full):
+        if wanted <= 0 or (not header.order and broker.check_points.is_full):
             self.rest_num += self._end(topic, queue_id) - offset
             return
         result = self._get(topic, queue_id, offset, wanted)

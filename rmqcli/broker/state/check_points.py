@@ -72,6 +72,7 @@ _READ_AT_ONCE_MAX: Final = 256
 #: Messages of one check point that is read from the log.
 _OFFSETS_MAX: Final = 1_024
 _INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
 
 _log = get_logger(__name__)
 
@@ -167,7 +168,7 @@ class CheckPoints:
         """
         if self.is_full:
             raise ValueError(f"{CHECK_POINTS_MAX} check points")
-        revive_ms = key.pop_time_ms + invisible_ms
+        revive_ms = min(key.pop_time_ms + invisible_ms, _INT64_MAX)
         body = PopCheckPoint(
             start_offset=key.start_offset,
             pop_time=key.pop_time_ms,

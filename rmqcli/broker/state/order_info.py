@@ -165,12 +165,15 @@ class OrderInfos:
             self._deadlines.add((key, info), now.monotonic_ms + free_ms - now.epoch_ms)
 
     def _clean(self, now: Now) -> None:
+        wanted = len(self._infos)
+        if wanted > QUEUES_MAX:
+            wanted = QUEUES_MAX - QUEUES_MAX // 10  # so that this is not done each time
         oldest = sorted(
             self._infos, key=lambda key: self._infos[key].last_consume_timestamp
         )
         for key in oldest:
             age_ms = now.epoch_ms - self._infos[key].last_consume_timestamp
-            if age_ms <= _CLEAN_MS and len(self._infos) <= QUEUES_MAX:
+            if age_ms <= _CLEAN_MS and len(self._infos) <= wanted:
                 break
             del self._infos[key]
 

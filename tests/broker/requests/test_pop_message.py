@@ -7,11 +7,15 @@ import pytest
 from rmqcli.broker.effects import Peer
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state import check_points, pop_holds
+from rmqcli.store.memory import MemoryStore
 from rmqcli.wire.bodies.pop import (
+    AckMsg,
     BatchAck,
     BatchAckMessageRequestBody,
+    ConsumerOrderInfo,
+    PopCheckPoint,
 )
-from rmqcli.wire.body import encode_body
+from rmqcli.wire.body import decode_body, encode_body
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.pop import PollingInfoRequestHeader
 from rmqcli.wire.message.encode import MessageFields
@@ -365,3 +369,170 @@ def test_choices_that_are_passed_in_decide_what_is_looked_at_first():
     assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["B"]  # 50
     assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["A1"]  # 19
     assert bodies(pop(driver, max_msg_nums=1, queue_id=-1)) == ["C"]  # 51
+
+
+FOR_EVER_MS = (1 << 63) - 1
+
+
+def test_the_longest_time_survives_a_restart():
+    """Its end is beyond the numbers of 64 bits, which JSON bodies are limited to."""
+    driver = driver_with_topic()
+    put(driver, "A")
+    (handle,) = handles(pop(driver, invisible_time=FOR_EVER_MS))
+
+    driver = restarted(driver)
+    driver.wait(60_000)
+
+    assert bodies(pop(driver)) == []
+    assert len(driver.broker.check_points) == 1
+    ack(driver, handle)
+    assert len(driver.broker.check_points) == 0
+
+
+def test_the_longest_time_in_order_can_be_stored():
+    driver = driver_with_topic()
+    put(driver, "A")
+    (handle,) = handles(pop(driver, order=True))
+
+    assert change(driver, handle, FOR_EVER_MS).code == 0
+
+    written = encode_body(driver.broker.order_infos.body())
+    read = decode_body(ConsumerOrderInfo, written)
+    assert read.table["T@g"][0].offset_next_visible_time == {0: FOR_EVER_MS}
+
+
+def test_an_attempt_id_of_absurd_length_is_refused():
+    assert pop(driver_with_topic(), order=True, attempt_id="x" * 256).code == 29
+
+
+def test_a_suspended_attempt_is_not_counted_after_a_restart_either():
+    driver = driver_with_topic()
+    put(driver, "A")
+    (handle,) = handles(pop(driver))
+    driver.wait(1)
+    change(driver, handle, 1_000, suspend=True)
+
+    driver = restarted(driver)
+    driver.wait(1_000)
+
+    assert bodies(pop(driver)) == ["A"]
+
+
+def test_a_group_without_offset_begins_at_the_last_message_of_an_old_queue():
+    """Old: the first message is not in memory any more, or is deleted."""
+    driver = driver_with_topic(BrokerSettings(in_memory_bytes_max=0))
+    put(driver, "A", "B", "C")
+
+    assert bodies(pop(driver)) == ["C"]
+    assert bodies(pop(driver, consumer_group="h", init_mode=0)) == ["A", "B", "C"]
+    driver.store.trim("T", 1)
+    assert bodies(pop(driver, consumer_group="i")) == ["C"]
+    assert bodies(pop(driver, consumer_group="j", init_mode=0)) == ["B", "C"]
+
+
+def test_an_offset_that_the_queue_does_not_have_is_corrected():
+    driver = driver_with_topic()
+    put(driver, "A", "B", "C")
+    driver.store.trim("T", 1)
+    driver.broker.offsets.commit("g", "T", 0, 0)
+    driver.broker.offsets.commit("h", "T", 0, 99)
+
+    assert bodies(pop(driver)) == ["B", "C"]
+    assert bodies(pop(driver, consumer_group="h")) == []
+    put(driver, "D")
+    assert bodies(pop(driver, consumer_group="h")) == ["D"]
+
+
+def test_what_the_log_no_longer_has_is_done():
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    pop(driver, invisible_time=1_000)
+    driver.store.trim("T", 1)
+
+    driver.wait(1_000)
+
+    assert bodies(pop(driver)) == ["B1"]
+    assert len(driver.broker.check_points) == 1
+
+
+def test_a_full_store_neither_gives_out_nor_loses():
+    """A message whose check point cannot be stored stays in its queue."""
+    store = MemoryStore()
+    driver = driver_with_topic(store=store)
+    put(driver, "A", "B")
+    pop(driver, invisible_time=1_000, max_msg_nums=1)
+    store.capacity_bytes = store.log_bounds()[1]
+
+    assert pop(driver).code == 210
+    driver.wait(1_000)
+    store.capacity_bytes = None
+    assert bodies(pop(driver)) == ["B"]
+    driver.wait(10_000)
+
+    assert bodies(pop(driver)) == ["A1"]
+
+
+def test_a_real_brokers_check_point_that_comes_out_of_the_timers_is_taken_over():
+    """It arrives in the revive topic a second before its time, its acks later."""
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    driver.broker.offsets.commit("g", "T", 0, 2)
+    point = PopCheckPoint(
+        start_offset=0,
+        pop_time=1_700_000_000_000 - 60_000,
+        invisible_time=61_000,
+        num=2,
+        topic="T",
+        consumer_group="g",
+        queue_offset_diff=[0, 1],
+        broker_name="broker-a",
+    )
+    acked = AckMsg(
+        ack_offset=1,
+        start_offset=0,
+        consumer_group="g",
+        topic="T",
+        pop_time=point.pop_time,
+        broker_name="broker-a",
+    )
+    for tag, body in (("ck", point), ("ack", acked)):
+        fields = MessageFields(
+            topic="rmq_sys_REVIVE_LOG_DefaultCluster",
+            body=encode_body(body),
+            properties={"TAGS": tag},
+        )
+        driver.broker.writer.put([fields], driver.now)
+        driver.wait(1_000)
+
+    assert bodies(pop(driver)) == []
+    driver.wait(1_000)
+    assert bodies(pop(driver)) == ["A1"]
+
+
+def test_rubbish_in_the_revive_topic_is_left_out():
+    driver = driver_with_topic()
+    for tag, body in (("ck", b"{"), ("ck", b"{}"), ("ack", b"[]"), ("x", b"")):
+        fields = MessageFields(
+            topic="rmq_sys_REVIVE_LOG_DefaultCluster",
+            body=body,
+            properties={"TAGS": tag},
+        )
+        driver.broker.writer.put([fields], driver.now)
+
+    driver = restarted(driver)
+    put(driver, "A")
+
+    assert len(driver.broker.check_points) == 0
+    assert bodies(pop(driver)) == ["A"]
+
+
+def test_an_answer_is_not_longer_than_clients_read():
+    """Large messages of many queues: what does not fit is left for the next answer."""
+    driver = driver_with_topic(queues=5)
+    for queue_id in range(5):
+        put(driver, "A", queue_id=queue_id, body_bytes=4_000_000)
+
+    answers = [pop(driver, queue_id=-1) for _ in range(3)]
+
+    assert [len(messages(each)) for each in answers] == [3, 2, 0]
+    assert answers[0].ext_fields["restNum"] == "2"

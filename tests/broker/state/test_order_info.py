@@ -1,0 +1,93 @@
+"""Batches that are out in order: what blocks a queue, and where it goes on."""
+
+from __future__ import annotations
+
+from rmqcli.broker.state import order_info
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.headers.offset import UpdateConsumerOffsetRequestHeader
+from tests.broker.driving import need
+from tests.broker.popping import ack, bodies, change, handles, pop
+from tests.broker.pulling import driver_with_topic, put
+
+
+def test_a_batch_of_the_largest_size_is_acknowledged_message_by_message():
+    """32 messages: the bits of all of them fit the number that is stored."""
+    driver = driver_with_topic()
+    put(driver, *["A"] * 33)
+    batch = handles(pop(driver, order=True))
+    offsets = []
+
+    for handle in batch:
+        ack(driver, handle)
+        offsets.append(driver.broker.offsets.query("g", "T", 0))
+
+    assert offsets == list(range(1, 33))
+    assert bodies(pop(driver, order=True)) == ["A"]
+
+
+def test_a_handle_of_an_earlier_batch_has_no_effect():
+    driver = driver_with_topic()
+    put(driver, "A")
+    (old,) = handles(pop(driver, order=True, invisible_time=1_000))
+    driver.wait(1_000)
+    (new,) = handles(pop(driver, order=True, invisible_time=60_000))
+
+    ack(driver, old)
+    assert driver.broker.offsets.query("g", "T", 0) == 0
+    ack(driver, new)
+
+    assert driver.broker.offsets.query("g", "T", 0) == 1
+
+
+def test_a_reset_frees_the_queue():
+    """Its offset is that of the reset, not behind the batch."""
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    ack(driver, handles(pop(driver, order=True, max_msg_nums=1))[0])
+    pop(driver, order=True)
+    driver.broker.offsets.reset("g", "T", 0, 0)
+
+    assert bodies(pop(driver, order=True)) == ["A", "B"]
+
+
+def test_what_was_consumed_by_a_reset_is_not_acknowledged():
+    driver = driver_with_topic()
+    put(driver, "A", "B")
+    first, _ = handles(pop(driver, order=True))
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group="g", topic="T", queue_id=0, commit_offset=2
+    )
+    need(driver.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+
+    assert ack(driver, first) == 0
+    assert change(driver, first, 1_000).ext_fields == {
+        "popTime": "0",
+        "invisibleTime": "0",
+        "reviveQid": "0",
+    }
+    assert driver.broker.offsets.query("g", "T", 0) == 2
+
+
+def test_messages_of_other_tags_are_passed_in_order():
+    driver = driver_with_topic()
+    put(driver, "A", "B", "A", "B")
+
+    batch = handles(pop(driver, order=True, exp="B", exp_type="TAG"))
+    assert [each.offset for each in batch] == [1, 3]
+    ack(driver, batch[0])
+    assert driver.broker.offsets.query("g", "T", 0) == 3
+    ack(driver, batch[1])
+
+    assert driver.broker.offsets.query("g", "T", 0) == 4
+
+
+def test_the_oldest_batches_are_forgotten_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(order_info, "QUEUES_MAX", 2)
+    driver = driver_with_topic(queues=3)
+    for queue_id in range(3):
+        put(driver, "A", queue_id=queue_id)
+        pop(driver, order=True, queue_id=queue_id)
+        driver.wait(1)
+
+    assert len(driver.broker.order_infos) == 2
+    assert bodies(pop(driver, order=True, queue_id=0)) == ["A"]
