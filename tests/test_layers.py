@@ -58,6 +58,7 @@ MAY_IMPORT = {
         "credentials",
         "wire",
         "transport",
+        "proxy",
         "store",
         "api",
         "engine",

@@ -90,6 +90,13 @@ def test_a_usage_error_of_a_command_loads_nothing_heavy():
     assert not modules & FORBIDDEN
 
 
+def test_sending_to_brokers_loads_nothing_of_the_other_protocol():
+    returned, modules = modules_after(["send", "orders", "x", "-n", "127.0.0.1:1"])
+    assert returned == 5
+    assert not modules & FORBIDDEN
+    assert not any(each.startswith("rmqcli.proxy") for each in modules)
+
+
 def test_the_version_is_shown_without_the_command_line():
     code = (
         "import sys; sys.argv = ['rmq', '--version']\n"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rmqcli.cli.ui.messages import Messages, color_is_on
@@ -49,6 +49,7 @@ def show_times(messages: Messages, values: Mapping[str, object]) -> None:
 
 
 NAMESRV_PORT_DEFAULT = 9876
+ENDPOINTS_PORT_DEFAULT = 8081  # of a proxy, for gRPC
 COLORS = ("auto", "always", "never")
 
 #: Title of the section of `--help` that holds the options of this module.
@@ -73,6 +74,9 @@ class Common:
     typed: frozenset[str] = frozenset()
     #: the folder that `namesrv` serves; None: a cluster
     store: str | None = None
+    #: a proxy's; empty: name servers
+    endpoints: tuple[str, ...] = ()
+    plaintext: bool = False
     messages: Messages = field(default_factory=Messages, compare=False)
 
     @property
@@ -102,7 +106,30 @@ class Common:
             timeout_ms=self.timeout_ms,
             credentials=credentials,
             tls=self.tls,
+            endpoints=self.endpoints,
+            plaintext=self.plaintext,
         )
+
+    def with_endpoints(
+        self, endpoints: tuple[str, ...] | None, *, plaintext: bool
+    ) -> Common:
+        """The same for a proxy, if one was named.
+
+        A typed `--namesrv` goes before the environment's ROCKETMQ_ENDPOINTS. Raises
+        UsageError for both, and for what does not go together.
+        """
+        if endpoints and "namesrv" in self.typed:
+            if "endpoints" in self.typed:
+                raise UsageError("--namesrv and --endpoints cannot be used together")
+            endpoints = ()
+        if plaintext and not endpoints:
+            raise UsageError(
+                "--plaintext is given without --endpoints",
+                hint="name servers and brokers get TLS only with --tls",
+            )
+        if plaintext and self.tls is not None:
+            raise UsageError("--plaintext and --tls cannot be used together")
+        return replace(self, endpoints=endpoints or (), plaintext=plaintext)
 
     def open_client(self) -> Client:
         """A client for the cluster, to be closed by the caller: use `with`."""
@@ -163,26 +190,38 @@ def parse_namesrv(text: str) -> tuple[str, ...]:
 
     Raises TextError.
     """
+    return _parse_addresses(text, port=NAMESRV_PORT_DEFAULT, kind="name server")
+
+
+def parse_endpoints(text: str) -> tuple[str, ...]:
+    """Read `HOST:PORT[;HOST:PORT]` of a proxy, port 8081 when left out.
+
+    Raises TextError.
+    """
+    return _parse_addresses(text, port=ENDPOINTS_PORT_DEFAULT, kind="proxy")
+
+
+def _parse_addresses(text: str, *, port: int, kind: str) -> tuple[str, ...]:
     addresses = []
     start = 0
     for part in text.split(";"):
         stripped = part.strip()
         if stripped:
             at = start + part.index(stripped)
-            addresses.append(_parse_address(text, stripped, at))
+            addresses.append(_parse_address(text, stripped, at, port))
         start += len(part) + 1
     if not addresses:
-        what = "no name server in it"
+        what = f"no {kind} in it"
         hint = "write HOST:PORT, or several with ';' between them"
         raise TextError(text, what, start=0, end=len(text), hint=hint)
     return tuple(dict.fromkeys(addresses))
 
 
-def _parse_address(text: str, address: str, at: int) -> str:
+def _parse_address(text: str, address: str, at: int, port_default: int) -> str:
     hint = "write HOST:PORT, or several with ';' between them"
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]"):
-        host, port = address, str(NAMESRV_PORT_DEFAULT)
+        host, port = address, str(port_default)
     port_at = at + len(address) - len(port) if colon else at
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
         end = at + len(address)
@@ -289,6 +328,23 @@ def cluster_option() -> Any:
 def brokers_option() -> Any:
     """`--broker`, repeatable, for changes that go to some brokers only."""
     return option("--broker", metavar="BROKER", help="Only on this broker; repeatable.")
+
+
+def endpoints_option() -> Any:
+    """`--endpoints`, for `Common.with_endpoints`."""
+    return option(
+        "--endpoints",
+        envvar="ROCKETMQ_ENDPOINTS",
+        show_envvar=True,
+        parser=parse_endpoints,
+        metavar="HOST:PORT[;...]",
+        help="Use a proxy, over gRPC and TLS, instead of name servers.",
+    )
+
+
+def plaintext_option() -> Any:
+    """`--plaintext`, for `Common.with_endpoints`."""
+    return option("--plaintext", help="Do not use TLS with the proxy.")
 
 
 def store_option() -> Any:

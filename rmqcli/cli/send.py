@@ -3,7 +3,7 @@
 Sources give messages, and None before they may have to wait for the next one. Lines
 are bytes: nothing is decoded, only the newline is taken off. Results are rows on
 stdout; on a terminal many of them become a summary. Exits 6 when some messages are not
-stored. Sending itself is `rmqcli.producer.send`.
+stored. Sending itself is `rmqcli.producer.send`, and `proxy_send` with `--endpoints`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
-from rmqcli.cli.options import Common, argument, command_options, option, queue_option
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    endpoints_option,
+    option,
+    plaintext_option,
+    queue_option,
+)
 from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter, row_of
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RmqError, UsageError
 from rmqcli.producer.delay import Delay, parse_delay
 from rmqcli.producer.message import (
@@ -35,6 +44,8 @@ from rmqcli.units import format_size
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.producer.lane import SendOutcome
+    from rmqcli.producer.proxy_send import ProxySender
+    from rmqcli.producer.send import Sender
     from rmqcli.producer.target import SendTarget
     from rmqcli.queue_selector import QueueSelector
 
@@ -188,16 +199,16 @@ COLUMNS = (
     Column("offset_msg_id", "id that the broker gave it", title=None),
     Column(
         "broker_name",
-        "broker that it was sent to",
+        "broker that it was sent to; null by way of a proxy",
         title="BROKER",
-        value=lambda sent: sent.queue.broker_name,
+        value=lambda sent: sent.queue and sent.queue.broker_name,
         priority=20,
     ),
     Column(
         "queue_id",
-        "queue that it was sent to",
+        "queue that it was sent to; null by way of a proxy",
         title="QUEUE",
-        value=lambda sent: sent.queue.queue_id,
+        value=lambda sent: sent.queue and sent.queue.queue_id,
         align="right",
         priority=10,
     ),
@@ -330,11 +341,45 @@ class SendCommandOptions:
         bool,
         option("--rows", help="Show a row for each message, also on a terminal."),
     ] = False
+    message_group: Annotated[
+        str | None,
+        option(
+            metavar="NAME",
+            help="Keep the messages in order, in a FIFO topic; with --endpoints.",
+        ),
+    ] = None
+    endpoints: Annotated[Any, endpoints_option()] = None
+    plaintext: Annotated[bool, plaintext_option()] = False
 
-    def check(self) -> None:
-        """Raise UsageError for a topic or properties that cannot be sent."""
+    def check(self, *, by_proxy: bool) -> None:
+        """Raise UsageError for what cannot be sent, or not by way of a proxy."""
         check_topic(self.topic)
+        if by_proxy:
+            self._check_for_proxy()
+        elif self.message_group is not None:
+            raise UsageError(
+                "--message-group is given without --endpoints",
+                hint="use --shard-by FIELD with name servers",
+            )
         check_user_properties(self.user_properties, instead=_OPTION_OF_PROPERTY)
+
+    def _check_for_proxy(self) -> None:
+        for flag, value in (
+            ("--queue", self.queue),
+            ("--shard-by", self.shard_by),
+            ("--create", self.create),
+        ):
+            if value:
+                raise UsageError(
+                    f"{flag} and --endpoints cannot be used together",
+                    hint="a proxy creates no topics: rmq topic create"
+                    if flag == "--create"
+                    else "a proxy chooses the queue; --message-group keeps an order",
+                )
+        if self.delay is not None and self.delay.level is not None:
+            raise UsageError(
+                "a proxy has no delay levels", hint="give a time, e.g. --delay 10s"
+            )
 
     @property
     def user_properties(self) -> dict[str, str]:
@@ -406,13 +451,89 @@ def send(common: Common, options: SendCommandOptions) -> None:
     Without a BODY or a file, each line of stdin is sent as a message. Properties in
     JSON lines that clients and brokers set themselves (UNIQ_KEY, DELAY, REAL_TOPIC,
     ...) are not sent again. On a terminal, more than 20 results are shown as a summary,
-    with a row for each result that is not SEND_OK.
+    with a row for each result that is not SEND_OK. By way of a proxy the topic must
+    exist, and the proxy chooses the queues.
     """
-    options.check()
+    common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
+    options.check(by_proxy=bool(common.endpoints))
     _warn_of_keys(common, options.key or ())
     messages = options.messages(common)
+    if options.rate:
+        messages = paced(messages, per_second=options.rate, clock=SYSTEM_CLOCK)
+    job = _Job(common, options)
+    if common.endpoints:
+        with _proxy_sender(common, options) as by_proxy:
+            job.run(messages, by_proxy)
+        return
     with common.open_client() as client:
-        _Job(common, client, options).run(messages)
+        sender, target = _broker_sender(client, options)
+        job.run(messages, sender, client=client if target.is_new else None)
+
+
+@contextmanager
+def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[ProxySender]:
+    """What sends by way of the proxy. Raises NotFoundError for an unknown topic."""
+    import random
+
+    from rmqcli.producer.ids import ProxyMessageIds
+    from rmqcli.producer.proxy_send import ProxySender, ProxySendOptions
+    from rmqcli.proxy.session import PRODUCER, Session
+    from rmqcli.transport.lookups import local_ip
+
+    rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+    session = Session(common.client_config(), client_type=PRODUCER, rng=rng)
+    try:
+        sender = ProxySender(
+            session,
+            options.topic,
+            options=ProxySendOptions(
+                message_group=options.message_group,
+                delay_ms=options.delay.delay_ms if options.delay is not None else None,
+                born_host=local_ip(common.endpoints[0]) or "127.0.0.1",
+            ),
+            timeout_ms=common.timeout_ms,
+            ids=ProxyMessageIds(clock=session.clock, rng=rng),
+            rng=rng,
+        )
+        sender.prepare()
+        yield sender
+    finally:
+        session.close()
+
+
+def _broker_sender(
+    client: Client, options: SendCommandOptions
+) -> tuple[Sender, SendTarget]:
+    """What sends to the brokers, and where that is."""
+    import random
+
+    from rmqcli.producer.delay import resolve_delay
+    from rmqcli.producer.ids import UniqueIds
+    from rmqcli.producer.send import Sender, SendOptions
+    from rmqcli.producer.target import find_target
+    from rmqcli.transport.lookups import local_ip
+
+    target = find_target(
+        client, options.topic, options.selectors, may_create=options.create
+    )
+    extra = {}
+    if options.delay is not None:
+        addresses = sorted(set(target.addresses.values()))
+        extra = resolve_delay(client, options.delay, addresses)
+    rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+    ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
+    sender = Sender(
+        client,
+        target,
+        options=SendOptions(
+            extra_properties=extra,
+            shard_by=options.shard_by,
+            is_fixed=bool(options.selectors),
+        ),
+        ids=UniqueIds(ip, clock=client.clock, rng=rng),
+        rng=rng,
+    )
+    return sender, target
 
 
 class _Job:
@@ -421,7 +542,6 @@ class _Job:
     def __init__(
         self,
         common: Common,
-        client: Client,
         options: SendCommandOptions,
     ) -> None:
         self._common = common
@@ -433,7 +553,6 @@ class _Job:
         self._held: list[dict[str, object]] = []
         self._statuses: Counter[str] = Counter()
         self._queues: Counter[tuple[str, int]] = Counter()
-        self._client = client
         self._writer = RowWriter(
             columns=COLUMNS, fmt=common.output, color=common.use_color
         )
@@ -446,40 +565,19 @@ class _Job:
         self._errors: list[RmqError] = []
         self._brokers: set[str] = set()
 
-    def run(self, messages: Iterable[OutgoingMessage | None]) -> None:
-        """Send all of `messages`; raises when not all of them are stored."""
-        import random
+    def run(
+        self,
+        messages: Iterable[OutgoingMessage | None],
+        sender: Sender | ProxySender,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        """Send all of `messages`; raises when not all of them are stored.
 
+        `client` is there when the topic was not: it asks which brokers created it.
+        """
         from rmqcli.cli.ui.progress import Progress
-        from rmqcli.producer.delay import resolve_delay
-        from rmqcli.producer.ids import UniqueIds
-        from rmqcli.producer.send import Sender, SendOptions
-        from rmqcli.producer.target import find_target
-        from rmqcli.transport.lookups import local_ip
 
-        client, options = self._client, self._options
-        target = find_target(
-            client, options.topic, options.selectors, may_create=options.create
-        )
-        extra = {}
-        if options.delay is not None:
-            addresses = sorted(set(target.addresses.values()))
-            extra = resolve_delay(client, options.delay, addresses)
-        if options.rate:
-            messages = paced(messages, per_second=options.rate, clock=client.clock)
-        rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
-        ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
-        sender = Sender(
-            client,
-            target,
-            options=SendOptions(
-                extra_properties=extra,
-                shard_by=options.shard_by,
-                is_fixed=bool(options.selectors),
-            ),
-            ids=UniqueIds(ip, clock=client.clock, rng=rng),
-            rng=rng,
-        )
         try:
             with Progress(self._common.messages, "sent") as progress:
                 for outcomes in sender.send(messages):
@@ -488,12 +586,12 @@ class _Job:
                     progress.update(self.stored)
         except KeyboardInterrupt:
             self._write(sender.abandon())
-            self._finish(target, is_cut_short=True)
+            self._finish(client, is_cut_short=True)
             raise
         except RmqError:
-            self._finish(target, is_cut_short=True)
+            self._finish(client, is_cut_short=True)
             raise
-        self._finish(target)
+        self._finish(client)
         self._raise_failures(sender.given_up)
 
     def _write(self, outcomes: Sequence[SendOutcome]) -> None:
@@ -502,7 +600,8 @@ class _Job:
             if outcome.status in _STORED:
                 self.stored += 1
                 self._weak += outcome.status != "SEND_OK"
-                self._brokers.add(outcome.queue.broker_name)
+                if outcome.queue is not None:
+                    self._brokers.add(outcome.queue.broker_name)
             else:
                 self.failed += 1
                 self._unknown += outcome.status == "UNKNOWN"
@@ -518,7 +617,7 @@ class _Job:
             else:
                 rows.append(row_of(COLUMNS, outcome))
             self._statuses[outcome.status] += 1
-            if outcome.status in _STORED:
+            if outcome.status in _STORED and outcome.queue is not None:
                 self._queues[outcome.queue.broker_name, outcome.queue.queue_id] += 1
         if self._is_summary:
             rows = self._hold_back(rows)
@@ -537,7 +636,7 @@ class _Job:
         self._held = []
         return rows
 
-    def _finish(self, target: SendTarget, *, is_cut_short: bool = False) -> None:
+    def _finish(self, client: Client | None, *, is_cut_short: bool = False) -> None:
         """The end of the data, and what a person should know about it."""
         self._writer.write(self._held)
         self._held = []
@@ -566,8 +665,8 @@ class _Job:
                 f"{self._weak} are stored, but the broker could not flush or replicate"
                 " them in time"
             )
-        if target.is_new and self._brokers:
-            self._say_created()
+        if client is not None and self._brokers:
+            self._say_created(client)
 
     def _say_where(self) -> None:
         """How many went to each queue, and as what; --rows lists them."""
@@ -582,11 +681,11 @@ class _Job:
             messages.info("by result: " + ", ".join(f"{s} {n}" for s, n in found))
         messages.info("--rows lists each result, -o jsonl as data")
 
-    def _say_created(self) -> None:
+    def _say_created(self, client: Client) -> None:
         from rmqcli.producer.target import created_queues
 
         found = created_queues(
-            self._client,
+            client,
             self._options.topic,
             self._brokers,
             timeout_ms=self._common.timeout_ms,

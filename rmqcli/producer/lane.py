@@ -39,13 +39,14 @@ class SendOutcome:
 
     `status` is one of Java's four kinds of stored, or else: `NOT_SENT`; `UNKNOWN` when
     no answer came, so that it may be stored; the name of the broker's refusal. Offsets
-    are None where the message is not stored, or where only its delivery will tell.
+    are None where the message is not stored, or where only its delivery will tell. A
+    proxy does not tell the queue, which is None then.
     """
 
     number: int
     msg_id: str
     source: str | None
-    queue: MessageQueue
+    queue: MessageQueue | None
     status: str
     offset_msg_id: str | None = None
     queue_offset: int | None = None

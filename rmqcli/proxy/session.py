@@ -678,14 +678,16 @@ class _Server:
                     self._stream = None
             if self._is_closed:
                 return
-            self.is_known = False
+            was_known, self.is_known = self.is_known, False
             self.opened.fail(error)
             lasted_ms = self._session.clock.monotonic_ms() - started_ms
             if lasted_ms >= _PROVED_MS:
                 self._backoff.succeeded()
                 failures = 0
             delay_ms = self._backoff.failed()
-            log = logger.info if failures else logger.warning
+            # Who waits for the first stream gets the error itself.
+            is_news = was_known and not failures
+            log = logger.warning if is_news else logger.info
             failures += 1
             log(
                 "telemetry lost address=%s; opened again in %d ms: %s",

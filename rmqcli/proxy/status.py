@@ -47,7 +47,7 @@ _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
     int(pb.Code.MESSAGE_NOT_FOUND): (NotFoundError, ""),
     int(pb.Code.TOPIC_NOT_FOUND): (
         NotFoundError,
-        "a proxy creates no topics: create it with Admin.create_topic",
+        "a proxy creates no topics; create it with: Admin.create_topic()",
     ),
     int(pb.Code.CONSUMER_GROUP_NOT_FOUND): (NotFoundError, "create the group first"),
     int(pb.Code.OFFSET_NOT_FOUND): (NotFoundError, ""),

@@ -1,0 +1,201 @@
+"""`rmq send --endpoints`: by way of a proxy, and what a proxy cannot do."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import grpc
+import pytest
+
+from rmqcli.cli.main import run
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+
+
+@pytest.fixture
+def proxy():
+    with ScriptedProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def rmq(proxy, capsys, monkeypatch):
+    """Runs a command with the proxy's endpoints: exit code, stdout, stderr."""
+
+    def call(*arguments, stdin=b"", plaintext=True, endpoints=None):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        common = ["--endpoints", endpoints or proxy.endpoints]
+        code = run([*arguments, *common, *(["--plaintext"] if plaintext else [])])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def rows(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def sent(proxy):
+    return [each for request in proxy.asked("SendMessage") for each in request.messages]
+
+
+def test_lines_go_in_one_batch_and_have_an_outcome_each(rmq, proxy):
+    code, out, err = rmq("send", "orders", "--lines", "-", "-o", "jsonl", stdin=b"a\nb")
+    assert code == 0
+    assert [each.body for each in sent(proxy)] == [b"a", b"b"]
+    found = rows(out)
+    ids = [each.system_properties.message_id for each in sent(proxy)]
+    assert [each["msg_id"] for each in found] == ids
+    assert [each["queue_offset"] for each in found] == [0, 1]
+    assert [each["source"] for each in found] == ["stdin line 1", "stdin line 2"]
+    assert {each["status"] for each in found} == {"SEND_OK"}
+    assert {each["queue_id"] for each in found} == {None}
+    assert "2 sent, 0 failed" in err
+
+
+def test_tags_keys_and_properties_arrive(rmq, proxy):
+    options = ["--tag", "Paid", "--key", "a", "--key", "b", "--property", "x=y"]
+    assert rmq("send", "orders", "hello", *options)[0] == 0
+    (found,) = sent(proxy)
+    system = found.system_properties
+    assert (system.tag, list(system.keys)) == ("Paid", ["a", "b"])
+    assert dict(found.user_properties) == {"x": "y"}
+
+
+def test_a_record_s_own_properties_are_left_behind(rmq, proxy):
+    record = {"body": "x", "keys": "k", "properties": {"UNIQ_KEY": "1", "a": "b"}}
+    line = json.dumps(record).encode()
+    assert rmq("send", "orders", "--jsonl", "-", stdin=line)[0] == 0
+    (found,) = sent(proxy)
+    assert dict(found.user_properties) == {"a": "b"}
+    assert list(found.system_properties.keys) == ["k"]
+
+
+def test_a_delay_and_a_message_group_are_of_kinds_of_their_own(rmq, proxy):
+    assert rmq("send", "orders", "x", "--delay", "90s")[0] == 0
+    assert rmq("send", "orders", "x", "--message-group", "g")[0] == 0
+    delayed, ordered = (each.system_properties for each in sent(proxy))
+    assert delayed.message_type == pb.MessageType.DELAY
+    wait = delayed.delivery_timestamp.seconds - delayed.born_timestamp.seconds
+    assert wait == 90
+    assert (ordered.message_type, ordered.message_group) == (pb.MessageType.FIFO, "g")
+
+
+def test_an_old_proxy_gets_message_by_message(rmq, proxy):
+    proxy.answers["SyncLiteSubscription"] = lambda _request, context: context.abort(
+        grpc.StatusCode.UNIMPLEMENTED, ""
+    )
+    code, out, _ = rmq(
+        "send", "orders", "--lines", "-", "-o", "jsonl", stdin=b"a\nb\nc"
+    )
+    assert (code, len(rows(out))) == (0, 3)
+    assert len(proxy.asked("SendMessage")) == 3
+
+
+def test_a_message_at_fault_fails_alone(rmq, proxy):
+    def answer(request, _context):
+        bodies = [each.body for each in request.messages]
+        if b"bad" in bodies:
+            return service.SendMessageResponse(status=status("ILLEGAL_MESSAGE_TAG"))
+        found = service.SendMessageResponse(status=OK)
+        for _ in bodies:
+            found.entries.add(status=OK)
+        return found
+
+    proxy.answers["SendMessage"] = answer
+    code, out, err = rmq(
+        "send", "orders", "--lines", "-", "-o", "jsonl", stdin=b"a\nbad\nc"
+    )
+    assert code == 6
+    assert [each["status"] for each in rows(out)] == [
+        "SEND_OK",
+        "ILLEGAL_MESSAGE_TAG",
+        "SEND_OK",
+    ]
+    assert "1 of 3 messages are not stored" in err
+
+
+def test_a_call_that_was_cut_is_unknown_and_not_repeated(rmq, proxy):
+    proxy.answers["SendMessage"] = lambda _request, context: context.abort(
+        grpc.StatusCode.UNAVAILABLE, "going down"
+    )
+    code, out, err = rmq("send", "orders", "x", "-o", "jsonl")
+    assert code == 5
+    assert [each["status"] for each in rows(out)] == ["UNKNOWN"]
+    assert len(sent(proxy)) == 1
+    assert "may be stored or not" in err
+
+
+def test_a_topic_that_does_not_exist(rmq, proxy):
+    proxy.answers["QueryRoute"] = lambda _request, _context: service.QueryRouteResponse(
+        status=status("TOPIC_NOT_FOUND", "no route")
+    )
+    code, out, err = rmq("send", "ordres", "x")
+    assert (code, out) == (3, "")
+    said = f"{proxy.endpoints} answered TOPIC_NOT_FOUND: no route"
+    assert err.splitlines() == [
+        f"error: route of topic ordres: {said}",
+        "hint: a proxy creates no topics; create it with: rmq topic create",
+    ]
+
+
+def test_nobody_listens(rmq):
+    code, out, err = rmq("send", "orders", "x", endpoints="127.0.0.1:1")
+    assert (code, out) == (5, "")
+    assert err.splitlines()[0] == (
+        "error: cannot connect to 127.0.0.1:1: connection refused"
+    )
+
+
+def test_tls_to_a_proxy_without_it_is_said_in_two_lines(rmq, proxy):
+    code, out, err = rmq("send", "orders", "x", plaintext=False)
+    assert (code, out) == (5, "")
+    assert err.splitlines() == [
+        f"error: no TLS with {proxy.endpoints}: it does not speak TLS",
+        "hint: a proxy without TLS needs --plaintext",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--queue", "1"], "--queue and --endpoints cannot be used together"),
+        (["--shard-by", "id"], "--shard-by and --endpoints cannot"),
+        (["--create"], "--create and --endpoints cannot be used together"),
+        (["--delay", "3"], "a proxy has no delay levels"),
+        (["-n", "127.0.0.1:9876"], "--namesrv and --endpoints cannot"),
+        (["--tls"], "--plaintext and --tls cannot be used together"),
+    ],
+)
+def test_what_does_not_go_together(rmq, proxy, arguments, words):
+    code, out, err = rmq("send", "orders", "x", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert sent(proxy) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--plaintext"], "--plaintext is given without --endpoints"),
+        (["--message-group", "g"], "--message-group is given without --endpoints"),
+    ],
+)
+def test_options_of_a_proxy_need_one(capsys, monkeypatch, arguments, words):
+    monkeypatch.delenv("ROCKETMQ_ENDPOINTS", raising=False)
+    assert run(["send", "orders", "x", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_endpoints_may_come_from_the_environment(rmq_cluster, proxy, monkeypatch):
+    rmq_cluster.create_topic("orders")
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", proxy.endpoints)
+    monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
+    assert run(["send", "orders", "x", "--plaintext"]) == 0
+    assert len(sent(proxy)) == 1
+    # A name server that is typed counts more.
+    assert run(["send", "orders", "x", "-n", rmq_cluster.namesrv]) == 0
+    assert len(sent(proxy)) == 1

@@ -1,0 +1,139 @@
+"""TLS to a proxy: verified by default, and every mismatch in one line with a hint."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from rmqcli.config import ClientConfig
+from rmqcli.errors import ConfigError, ConnectError, DeadlineError
+from rmqcli.proxy import rpc
+from rmqcli.proxy.session import PRODUCER, Session
+from rmqcli.transport.tls import TlsOptions
+from tests.kit.scripted_proxy import ScriptedProxy
+
+CERTS = Path(__file__).parents[1] / "transport" / "certs"
+
+
+def pair(name):
+    return (CERTS / f"{name}.key").read_bytes(), (CERTS / f"{name}.pem").read_bytes()
+
+
+@pytest.fixture
+def session():
+    """`session(endpoints, **config)`: a session that is closed at the end."""
+    with ExitStack() as stack:
+
+        def make(endpoints, **config):
+            client = ClientConfig(endpoints=(endpoints,), timeout_ms=5_000, **config)
+            made = Session(client, client_type=PRODUCER)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def ask_both_ways(session, timeout_ms=5_000):
+    """The outcome in the caller's thread and in the I/O thread."""
+    call = rpc.heartbeat(PRODUCER, None)
+
+    def task():
+        answer = yield session.via.call(session.access_point, call, timeout_ms)
+        return answer
+
+    outcomes = []
+    for ask in (
+        lambda: session.invoke(session.access_point, call, timeout_ms),
+        lambda: session.run(task()).result(),
+    ):
+        try:
+            outcomes.append(ask())
+        except (ConnectError, DeadlineError, ConfigError) as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def test_a_certificate_of_a_trusted_authority_is_accepted(session):
+    with ScriptedProxy(tls=pair("local")) as proxy:
+        tls = TlsOptions(ca_file=str(CERTS / "ca.pem"))
+        assert ask_both_ways(session(proxy.endpoints, tls=tls)) == [True, True]
+
+
+def test_any_certificate_is_accepted_when_that_is_wanted(session):
+    with ScriptedProxy(tls=pair("elsewhere")) as proxy:
+        tls = TlsOptions(insecure=True)
+        assert ask_both_ways(session(proxy.endpoints, tls=tls)) == [True, True]
+
+
+def test_an_unknown_authority_is_refused(session):
+    with ScriptedProxy(tls=pair("local")) as proxy:
+        for error in ask_both_ways(session(proxy.endpoints)):
+            assert isinstance(error, ConnectError)
+            assert str(error).startswith(
+                f"no TLS with {proxy.endpoints}: its certificate is not accepted:"
+            )
+            assert "insecure=True" in error.hint
+
+
+def test_a_certificate_for_another_host_is_refused(session):
+    with ScriptedProxy(tls=pair("elsewhere")) as proxy:
+        tls = TlsOptions(ca_file=str(CERTS / "ca.pem"))
+        for error in ask_both_ways(session(proxy.endpoints, tls=tls)):
+            assert isinstance(error, ConnectError)
+            assert "its certificate is not accepted: it does not name" in str(error)
+
+
+def test_another_name_may_be_looked_for(session):
+    with ScriptedProxy(tls=pair("elsewhere")) as proxy:
+        tls = TlsOptions(
+            ca_file=str(CERTS / "ca.pem"), server_hostname="broker.example"
+        )
+        assert ask_both_ways(session(proxy.endpoints, tls=tls)) == [True, True]
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_tls_to_a_port_without_it(session, insecure):
+    with ScriptedProxy() as proxy:
+        tls = TlsOptions(insecure=insecure)
+        for error in ask_both_ways(session(proxy.endpoints, tls=tls)):
+            assert str(error) == f"no TLS with {proxy.endpoints}: it does not speak TLS"
+            assert error.hint == "a proxy without TLS needs plaintext=True"
+
+
+def test_plaintext_to_a_port_with_tls(session):
+    with ScriptedProxy(tls=pair("local")) as proxy:
+        for error in ask_both_ways(session(proxy.endpoints, plaintext=True)):
+            assert isinstance(error, ConnectError)
+            assert "leave plaintext=True out" in error.hint
+
+
+@pytest.mark.parametrize("plaintext", [False, True])
+def test_a_port_that_says_nothing(session, plaintext):
+    # The system takes the connections; nobody accepts or answers them.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoints = f"127.0.0.1:{silent.getsockname()[1]}"
+        for error in ask_both_ways(session(endpoints, plaintext=plaintext), 300):
+            assert isinstance(error, DeadlineError)
+            assert "does a RocketMQ proxy listen there?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ca_file": "/nowhere"}, "TLS CA file /nowhere cannot be used: no such file"),
+        ({"ca_file": str(CERTS / "local.key")}, "cannot be used: not in PEM form"),
+        (
+            {"cert_file": str(CERTS / "client.pem"), "key_file": "/nowhere"},
+            "TLS key /nowhere cannot be used: no such file",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(session, options, words):
+    with ScriptedProxy(tls=pair("local")) as proxy:
+        tls = TlsOptions(**options)
+        for error in ask_both_ways(session(proxy.endpoints, tls=tls)):
+            assert isinstance(error, ConfigError)
+            assert words in str(error)
