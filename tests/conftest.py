@@ -133,6 +133,18 @@ def _state_is_not_the_users(tmp_path_factory):
         os.environ["XDG_STATE_HOME"] = before
 
 
+@pytest.fixture(scope="module")
+def start_shared(tmp_path_factory):
+    """A function that starts a cluster for all tests of a module."""
+    with ExitStack() as stack:
+
+        def start(version, **options):
+            directory = tmp_path_factory.mktemp(f"shared-{version}")
+            return stack.enter_context(start_cluster(version, directory, **options))
+
+        yield start
+
+
 @pytest.fixture(scope="session")
 def real_cluster(rmq_version, tmp_path_factory):
     """One broker of `rmq_version`, shared: make topics and groups of your own."""
@@ -146,9 +158,11 @@ def fresh_cluster(rmq_version, tmp_path_factory):
     """A function that starts a cluster of this test's own, for tests that hurt it."""
     with ExitStack() as stack:
 
-        def start(*, brokers=1, conf=None, version=rmq_version):
+        def start(*, brokers=1, conf=None, version=rmq_version, **options):
             directory = tmp_path_factory.mktemp(f"fresh-{version}")
-            cluster = start_cluster(version, directory, brokers=brokers, conf=conf)
+            cluster = start_cluster(
+                version, directory, brokers=brokers, conf=conf, **options
+            )
             return stack.enter_context(cluster)
 
         yield start

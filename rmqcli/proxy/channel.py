@@ -55,7 +55,6 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", KEEP_ALIVE_MS),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.enable_http_proxy", 0),  # brokers are reached directly, too
 )

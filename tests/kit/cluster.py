@@ -24,7 +24,7 @@ _NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
 _PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 
-_START_TIMEOUT_MS = 60_000
+_START_TIMEOUT_MS = 180_000
 #: Broker i listens on block + 4 (i + 1); -2 is its fast port and +1 its HA port.
 _PORTS_PER_BROKER = 4
 BROKERS_MAX = BLOCK_PORTS // _PORTS_PER_BROKER - 1
