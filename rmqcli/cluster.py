@@ -16,7 +16,8 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from rmqcli.config import ClientConfig
+from rmqcli.config import NAMESRV_VARIABLE, ClientConfig
+from rmqcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,21 +49,22 @@ def connect(
     Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
     127.0.0.1:9876. With `endpoints`, or the environment's ROCKETMQ_ENDPOINTS when there
     is no `namesrv`, what can speak gRPC goes by way of a proxy, over TLS unless
-    `plaintext` is set; see ClientConfig. `timeout_ms` bounds each request. Nothing is
-    opened: what the cluster makes opens its own connections when it is started or
-    asked. Raises ConfigError for addresses that name no server.
+    `plaintext` is set: producers and simple consumers. Consumers and Admin need name
+    servers, and are refused where only a proxy is known. `timeout_ms` bounds each
+    request. Nothing is opened: what the cluster makes opens its own connections when it
+    is started or asked. Raises ConfigError for addresses that name no server.
     """
-    return Cluster(
-        ClientConfig.from_env(
-            os.environ,
-            namesrv=namesrv,
-            timeout_ms=timeout_ms,
-            credentials=credentials,
-            tls=tls,
-            endpoints=endpoints,
-            plaintext=plaintext,
-        )
+    config = ClientConfig.from_env(
+        os.environ,
+        namesrv=namesrv,
+        timeout_ms=timeout_ms,
+        credentials=credentials,
+        tls=tls,
+        endpoints=endpoints,
+        plaintext=plaintext,
     )
+    is_named = namesrv is not None or bool(os.environ.get(NAMESRV_VARIABLE))
+    return Cluster(config, has_namesrv=is_named or not config.endpoints)
 
 
 class Cluster:
@@ -72,8 +74,10 @@ class Cluster:
     still open, the newest first.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, *, has_namesrv: bool = True) -> None:
+        """`has_namesrv`: whether the config's name servers are more than a default."""
         self.config = config
+        self._has_namesrv = has_namesrv
         self._made = ExitStack()
 
     def __enter__(self) -> Self:
@@ -88,6 +92,7 @@ class Cluster:
 
     def admin(self, *, backups: Path | None = None) -> Admin:
         """See Admin."""
+        self._need_namesrv("Admin", "")
         from rmqcli.admin.admin import Admin
 
         admin = Admin(client=self.config, backups=backups)
@@ -124,6 +129,7 @@ class Cluster:
         on_revoked: OnQueues | None = None,
     ) -> Consumer:
         """See Consumer; to be started by `with` or `start`."""
+        self._need_namesrv("Consumer", ", or use simple_consumer")
         from rmqcli.consumer.consumer import Consumer
 
         consumer = Consumer(
@@ -165,3 +171,11 @@ class Cluster:
         )
         self._made.callback(consumer.close)
         return consumer
+
+    def _need_namesrv(self, what: str, alternative: str) -> None:
+        """Refuse to take the default name server for that of a proxy's cluster."""
+        if not self._has_namesrv:
+            raise UsageError(
+                f"{what} needs name servers, and only a proxy's endpoints are known",
+                hint=f"set NAMESRV_ADDR{alternative}",
+            )

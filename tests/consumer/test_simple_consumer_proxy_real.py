@@ -18,6 +18,7 @@ from rmqcli import (
     ReceiptHandleError,
     ReceivedMessage,
     SimpleConsumer,
+    TimeLimitError,
     TransportError,
     UsageError,
     connect,
@@ -172,3 +173,36 @@ def test_what_cannot_be_is_an_error_of_the_start(proxy):
 def test_what_a_proxy_decides_is_refused(rmq_version, options, why):
     with pytest.raises(UsageError, match=why):
         SimpleConsumer("g", "orders", endpoints="127.0.0.1:8081", **options)
+
+
+def test_a_proxy_that_dies_between_receive_and_ack_is_reported_and_waited_for(
+    rmq_version, tmp_path
+):
+    with start_cluster(rmq_version, tmp_path, proxy=True) as cluster:
+        topic = cluster.create_topic()
+        send(cluster, topic, [b"a", b"b"])
+        with consumer_of(cluster, topic) as consumer:
+            messages = receive_all(consumer, 2, invisible_duration_ms=3_600_000)
+            cluster.kill_broker()
+            with pytest.raises(AckError, match="2 of 2") as raised:
+                consumer.ack(messages, timeout_ms=1_000)
+            for _, error in raised.value.failures:
+                assert isinstance(error, TransportError | TimeLimitError)
+            with pytest.raises(TransportError):
+                consumer.receive(await_ms=500)
+            restarted = threading.Thread(target=cluster.start_broker)
+            restarted.start()
+            consumer.ack(messages, timeout_ms=600_000)
+            restarted.join()
+            send(cluster, topic, [b"c"])
+            seen: set[bytes] = set()
+
+            def is_back():
+                try:
+                    found = consumer.receive(await_ms=1_000)
+                except TransportError:
+                    return False  # telemetry is not open again
+                seen.update(each.body for each in found)
+                return b"c" in seen
+
+            wait_until(is_back)

@@ -1,0 +1,265 @@
+"""`SimpleConsumer` by way of a proxy whose answers are scripted."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqcli import (
+    AckError,
+    BrokerError,
+    ClientConfig,
+    ConnectError,
+    DisconnectedError,
+    NotFoundError,
+    ReceiptHandleError,
+    SimpleConsumer,
+    UsageError,
+    connect,
+    sql,
+)
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.waiting import wait_until
+
+PART = service.ReceiveMessageResponse
+
+
+class Inbox:
+    """Answers receives: with what was put there, else after a wait, like a proxy."""
+
+    def __init__(self, proxy):
+        self._changed = threading.Condition()
+        self._numbers: list[int] = []
+        self._is_over = False
+        proxy.answers["ReceiveMessage"] = self._answer
+
+    def put(self, *numbers):
+        with self._changed:
+            self._numbers += numbers
+            self._changed.notify_all()
+
+    def end(self):
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _answer(self, request, context):
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._numbers or self._is_over,
+                request.long_polling_timeout.seconds,
+            )
+            taken = self._numbers[: request.batch_size]
+            del self._numbers[: request.batch_size]
+        if not taken:
+            yield PART(status=status("MESSAGE_NOT_FOUND"))
+            return
+        yield PART(status=OK)
+        for number in taken:
+            part = PART()
+            part.message.topic.name = request.message_queue.topic.name
+            part.message.body = b"%d" % number
+            system = part.message.system_properties
+            system.receipt_handle = f"handle {number}"
+            system.message_id = f"id {number}"
+            system.delivery_attempt = 2
+            yield part
+
+
+@pytest.fixture
+def proxy():
+    with ScriptedProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def inbox(proxy):
+    made = Inbox(proxy)
+    yield made
+    made.end()
+
+
+def consumer_of(proxy, topics="orders"):
+    config = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
+    return SimpleConsumer("billing", topics, client=config)
+
+
+def test_a_receive_states_group_filter_and_times(proxy, inbox):
+    topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
+    with consumer_of(proxy, topics) as consumer:
+        inbox.put(1)
+        (message,) = consumer.receive(7, invisible_duration_ms=15_000, await_ms=600_000)
+        assert (message.body, message.delivery_attempt) == (b"1", 2)
+        assert message.message_queue.broker_name == "broker-a"
+        first, second = sorted(
+            proxy.asked("ReceiveMessage"),
+            key=lambda each: each.message_queue.topic.name,
+        )
+        assert (first.group.name, first.batch_size) == ("billing", 3)
+        assert first.invisible_duration.seconds == 15
+        assert first.long_polling_timeout.seconds == 20
+        assert first.filter_expression.type == pb.FilterType.TAG
+        assert first.filter_expression.expression == "A || B"
+        assert second.filter_expression.type == pb.FilterType.SQL
+        assert second.filter_expression.expression == "amount > 5"
+    assert proxy.asked("NotifyClientTermination")
+
+
+def test_a_short_receive_leaves_its_request_to_the_next_one(proxy, inbox):
+    with consumer_of(proxy) as consumer:
+        assert consumer.receive(await_ms=0) == []
+        inbox.put(1)
+        (message,) = wait_until(lambda: consumer.receive(await_ms=0))
+        assert message.body == b"1"
+        (request, *_) = proxy.asked("ReceiveMessage")
+        assert request.long_polling_timeout.seconds == 5
+
+
+def test_many_acks_are_one_request_and_each_failure_is_told(proxy, inbox):
+    def answer(request, _context):
+        found = service.AckMessageResponse(status=status("MULTIPLE_RESULTS"))
+        codes = {"handle 2": "INVALID_RECEIPT_HANDLE", "handle 3": "INTERNAL_ERROR"}
+        for entry in request.entries:
+            found.entries.add(
+                message_id=entry.message_id,
+                receipt_handle=entry.receipt_handle,
+                status=status(codes.get(entry.receipt_handle, "OK"), "why"),
+            )
+        return found
+
+    proxy.answers["AckMessage"] = answer
+    inbox.put(1, 2, 3)
+    with consumer_of(proxy) as consumer:
+        messages = consumer.receive(await_ms=600_000)
+        with pytest.raises(AckError, match="2 of 3 messages") as raised:
+            consumer.ack(messages)
+        assert [(m.msg_id, type(e)) for m, e in raised.value.failures] == [
+            ("id 2", ReceiptHandleError),
+            ("id 3", BrokerError),
+        ]
+        (request,) = proxy.asked("AckMessage")
+        assert [each.receipt_handle for each in request.entries] == [
+            "handle 1",
+            "handle 2",
+            "handle 3",
+        ]
+        proxy.answers.clear()
+        consumer.ack(messages[2])
+        assert len(proxy.asked("AckMessage")[1].entries) == 1
+
+
+def test_a_hidden_message_is_acknowledged_by_its_new_handle(proxy, inbox):
+    inbox.put(1)
+    with consumer_of(proxy) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        consumer.change_invisible(message, 90_000)
+        assert message.receipt_handle == "new handle"
+        consumer.ack(message)
+        (change,) = proxy.asked("ChangeInvisibleDuration")
+        assert (change.message_id, change.invisible_duration.seconds) == ("id 1", 90)
+        (ack,) = proxy.asked("AckMessage")
+        assert ack.entries[0].receipt_handle == "new handle"
+
+
+def test_a_handle_that_the_proxy_refuses_to_change_is_an_error_of_its_own(proxy, inbox):
+    proxy.answers["ChangeInvisibleDuration"] = lambda *_: (
+        service.ChangeInvisibleDurationResponse(
+            status=status("INVALID_RECEIPT_HANDLE", "expired")
+        )
+    )
+    inbox.put(1)
+    with consumer_of(proxy) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        with pytest.raises(ReceiptHandleError, match="expired"):
+            consumer.change_invisible(message, 90_000)
+
+
+def test_an_ack_waits_for_a_proxy_that_is_away(proxy, inbox):
+    inbox.put(1, 2)
+    with consumer_of(proxy) as consumer:
+        one, two = consumer.receive(await_ms=600_000)
+        inbox.end()
+        proxy.stop()
+        with pytest.raises(AckError) as raised:
+            consumer.ack(one, timeout_ms=300)
+        ((_, error),) = raised.value.failures
+        assert isinstance(error, ConnectError | DisconnectedError)
+        back = threading.Timer(0.1, proxy.start)
+        back.start()
+        consumer.ack([one, two], timeout_ms=600_000)
+        back.join()
+
+
+def test_what_a_proxy_refuses_is_raised_at_once(proxy):
+    proxy.answers["ReceiveMessage"] = lambda *_: iter(
+        [PART(status=status("ILLEGAL_FILTER_EXPRESSION", "no"))]
+    )
+    with (
+        consumer_of(proxy) as consumer,
+        pytest.raises(BrokerError, match="ILLEGAL_FILTER_EXPRESSION"),
+    ):
+        consumer.receive(await_ms=600_000)
+
+
+def test_a_busy_proxy_is_asked_again(proxy, inbox):
+    inbox.put(1)
+    answer = proxy.answers["ReceiveMessage"]
+    turns = iter(["TOO_MANY_REQUESTS", "TOO_MANY_REQUESTS"])
+
+    def busy(request, context):
+        name = next(turns, None)
+        if name is None:
+            yield from answer(request, context)
+        else:
+            yield PART(status=status(name))
+
+    proxy.answers["ReceiveMessage"] = busy
+    with consumer_of(proxy) as consumer:
+        (message,) = consumer.receive(await_ms=600_000)
+        assert message.body == b"1"
+
+
+def test_a_topic_that_does_not_exist_is_an_error_of_the_start(proxy):
+    proxy.answers["QueryRoute"] = lambda *_: service.QueryRouteResponse(
+        status=status("TOPIC_NOT_FOUND")
+    )
+    consumer = consumer_of(proxy)
+    with pytest.raises(NotFoundError):
+        consumer.start()
+    with pytest.raises(UsageError, match="is closed"):
+        consumer.receive()
+
+
+def test_subscriptions_that_change_are_stated(proxy, inbox):
+    with consumer_of(proxy) as consumer:
+        consumer.subscribe("payments", "Paid")
+
+        def is_stated():
+            topics = {
+                each.topic.name: each.expression.expression
+                for each in proxy.telemetry[-1].settings.subscription.subscriptions
+            }
+            return topics == {"orders": "*", "payments": "Paid"}
+
+        wait_until(is_stated)
+
+
+def test_a_cluster_by_its_proxy_has_simple_consumers_and_says_what_it_has_not(
+    proxy, inbox, monkeypatch
+):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    inbox.put(1)
+    with connect(endpoints=proxy.endpoints, plaintext=True) as cluster:
+        with cluster.simple_consumer("billing", "orders") as consumer:
+            assert [each.body for each in consumer.receive()] == [b"1"]
+        with pytest.raises(UsageError, match="Consumer needs name servers") as raised:
+            cluster.consumer("billing", "orders")
+        assert "simple_consumer" in raised.value.hint
+        with pytest.raises(UsageError, match="Admin needs name servers"):
+            cluster.admin()
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    with connect(endpoints=proxy.endpoints, plaintext=True) as cluster:
+        cluster.admin()
