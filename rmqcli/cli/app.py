@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -292,6 +292,10 @@ def run_app(
         raise _usage_error(error) from error
 
 
+#: What a proxy of RocketMQ 5 is given by, to the commands that can use one.
+_ENDPOINTS: Final = "--endpoints"
+
+
 def _usage_error(error: typer.TyperException) -> UsageError:
     """Typer's own usage errors, in our words; and what our option parsers raised."""
     cause = error.__cause__
@@ -306,7 +310,15 @@ def _usage_error(error: typer.TyperException) -> UsageError:
     message = error.format_message().rstrip(".")
     hint = f"see: {context.command_path} --help" if context is not None else ""
     near = getattr(error, "possibilities", None)
-    if near:
+    if getattr(error, "option_name", None) == _ENDPOINTS and context is not None:
+        message = (
+            f"{context.command_path} does not support {_ENDPOINTS}: it needs the name"
+            " server or a broker address"
+        )
+        hint = "give --namesrv HOST:PORT"
+        if context.command_path == "rmq consume":
+            hint += ", or use SimpleConsumer(endpoints=...) of the library"
+    elif near:
         message = error.message
         hint = f"did you mean {' or '.join(sorted(near))}?"
     return UsageError(message[:1].lower() + message[1:], hint=hint)
