@@ -19,9 +19,10 @@ from rmqcli.errors import UsageError
 if TYPE_CHECKING:
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.faults import Rule
+    from rmqcli.broker.proxy.options import ProxyOptions
 
 COLUMNS = (
-    Column("server", "namesrv, or the broker's name"),
+    Column("server", "namesrv, proxy, or the broker's name"),
     Column("address", "where it listens"),
     Column("version", "the version that it behaves like", priority=10),
     Column("store", "folder that keeps its messages; null: memory", priority=20),
@@ -100,6 +101,30 @@ def broker(
         bool,
         option("--vip-channel", help="Also listen on broker port - 2."),
     ] = False,
+    proxy_port: Annotated[
+        int | None,
+        option(
+            "--proxy-port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Also run a proxy for gRPC clients at this port; 0: any free one.",
+        ),
+    ] = None,
+    proxy_tls_cert: Annotated[
+        str | None,
+        option(
+            "--proxy-tls-cert",
+            metavar="FILE",
+            help="Certificate of the proxy, which then takes TLS connections only.",
+        ),
+    ] = None,
+    proxy_tls_key: Annotated[
+        str | None,
+        option(
+            "--proxy-tls-key", metavar="FILE", help="Key of the proxy's certificate."
+        ),
+    ] = None,
     property_filter: Annotated[
         bool,
         option("--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."),
@@ -125,6 +150,7 @@ def broker(
         namesrv_port=port,
         broker_ports=broker_ports(port, brokers, first=broker_port),
         vip_channel=vip_channel,
+        proxy=proxy_options(proxy_port, cert=proxy_tls_cert, key=proxy_tls_key),
         settings={
             "default_topic_queue_nums": queues,
             "enable_property_filter": property_filter,
@@ -205,6 +231,28 @@ def broker_ports(
     return ports
 
 
+def proxy_options(
+    port: int | None, *, cert: str | None, key: str | None
+) -> ProxyOptions | bool:
+    """How the proxy is run; False without one. Raises UsageError."""
+    from rmqcli.broker.proxy.options import ProxyOptions
+
+    if port is None:
+        if cert is not None or key is not None:
+            raise UsageError(
+                "a certificate for the proxy is given, and no proxy is run",
+                hint="add --proxy-port",
+            )
+        return False
+    if (cert is None) != (key is None):
+        raise UsageError("--proxy-tls-cert and --proxy-tls-key are only used together")
+    return ProxyOptions(
+        port=port,
+        tls_cert=None if cert is None else Path(cert),
+        tls_key=None if key is None else Path(key),
+    )
+
+
 def _read_faults(path: str | None) -> list[Rule]:
     if path is None:
         return []
@@ -217,6 +265,8 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
     store = None if options.store is None else str(options.store)
     servers: list[tuple[str, str, str | None]] = [("namesrv", cluster.namesrv, None)]
     servers += [(each.name, each.address, store) for each in cluster.brokers]
+    if options.proxy:
+        servers.append(("proxy", cluster.endpoints, None))
     rows = [
         {"server": name, "address": address, "version": options.like, "store": folder}
         for name, address, folder in servers
@@ -225,6 +275,8 @@ def _show(common: Common, cluster: EmbeddedCluster, options: ClusterOptions) -> 
     sys.stdout.flush()
     messages = common.messages
     messages.info(f"ready: export NAMESRV_ADDR={cluster.namesrv}")
+    if options.proxy:
+        messages.info(f"gRPC clients: endpoints {cluster.endpoints}")
     kept = "in memory, gone at the end" if store is None else f"in {store}"
     messages.info(f"messages are kept {kept}; Ctrl-C stops it")
     messages.info("for development and tests, not for production")

@@ -14,12 +14,21 @@ if TYPE_CHECKING:
     from rmqcli.broker import faults
     from rmqcli.broker.cluster.embedded import ClusterOptions, EmbeddedCluster
     from rmqcli.broker.cluster.seeding import Seed
+    from rmqcli.broker.proxy.options import ProxyOptions
 
-__all__ = ["ClusterOptions", "EmbeddedCluster", "ManualClock", "Seed", "faults"]
+__all__ = [
+    "ClusterOptions",
+    "EmbeddedCluster",
+    "ManualClock",
+    "ProxyOptions",
+    "Seed",
+    "faults",
+]
 
 _HOMES = {
     "ClusterOptions": "rmqcli.broker.cluster.embedded",
     "EmbeddedCluster": "rmqcli.broker.cluster.embedded",
+    "ProxyOptions": "rmqcli.broker.proxy.options",
     "Seed": "rmqcli.broker.cluster.seeding",
 }
 

@@ -9,6 +9,7 @@ Installed with rmqcli; a test needs no import:
 - `rmq_cluster`: an `EmbeddedCluster` of one broker, fresh for each test.
 - `rmq_cluster_factory`: a function that starts more, with any of `ClusterOptions`:
   `rmq_cluster_factory(brokers=2, like="4.6.0")`. All are closed after the test.
+  With `proxy=True` the cluster also serves gRPC, at `cluster.endpoints`.
   Brokers allow SQL92 filters, which RocketMQ's do only with enablePropertyFilter.
 - `rmq_topic`: the name of a new topic of `rmq_cluster`, with four queues.
 - `rmq_clock`: a `ManualClock`; after `rmq_cluster_factory(clock=rmq_clock)` hours go by

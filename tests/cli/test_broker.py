@@ -17,6 +17,7 @@ from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.config import parse_properties_text
 from tests.broker.wire_client import WireClient
+from tests.kit.grpc_client import GrpcClient, code_of
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import free_port
 
@@ -36,9 +37,8 @@ def rmq_broker(*options):
     )
     assert process.stdout is not None
     try:
-        first = json.loads(process.stdout.readline())
-        second = json.loads(process.stdout.readline())
-        yield process, [first, second]
+        count = 3 if "--proxy-port" in options else 2
+        yield process, [json.loads(process.stdout.readline()) for _ in range(count)]
     finally:
         process.kill()
         process.communicate(timeout=PATIENCE_S)
@@ -104,6 +104,9 @@ def test_faults_come_from_a_file(tmp_path):
         (["--broker-port", "9868", "--brokers", "2"], 2, "its VIP port 9876"),
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
+        (["--proxy-tls-key", "k"], 2, "no proxy is run"),
+        (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "are only used together"),
+        (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
 )
 def test_what_is_refused(arguments, code, message, capsys):
@@ -163,6 +166,13 @@ def test_sql_filters_are_an_option(options, shown):
     ):
         properties = parse_properties_text(bytes(client.ask(BROKER_CONFIG).body))
     assert properties["enablePropertyFilter"] == shown
+
+
+def test_a_proxy_is_an_option():
+    with rmq_broker("--proxy-port", "0") as (_, rows):
+        assert [row["server"] for row in rows] == ["namesrv", "broker-a", "proxy"]
+        with GrpcClient(rows[2]["address"]) as client:
+            assert code_of(client.route("unknown")) == "TOPIC_NOT_FOUND"
 
 
 def test_a_folder_outlives_a_kill(tmp_path):

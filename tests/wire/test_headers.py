@@ -191,8 +191,6 @@ LEFT_OUT = {
     "LockBatchMqRequestHeader",
     "PeekMessageRequestHeader",
     "PopLiteMessageResponseHeader",
-    "RecallMessageRequestHeader",
-    "RecallMessageResponseHeader",
     "RegisterBrokerToControllerResponseHeader",
     "RegisterFilterServerResponseHeader",
     "UnlockBatchMqRequestHeader",

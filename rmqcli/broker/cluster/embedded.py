@@ -6,7 +6,8 @@
         client_under_test(cluster.namesrv)
 
 To real clients and mqadmin it is a cluster of version `like`. One thread does all its
-work, `rmq-broker-io`; every method may be called from any other thread.
+work, `rmq-broker-io`; every method may be called from any other thread. With `proxy` it
+also has a proxy, for clients of the gRPC protocol, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rmqcli.broker.faults import Faults
 from rmqcli.broker.namesrv.core import NameServer
 from rmqcli.broker.namesrv.handlers import NAMESRV_REQUESTS
 from rmqcli.broker.profiles import profile_of
+from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.broker.server.server import Server
 from rmqcli.broker.settings import BrokerSettings
 from rmqcli.broker.state.topics import PERM_READ
@@ -30,6 +32,7 @@ from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rmqcli.broker.core import Broker
+    from rmqcli.broker.proxy.proxy import Proxy
     from rmqcli.broker.server.connection import Port, ServerLimits
     from rmqcli.clock import Clock
 
@@ -68,6 +72,8 @@ class ClusterOptions:
     vip_channel: bool = False
     clock: Clock = SYSTEM_CLOCK
     limits: ServerLimits | None = None
+    #: also serve gRPC: True, or how; for versions from 5.0 on
+    proxy: ProxyOptions | bool = False
     #: other fields of BrokerSettings
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
@@ -97,6 +103,7 @@ class EmbeddedCluster:
         self._server = Server(clock=self.options.clock, limits=self.options.limits)
         self._seeder = Seeder(self._server)
         self._brokers: list[EmbeddedBroker] = []
+        self._proxy: Proxy | None = None
         self._next_queue = itertools.count()
         self._names = NameServer(
             self._server.now(), requests=NAMESRV_REQUESTS, profile=self.profile
@@ -107,6 +114,8 @@ class EmbeddedCluster:
             self._server.start()
             for number in range(self.options.brokers):
                 self._add_broker(number)
+            if self.options.proxy:
+                self._proxy = self._start_proxy()
         except BaseException:
             self.close()
             raise
@@ -128,6 +137,8 @@ class EmbeddedCluster:
         Raises StoreError when something could not be written; all is closed then too.
         """
         try:
+            if self._proxy is not None:
+                self._proxy.close()
             if not self._server.is_closed:
                 with ExitStack() as stack:
                     for broker in self._brokers:
@@ -141,6 +152,23 @@ class EmbeddedCluster:
     def namesrv(self) -> str:
         """`host:port` of the name server: all that a client needs."""
         return self._namesrv_port.address
+
+    @property
+    def endpoints(self) -> str:
+        """`host:port` of the proxy: all that a gRPC client needs.
+
+        Raises UsageError for a cluster without one.
+        """
+        return self.proxy.address
+
+    @property
+    def proxy(self) -> Proxy:
+        """The proxy, also to ask its clients. Raises UsageError if there is none."""
+        if self._proxy is None:
+            raise UsageError(
+                "the cluster has no proxy", hint="start it with proxy=True"
+            )
+        return self._proxy
 
     @property
     def brokers(self) -> tuple[EmbeddedBroker, ...]:
@@ -283,6 +311,21 @@ class EmbeddedCluster:
 
     def _running_masters(self) -> list[EmbeddedBroker]:
         return [b for b in self._brokers if b.is_running and not b.broker_id]
+
+    def _start_proxy(self) -> Proxy:
+        if self.profile.version < V5_0_0:
+            raise UsageError(
+                f"RocketMQ {self.profile.name} has no proxy", hint="use like='5.5.0'"
+            )
+        from rmqcli.broker.proxy.proxy import Proxy  # loads gRPC
+
+        wanted = self.options.proxy
+        return Proxy(
+            wanted if isinstance(wanted, ProxyOptions) else ProxyOptions(),
+            host=self.options.host,
+            server=self._server,
+            namesrv=self.namesrv,
+        )
 
     def _open(self, name: str, number: int) -> Port:
         return self._server.call(

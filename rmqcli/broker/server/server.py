@@ -308,6 +308,30 @@ class Server:
             raise errors[0]
         return results[0]
 
+    def connect(self, port: Port, address: str) -> socket.socket:
+        """Connect to a port from this process, without the network; not blocking.
+
+        `address` is the `ip:port` under which the core sees the client. A port that
+        does not listen closes the connection at once. Raises RmqError when the server
+        is closed.
+        """
+        if self._is_closing:
+            raise RmqError("the embedded cluster is closed")
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+
+        def adopt() -> None:
+            is_full = len(self._by_peer) >= self.limits.connections_max
+            if is_full or self._is_closing or not port.listeners:
+                theirs.close()
+            else:
+                self._adopt(port, theirs, address)
+
+        self._calls.append(adopt)
+        self.wake()
+        return ours
+
     def wake(self) -> None:
         """Let the I/O thread run its calls and read the clock."""
         try:
@@ -515,19 +539,20 @@ class Server:
                 if len(self._by_peer) >= self.limits.connections_max:
                     sock.close()
                     continue
-                self._last_number += 1
-                peer = Peer(self._last_number, address)
-                connection = Connection(
-                    sock, peer, port, now_ms=self.clock.monotonic_ms()
-                )
-                self._by_peer[peer.number] = connection
-                port.connections[peer.number] = connection
-                self._watch(connection)
+                self._adopt(port, sock, address)
         except OSError as error:
             logger.warning("accept failed core=%s: %s; retrying", port.name, error)
             self._selector.unregister(listener)
             later = self.clock.monotonic_ms() + 200
             self.timers.at(later, lambda _now: self._watch_listener(port, listener))
+
+    def _adopt(self, port: Port, sock: socket.socket, address: str) -> None:
+        self._last_number += 1
+        peer = Peer(self._last_number, address)
+        connection = Connection(sock, peer, port, now_ms=self.clock.monotonic_ms())
+        self._by_peer[peer.number] = connection
+        port.connections[peer.number] = connection
+        self._watch(connection)
 
     def _watch_listener(self, port: Port, listener: socket.socket) -> None:
         if listener in port.listeners and listener not in self._selector.get_map():

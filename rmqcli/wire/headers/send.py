@@ -76,3 +76,19 @@ class EndTransactionRequestHeader(Header):
     from_transaction_check: bool = False
     msg_id: str
     transaction_id: str | None = None
+
+
+@declared
+class RecallMessageRequestHeader(Header):
+    """Withdraw a message that waits for its delivery time (370, 5.3.2)."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+@declared
+class RecallMessageResponseHeader(Header):
+    """The UNIQ_KEY of the message that was withdrawn."""
+
+    msg_id: str

@@ -1,0 +1,104 @@
+"""What the proxy refuses before a broker sees it: names, texts and durations.
+
+Source: `GrpcValidator` and `Validators` in apache/rocketmq, `Durations` and
+`Timestamps` in protobuf-java.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.topic_names import is_system_topic, topic_name_fault
+from rmqcli.wire.protobuf.definition_pb2 import Code
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000  # maxInvisibleTimeMills
+
+_GROUP_LENGTH_MAX: Final = 120
+_SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+#: Topics of the proxy's list that are not in the broker's.
+_SYSTEM_TOPICS: Final = frozenset({"CHECKPOINT_TOPIC"})
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_DURATION_SECONDS_MAX: Final = 315_576_000_000
+_TIMESTAMP_SECONDS: Final = range(-62_135_596_800, 253_402_300_800)
+_NANOS_MAX: Final = 999_999_999
+
+
+def check_topic(topic: str) -> None:
+    """Raises ProxyError(ILLEGAL_TOPIC), for a topic of RocketMQ's own too."""
+    fault = topic_name_fault(topic)
+    if fault is not None:
+        raise ProxyError(Code.ILLEGAL_TOPIC, fault)
+    if is_system_topic(topic) or topic in _SYSTEM_TOPICS:
+        raise ProxyError(Code.ILLEGAL_TOPIC, "cannot access system topic")
+
+
+def check_group(group: str) -> None:
+    """Raises ProxyError(ILLEGAL_CONSUMER_GROUP), for RocketMQ's own groups too."""
+    fault = None
+    if not group.strip():
+        fault = "the specified group is blank"
+    elif len(group) > _GROUP_LENGTH_MAX:
+        fault = f"the specified group is longer than {_GROUP_LENGTH_MAX} characters"
+    elif not _LEGAL.fullmatch(group):
+        fault = "the specified group contains illegal characters"
+    elif group.startswith(_SYSTEM_GROUP_PREFIX):
+        fault = "cannot use system consumer group"
+    if fault is not None:
+        raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, fault)
+
+
+def check_text(text: str, code: Code, what: str) -> None:
+    """Refuse, with `code`, a text of blanks only, or with control characters."""
+    if text and not text.strip():
+        raise ProxyError(code, f"{what} cannot be the char sequence of whitespace")
+    if has_control_characters(text):
+        raise ProxyError(code, f"{what} cannot contain control character")
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a character is one of Java's ISO controls."""
+    return not text.isprintable() and any(
+        unicodedata.category(character) == "Cc" for character in text
+    )
+
+
+def check_invisible(invisible_ms: int, *, min_ms: int = 0) -> None:
+    """Raises ProxyError(ILLEGAL_INVISIBLE_TIME)."""
+    code = Code.ILLEGAL_INVISIBLE_TIME
+    if invisible_ms < min_ms:
+        raise ProxyError(code, f"the invisibleTime is too small. min is {min_ms}")
+    if invisible_ms > INVISIBLE_MS_MAX:
+        raise ProxyError(
+            code, f"the invisibleTime is too large. max is {INVISIBLE_MS_MAX}"
+        )
+
+
+def duration_ms(duration: Duration) -> int:
+    """A duration in ms, rounded towards zero; 0 for one that is not set.
+
+    Raises ProxyError(INTERNAL_SERVER_ERROR) for one that protobuf does not allow.
+    """
+    seconds, nanos = duration.seconds, duration.nanos
+    if (
+        abs(seconds) > _DURATION_SECONDS_MAX
+        or abs(nanos) > _NANOS_MAX
+        or (seconds < 0 < nanos)
+        or (nanos < 0 < seconds)
+    ):
+        raise ProxyError(Code.INTERNAL_SERVER_ERROR, "Duration is not valid")
+    return seconds * 1000 + int(nanos / 1_000_000)
+
+
+def timestamp_ms(timestamp: Timestamp) -> int | None:
+    """A time in epoch ms; None for one that protobuf does not allow."""
+    seconds, nanos = timestamp.seconds, timestamp.nanos
+    if seconds not in _TIMESTAMP_SECONDS or not 0 <= nanos <= _NANOS_MAX:
+        return None
+    return seconds * 1000 + nanos // 1_000_000

@@ -1,0 +1,370 @@
+"""The proxy's clients: their settings, their telemetry streams, and who is online.
+
+Imitated: settings are kept per client id and outlive stream and connection; a client
+without a heartbeat for 120 s is forgotten; a topic stands for the producer group. As
+with a proxy in cluster mode the broker is not told of consumers.
+Not imitated: proxies that exchange their clients' heartbeats.
+
+Source: `GrpcClientSettingsManager`, `GrpcChannelManager`, `GrpcClientChannel` in
+apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.log import get_logger
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig
+from rmqcli.wire.protobuf.definition_pb2 import (
+    ClientType,
+    Code,
+    CustomizedBackoff,
+    ExponentialBackoff,
+    Metric,
+    RetryPolicy,
+    Settings,
+)
+from rmqcli.wire.protobuf.service_pb2 import (
+    PrintThreadStackTraceCommand,
+    TelemetryCommand,
+    VerifyMessageCommand,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.clock import Clock
+    from rmqcli.wire.protobuf.definition_pb2 import Message
+
+logger = get_logger(__name__)
+
+BATCH_SIZE: Final = 32  # grpcClientConsumerLongPollingBatchSize
+POLLING_MS_MAX: Final = 20_000  # grpcClientConsumerMaxLongPollingTimeoutMillis
+CONSUMER_TYPES: Final = frozenset(
+    {ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER}
+)
+
+_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+_PRODUCER_ATTEMPTS: Final = 3
+_EXPIRED_MS: Final = 120_000  # channelExpiredTimeout
+_CLIENTS_MAX: Final = 20_000
+_SETTINGS_BYTES_MAX: Final = 256 * 1024
+#: Commands that a client has not read yet; what comes then is lost for it.
+_UNREAD_MAX: Final = 256
+_ANSWER_TIMEOUT_MS: Final = 5_000  # grpcProxyRelayRequestTimeoutInSeconds
+#: CustomizedRetryPolicy: 1s 5s 10s 30s, 1-10m, 20m 30m, 1h 2h.
+RETRY_MS: Final = (
+    *(1_000, 5_000, 10_000, 30_000),
+    *(minutes * 60_000 for minutes in range(1, 11)),
+    *(1_200_000, 1_800_000, 3_600_000, 7_200_000),
+)
+
+
+class Writer(Protocol):
+    """The end of a telemetry stream to which the proxy writes."""
+
+    async def write(self, message: TelemetryCommand) -> None:
+        """Send one command; waits until the client has room for it."""
+
+
+class TelemetryStream:
+    """One telemetry stream of a client, for any number of writers."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def write(self, command: TelemetryCommand) -> None:
+        """Send a command. Waits while the client does not read."""
+        async with self._lock:
+            await self._writer.write(command)
+
+    def push(self, command: TelemetryCommand) -> bool:
+        """Send a command without waiting; False if too many wait already."""
+        if len(self._tasks) >= _UNREAD_MAX:
+            return False
+        task = asyncio.get_running_loop().create_task(self._push(command))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _push(self, command: TelemetryCommand) -> None:
+        try:
+            await self.write(command)
+        except Exception as error:  # noqa: BLE001  # whatever gRPC raises when the stream has ended
+            logger.debug("telemetry command lost: %s", error)
+
+    def close(self) -> None:
+        """Forget the commands that wait."""
+        for task in self._tasks:
+            task.cancel()
+
+
+class Client:
+    """One client id: its settings, its newest stream, its groups."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        #: as the client sent them; None: none yet, or dropped
+        self.settings: Settings | None = None
+        self.stream: TelemetryStream | None = None
+        #: groups of a consumer, topics of a producer
+        self.groups: set[str] = set()
+        #: its last heartbeat or settings, in monotonic ms
+        self.seen_ms = 0
+
+
+class Clients:
+    """All clients of the proxy, for its event loop.
+
+    `on_leave` is called with each client id and group that leaves or expires.
+    """
+
+    def __init__(self, routes: Routes, clock: Clock) -> None:
+        self._routes = routes
+        self._clock = clock
+        self._clients: dict[str, Client] = {}
+        #: topic -> client ids, in the order in which they are asked
+        self._producers: dict[str, list[str]] = {}
+        self._nonces = itertools.count()
+        self._answers: dict[str, asyncio.Future[TelemetryCommand]] = {}
+        self._arrived = asyncio.Event()
+        self.on_leave: list[Callable[[str, str], None]] = []
+
+    # --- who is there ---
+
+    def find(self, client_id: str) -> Client | None:
+        """The client, if it has settings or is in a group."""
+        return self._clients.get(client_id)
+
+    def ids(self) -> list[str]:
+        """The ids of all clients, sorted."""
+        return sorted(self._clients)
+
+    def is_online(self, client_id: str, group: str) -> bool:
+        """Whether the client is a member of the group."""
+        client = self._clients.get(client_id)
+        return client is not None and group in client.groups
+
+    def alive(self, client_id: str) -> Client:
+        """Note that a client is alive; a new one is added.
+
+        Raises ProxyError(TOO_MANY_REQUESTS) when there are too many clients.
+        """
+        client = self._clients.get(client_id)
+        if client is None:
+            if len(self._clients) >= _CLIENTS_MAX:
+                raise ProxyError(Code.TOO_MANY_REQUESTS, "too many clients")
+            client = self._clients[client_id] = Client(client_id)
+        client.seen_ms = self._clock.monotonic_ms()
+        return client
+
+    def join(self, client: Client, group: str) -> None:
+        """Note that a client is a member of a consumer group."""
+        client.groups.add(group)
+
+    def join_producers(self, client: Client, topic: str) -> None:
+        """Note that a client produces to a topic."""
+        client.groups.add(topic)
+        members = self._producers.setdefault(topic, [])
+        if client.client_id not in members:
+            members.append(client.client_id)
+
+    def leave(self, client_id: str) -> None:
+        """Forget the client and its settings."""
+        client = self._clients.pop(client_id, None)
+        if client is None:
+            return
+        for group in client.groups:
+            members = self._producers.get(group)
+            if members is not None and client_id in members:
+                members.remove(client_id)
+                if not members:
+                    del self._producers[group]
+            for each in self.on_leave:
+                each(client_id, group)
+
+    def expire(self) -> None:
+        """Forget clients without a heartbeat for 120 s."""
+        now_ms = self._clock.monotonic_ms()
+        for client in list(self._clients.values()):
+            if now_ms - client.seen_ms > _EXPIRED_MS:
+                self.leave(client.client_id)
+
+    def topics_of_producers(self) -> list[str]:
+        """The topics that have a producer."""
+        return list(self._producers)
+
+    def producer_of(self, topic: str) -> Client | None:
+        """A producer of the topic that has a stream, each in turn; or None."""
+        members = self._producers.get(topic, [])
+        for _ in range(len(members)):
+            members.append(members.pop(0))
+            client = self._clients.get(members[-1])
+            if client is not None and client.stream is not None:
+                return client
+        return None
+
+    # --- settings ---
+
+    def keep(self, client: Client, settings: Settings) -> None:
+        """Keep what a client sent; a consumer's over the defaults of a group.
+
+        Raises ProxyError(BAD_REQUEST) for settings that are too large.
+        """
+        if settings.ByteSize() > _SETTINGS_BYTES_MAX:
+            raise ProxyError(
+                Code.BAD_REQUEST, f"settings are over {_SETTINGS_BYTES_MAX} bytes"
+            )
+        if settings.HasField("subscription"):
+            kept = _with_group(Settings(), SubscriptionGroupConfig(group_name=""))
+            kept.MergeFrom(settings)
+        else:
+            kept = settings
+        client.settings = kept
+        self._arrived.set()
+        self._arrived = asyncio.Event()
+
+    async def settings_of(self, client_id: str) -> Settings | None:
+        """The client's settings, with the server's values; None without any."""
+        client = self._clients.get(client_id)
+        if client is None or client.settings is None:
+            return None
+        settings = Settings()
+        settings.CopyFrom(client.settings)
+        if settings.HasField("publishing"):
+            _fill_producer(settings)
+        elif settings.HasField("subscription"):
+            config = await self._routes.group(settings.subscription.group.name)
+            if config is not None:
+                settings = _with_group(settings, config)
+        settings.metric.CopyFrom(Metric(on=False))
+        return settings
+
+    async def wait_for_settings(self, client_id: str, timeout_ms: int) -> None:
+        """Wait until the client has settings, for so long at most.
+
+        RocketMQ's proxy does not wait. The official Python client (5.1.2) may ask for
+        messages some ms before it sends its settings.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    client = self._clients.get(client_id)
+                    if client is not None and client.settings is not None:
+                        return
+                    await self._arrived.wait()
+        except TimeoutError:
+            return
+
+    # --- questions to a client ---
+
+    async def stack_trace(self, client_id: str) -> TelemetryCommand:
+        """The client's answer to a request for its thread stack trace.
+
+        Raises ProxyError when it has no stream, or does not answer within 5 s.
+        """
+        return await self._question(
+            client_id,
+            lambda nonce: TelemetryCommand(
+                print_thread_stack_trace_command=PrintThreadStackTraceCommand(
+                    nonce=nonce
+                )
+            ),
+        )
+
+    async def verify(self, client_id: str, message: Message) -> TelemetryCommand:
+        """The client's answer after it consumed a message for a test; as above."""
+        return await self._question(
+            client_id,
+            lambda nonce: TelemetryCommand(
+                verify_message_command=VerifyMessageCommand(
+                    nonce=nonce, message=message
+                )
+            ),
+        )
+
+    async def _question(
+        self, client_id: str, command: Callable[[str], TelemetryCommand]
+    ) -> TelemetryCommand:
+        client = self._clients.get(client_id)
+        if client is None or client.stream is None:
+            raise ProxyError(Code.NOT_FOUND, f"client {client_id} has no stream")
+        nonce = str(next(self._nonces))
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[nonce] = answer
+        try:
+            client.stream.push(command(nonce))
+            return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_MS / 1000)
+        except TimeoutError:
+            raise ProxyError(
+                Code.REQUEST_TIMEOUT,
+                f"no answer from {client_id} in {_ANSWER_TIMEOUT_MS} ms",
+            ) from None
+        finally:
+            del self._answers[nonce]
+
+    def answered(self, nonce: str, command: TelemetryCommand) -> None:
+        """Take a client's answer; one that nothing waits for is dropped."""
+        answer = self._answers.get(nonce)
+        if answer is not None and not answer.done():
+            answer.set_result(command)
+
+
+def _fill_producer(settings: Settings) -> None:
+    """Source: GrpcClientSettingsManager.mergeProducerData."""
+    backoff = ExponentialBackoff(multiplier=2)
+    backoff.initial.FromMilliseconds(10)
+    backoff.max.FromMilliseconds(1_000)
+    settings.backoff_policy.max_attempts = _PRODUCER_ATTEMPTS
+    settings.backoff_policy.exponential_backoff.CopyFrom(backoff)
+    settings.publishing.validate_message_type = True
+    settings.publishing.max_body_size = _BODY_BYTES_MAX
+
+
+def _with_group(settings: Settings, config: SubscriptionGroupConfig) -> Settings:
+    """Fill in what a group's settings say. Source: mergeSubscriptionData."""
+    subscription = settings.subscription
+    subscription.receive_batch_size = BATCH_SIZE
+    subscription.long_polling_timeout.FromMilliseconds(POLLING_MS_MAX)
+    subscription.fifo = config.consume_message_orderly
+    subscription.lite_subscription_quota = 2_000
+    subscription.max_lite_topic_size = 64
+    settings.backoff_policy.CopyFrom(_backoff_of(config))
+    return settings
+
+
+def _backoff_of(config: SubscriptionGroupConfig) -> RetryPolicy:
+    policy = RetryPolicy(max_attempts=config.retry_max_times + 1)
+    given = config.raw.get("groupRetryPolicy")
+    given = given if isinstance(given, dict) else {}
+    if given.get("type") == "EXPONENTIAL":
+        exponential = given.get("exponentialRetryPolicy")
+        exponential = exponential if isinstance(exponential, dict) else {}
+        backoff = ExponentialBackoff(
+            multiplier=_number(exponential.get("multiplier"), 2)
+        )
+        backoff.initial.FromMilliseconds(_number(exponential.get("initial"), 5_000))
+        backoff.max.FromMilliseconds(_number(exponential.get("max"), 7_200_000))
+        policy.exponential_backoff.CopyFrom(backoff)
+    else:
+        customized = given.get("customizedRetryPolicy")
+        steps = customized.get("next") if isinstance(customized, dict) else None
+        policy.customized_backoff.CopyFrom(_steps(steps or RETRY_MS))
+    return policy
+
+
+def _steps(delays_ms: Iterable[object]) -> CustomizedBackoff:
+    backoff = CustomizedBackoff()
+    for delay_ms in delays_ms:
+        backoff.next.add().FromMilliseconds(_number(delay_ms, 0))
+    return backoff
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 40 else default

@@ -1,0 +1,420 @@
+"""What clients do with the messages they hold: Ack, ChangeInvisibleDuration, Forward.
+
+A receipt handle says everything about a message; the proxy keeps one only while it
+renews it. Then the client goes on using the handle it was given, and the proxy
+puts the newest in its place.
+
+Imitated: messages received with auto_renew are hidden for 60 s, and renewed 10 s before
+that ends, for up to 3 h; those of a client that is gone come back after 1 s.
+
+Source: `AckMessageActivity`, `ChangeInvisibleDurationActivity`,
+`ForwardMessageToDLQActivity`, `DefaultReceiptHandleManager` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.proxy.checks import (
+    check_group,
+    check_invisible,
+    check_topic,
+    duration_ms,
+)
+from rmqcli.broker.proxy.clients import RETRY_MS
+from rmqcli.broker.proxy.status import (
+    ProxyError,
+    common_status,
+    ok,
+    refused,
+    status_of,
+)
+from rmqcli.errors import HeaderError
+from rmqcli.log import get_logger
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.client import ConsumerSendMsgBackRequestHeader
+from rmqcli.wire.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.protobuf.service_pb2 import (
+    AckMessageResponse,
+    AckMessageResultEntry,
+    ChangeInvisibleDurationResponse,
+    ForwardMessageToDeadLetterQueueResponse,
+)
+from rmqcli.wire.receipt_handle import (
+    ReceiptHandle,
+    decode_receipt_handle,
+    encode_receipt_handle,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from rmqcli.broker.proxy.brokers import BrokerLinks
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.broker.proxy.clients import Clients
+    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.clock import Clock
+    from rmqcli.wire.protobuf.service_pb2 import (
+        AckMessageEntry,
+        AckMessageRequest,
+        ChangeInvisibleDurationRequest,
+        ForwardMessageToDeadLetterQueueRequest,
+    )
+
+logger = get_logger(__name__)
+
+RENEWED_MS: Final = 60_000  # defaultInvisibleTimeMills
+NACK_MS: Final = 1_000  # NACK_INVISIBLE_TIME, invisibleTimeMillisWhenClear
+_AHEAD_MS: Final = 10_000  # renewAheadTimeMillis
+_RENEW_MS_MAX: Final = 3 * 3600 * 1000  # renewMaxTimeMillis
+_RENEW_FAILURES_MAX: Final = 3  # maxRenewRetryTimes
+#: RenewStrategyPolicy
+_RENEW_STEPS_MS: Final = (
+    *(60_000, 180_000, 300_000),
+    *(600_000, 1_800_000, 3_600_000),
+)
+#: Messages that are being renewed; those beyond come back unless acknowledged in time.
+_RENEWED_MAX: Final = 200_000
+#: Entries of one call that are under way at once.
+_ENTRIES_AT_ONCE: Final = 256
+
+
+@dataclasses.dataclass(slots=True)
+class _Renewed:
+    """A message that a client holds, hidden as long as the client lives."""
+
+    topic: str
+    handle: ReceiptHandle
+    reconsume_times: int
+    #: when the client received it, in epoch ms
+    since_ms: int
+    renewals: int = 0
+    failures: int = 0
+
+
+class Handles:
+    """The three calls and the renewal, for the proxy's event loop."""
+
+    def __init__(
+        self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
+    ) -> None:
+        self._links = links
+        self._routes = routes
+        self._clients = clients
+        self._clock = clock
+        #: (client id, group) -> the handle as the client knows it -> the message
+        self._renewed: dict[tuple[str, str], dict[str, _Renewed]] = {}
+        self._count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        clients.on_leave.append(self._left)
+
+    # --- the calls ---
+
+    async def ack_message(
+        self, caller: Caller, request: AckMessageRequest
+    ) -> AckMessageResponse:
+        """AckMessage: a status for each entry."""
+        topic, group = request.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        entries: list[AckMessageResultEntry] = []
+        for at in range(0, len(request.entries), _ENTRIES_AT_ONCE):
+            some = request.entries[at : at + _ENTRIES_AT_ONCE]
+            entries += await asyncio.gather(
+                *(self._ack_entry(caller, topic, group, entry) for entry in some)
+            )
+        codes = [entry.status.code for entry in entries]
+        return AckMessageResponse(
+            status=common_status(codes, empty="ack message result is empty"),
+            entries=entries,
+        )
+
+    async def _ack_entry(
+        self, caller: Caller, topic: str, group: str, entry: AckMessageEntry
+    ) -> AckMessageResultEntry:
+        status = ok()
+        try:
+            handle = self.take(caller.client_id, group, entry.receipt_handle)
+            self._need_fresh(handle)
+            await self.ack(handle, topic, group)
+        except Exception as error:  # noqa: BLE001  # becomes the entry's status
+            status = status_of(error)
+        return AckMessageResultEntry(
+            message_id=entry.message_id,
+            receipt_handle=entry.receipt_handle,
+            status=status,
+        )
+
+    async def change_invisible_duration(
+        self, caller: Caller, request: ChangeInvisibleDurationRequest
+    ) -> ChangeInvisibleDurationResponse:
+        """ChangeInvisibleDuration: the answer has a new handle, the old one is void."""
+        topic, group = request.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        invisible_ms = duration_ms(request.invisible_duration)
+        check_invisible(invisible_ms)
+        self._need_session(caller)
+        handle = self.take(caller.client_id, group, request.receipt_handle)
+        self._need_fresh(handle)
+        changed = await self.change(handle, topic, group, invisible_ms)
+        return ChangeInvisibleDurationResponse(
+            status=ok(), receipt_handle=encode_receipt_handle(changed)
+        )
+
+    async def forward_message_to_dead_letter_queue(
+        self, caller: Caller, request: ForwardMessageToDeadLetterQueueRequest
+    ) -> ForwardMessageToDeadLetterQueueResponse:
+        """ForwardMessageToDeadLetterQueue: a copy there, then an ack."""
+        topic, group = request.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        self._need_session(caller)
+        handle = self.take(caller.client_id, group, request.receipt_handle)
+        await self.forward(handle, topic, group, request.message_id)
+        return ForwardMessageToDeadLetterQueueResponse(status=ok())
+
+    # --- what they do ---
+
+    async def ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+        """Acknowledge a message. Raises ProxyError."""
+        answer = await self._links.ask(
+            await self._address(handle),
+            RequestCode.ACK_MESSAGE,
+            AckMessageRequestHeader(
+                consumer_group=group,
+                topic=handle.real_topic(topic, group),
+                queue_id=handle.queue_id,
+                extra_info=encode_receipt_handle(handle),
+                offset=_offset_of(handle),
+            ),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal"
+            )
+
+    async def change(
+        self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
+    ) -> ReceiptHandle:
+        """Hide a message for so long from now; returns its new handle."""
+        answer = await self._links.ask(
+            await self._address(handle),
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            ChangeInvisibleTimeRequestHeader(
+                consumer_group=group,
+                topic=handle.real_topic(topic, group),
+                queue_id=handle.queue_id,
+                extra_info=encode_receipt_handle(handle),
+                offset=_offset_of(handle),
+                invisible_time=invisible_ms,
+            ),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR,
+                "changeInvisibleDuration failed: status is abnormal",
+            )
+        header = from_ext_fields(ChangeInvisibleTimeResponseHeader, answer.ext_fields)
+        return dataclasses.replace(
+            handle,
+            start_offset=_offset_of(handle),
+            pop_time_ms=header.pop_time,
+            invisible_ms=header.invisible_time,
+            revive_queue_id=header.revive_qid,
+        )
+
+    async def forward(
+        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+    ) -> None:
+        """Put a copy into the group's dead letter queue, and acknowledge the message.
+
+        Raises ProxyError; the message is acknowledged only if there is a copy.
+        """
+        if handle.commit_log_offset is None or handle.commit_log_offset < 0:
+            raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
+        answer = await self._links.ask(
+            await self._address(handle),
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            ConsumerSendMsgBackRequestHeader(
+                offset=handle.commit_log_offset,
+                group=group,
+                delay_level=-1,
+                origin_msg_id=message_id,
+                origin_topic=handle.real_topic(topic, group),
+                max_reconsume_times=0,
+            ),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        try:
+            self._need_fresh(handle)
+            await self.ack(handle, topic, group)
+        except ProxyError as error:
+            logger.debug("ack after forward failed: %s", error.message)
+
+    def spawn_nack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+        """Make a message visible again in 1 s, without waiting for it."""
+        self._spawn(self._nack(handle, topic, group, NACK_MS))
+
+    def spawn_ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+        """Acknowledge a message that is not for the client, without waiting."""
+        self._spawn(self._quietly_ack(handle, topic, group))
+
+    def spawn_forward(
+        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+    ) -> None:
+        """Put a message whose attempts are used up into the dead letter queue."""
+        self._spawn(self._quietly_forward(handle, topic, group, message_id))
+
+    async def _quietly_forward(
+        self, handle: ReceiptHandle, topic: str, group: str, message_id: str
+    ) -> None:
+        try:
+            await self.forward(handle, topic, group, message_id)
+        except ProxyError as error:
+            logger.warning("forward failed group=%s: %s", group, error.message)
+
+    async def _quietly_ack(self, handle: ReceiptHandle, topic: str, group: str) -> None:
+        try:
+            await self.ack(handle, topic, group)
+        except ProxyError as error:
+            logger.debug("ack failed: %s", error.message)
+
+    async def _nack(
+        self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
+    ) -> None:
+        try:
+            await self.change(handle, topic, group, invisible_ms)
+        except ProxyError as error:
+            logger.debug("message comes back late: %s", error.message)
+
+    async def _address(self, handle: ReceiptHandle) -> str:
+        address = await self._routes.address_of(handle.broker_name)
+        if address is None:
+            raise ProxyError(
+                Code.INVALID_RECEIPT_HANDLE, f"cannot find broker {handle.broker_name}"
+            )
+        return address
+
+    def _need_session(self, caller: Caller) -> None:
+        """Refuse a client without settings: there RocketMQ fails on a null."""
+        if self._clients.find(caller.client_id) is None:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
+            )
+
+    def _need_fresh(self, handle: ReceiptHandle) -> None:
+        if handle.next_visible_ms <= self._clock.epoch_ms():
+            raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+
+    # --- renewal ---
+
+    def renew(
+        self,
+        client_id: str,
+        group: str,
+        topic: str,
+        handle: ReceiptHandle,
+        *,
+        reconsume_times: int,
+    ) -> None:
+        """Keep a message hidden from now on while the client lives."""
+        if self._count >= _RENEWED_MAX:
+            logger.warning("not renewed group=%s: too many messages", group)
+            return
+        held = self._renewed.setdefault((client_id, group), {})
+        text = encode_receipt_handle(handle)
+        self._count += text not in held
+        held[text] = _Renewed(topic, handle, reconsume_times, self._clock.epoch_ms())
+
+    def take(self, client_id: str, group: str, text: str) -> ReceiptHandle:
+        """The newest form of a handle, which is renewed no more.
+
+        Raises ProxyError(INTERNAL_SERVER_ERROR) for a text that is no handle.
+        """
+        held = self._renewed.get((client_id, group))
+        renewed = None if held is None else held.pop(text, None)
+        if renewed is not None:
+            self._count -= 1
+            if not held:
+                del self._renewed[client_id, group]
+            return renewed.handle
+        try:
+            handle = decode_receipt_handle(text)
+            _offset_of(handle)
+        except HeaderError as error:
+            raise ProxyError(Code.INTERNAL_SERVER_ERROR, error.message) from error
+        return handle
+
+    def _left(self, client_id: str, group: str) -> None:
+        held = self._renewed.pop((client_id, group), None)
+        for each in (held or {}).values():
+            self._count -= 1
+            self.spawn_nack(each.handle, each.topic, group)
+
+    async def run_due(self) -> None:
+        """Renew what ends within 10 s."""
+        now_ms = self._clock.epoch_ms()
+        due = [
+            (key, text, each)
+            for key, held in self._renewed.items()
+            for text, each in held.items()
+            if each.handle.next_visible_ms - now_ms <= _AHEAD_MS
+        ]
+        for at in range(0, len(due), _ENTRIES_AT_ONCE):
+            some = due[at : at + _ENTRIES_AT_ONCE]
+            await asyncio.gather(
+                *(self._renew(key, text, each, now_ms) for key, text, each in some)
+            )
+
+    async def _renew(
+        self, key: tuple[str, str], text: str, each: _Renewed, now_ms: int
+    ) -> None:
+        _, group = key
+        is_over = now_ms - each.since_ms >= _RENEW_MS_MAX
+        if is_over or each.failures >= _RENEW_FAILURES_MAX:
+            self._forget(key, text)
+        if is_over:
+            step = min(each.reconsume_times, len(RETRY_MS) - 1)
+            await self._nack(each.handle, each.topic, group, RETRY_MS[step])
+        elif each.failures < _RENEW_FAILURES_MAX:
+            step = min(each.renewals, len(_RENEW_STEPS_MS) - 1)
+            try:
+                each.handle = await self.change(
+                    each.handle, each.topic, group, _RENEW_STEPS_MS[step]
+                )
+            except ProxyError as error:
+                logger.warning("renewal failed group=%s: %s", group, error.message)
+                each.failures += 1
+                if error.code == Code.INVALID_RECEIPT_HANDLE:
+                    self._forget(key, text)
+            else:
+                each.failures = 0
+                each.renewals += 1
+
+    def _forget(self, key: tuple[str, str], text: str) -> None:
+        held = self._renewed.get(key)
+        if held is not None and held.pop(text, None) is not None:
+            self._count -= 1
+            if not held:
+                del self._renewed[key]
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _offset_of(handle: ReceiptHandle) -> int:
+    if handle.offset is None:
+        raise HeaderError("the receipt handle has no offset")
+    return handle.offset

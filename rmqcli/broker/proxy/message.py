@@ -1,0 +1,352 @@
+"""Messages of gRPC to properties of stored messages, and stored messages to gRPC.
+
+Bodies are passed on as they are stored; GZIP stands for any compression. Limits are
+those of RocketMQ's proxy.
+
+Source: `SendMessageActivity.buildMessage` and `GrpcConverter` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.proxy.checks import (
+    check_text,
+    duration_ms,
+    has_control_characters,
+    timestamp_ms,
+)
+from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.wire.message.properties import KEYS, TAGS, UNIQ_KEY
+from rmqcli.wire.message.system_flag import COMPRESSED, TRANSACTION_PREPARED
+from rmqcli.wire.protobuf.definition_pb2 import (
+    Code,
+    DeadLetterQueue,
+    Digest,
+    DigestType,
+    Encoding,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.wire.message.record import StoredMessage
+
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # maxMessageSize
+_USER_PROPERTIES_MAX: Final = 128  # userPropertyMaxNum
+_USER_PROPERTIES_BYTES_MAX: Final = 16 * 1024  # maxUserPropertySize
+_MESSAGE_GROUP_BYTES_MAX: Final = 64  # maxMessageGroupSize
+_DELAY_MS_MAX: Final = 24 * 3600 * 1000  # maxDelayTimeMills
+_RECOVERY_SECONDS_MAX: Final = 3600  # maxTransactionRecoverySecond
+
+TRAN_MSG: Final = "TRAN_MSG"  # PROPERTY_TRANSACTION_PREPARED
+SHARDING_KEY: Final = "__SHARDINGKEY"
+PRODUCER_GROUP: Final = "PGROUP"
+POP_CK: Final = "POP_CK"
+_DELAY: Final = "DELAY"
+_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+_DELAY_MS: Final = "TIMER_DELAY_MS"
+_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_RECONSUME_TIME: Final = "RECONSUME_TIME"
+_TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+_BORN_HOST: Final = "__BORNHOST"
+_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+_DLQ_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+_DLQ_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+
+#: MessageConst.STRING_HASH_SET: users cannot set them, and do not see them.
+SYSTEM_PROPERTIES: Final = frozenset(
+    {
+        KEYS,
+        TAGS,
+        UNIQ_KEY,
+        TRAN_MSG,
+        PRODUCER_GROUP,
+        POP_CK,
+        _DELAY,
+        _DELIVER_MS,
+        _DELAY_SEC,
+        _DELAY_MS,
+        _RECONSUME_TIME,
+        _BORN_HOST,
+        _BORN_TIMESTAMP,
+        _DLQ_TOPIC,
+        _DLQ_MESSAGE_ID,
+        "TRACE_ON",
+        "MSG_REGION",
+        "WAIT",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "TRANSFER_FLAG",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "DUP_INFO",
+        "EXTEND_UNIQ_INFO",
+        "INSTANCE_ID",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "ARRIVE_TIME",
+        "PUSH_REPLY_TIME",
+        "CLUSTER",
+        "MSG_TYPE",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL",
+        "__CRC32#",
+    }
+)
+
+
+_KINDS: Final = {
+    "NORMAL": MessageType.NORMAL,
+    "FIFO": MessageType.FIFO,
+    "DELAY": MessageType.DELAY,
+    "TRANSACTION": MessageType.TRANSACTION,
+    "PRIORITY": MessageType.PRIORITY,
+}
+
+
+def sys_flag_of(message: Message) -> int:
+    """The system flag of a message to send."""
+    system = message.system_properties
+    flag = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
+    if system.message_type == MessageType.TRANSACTION:
+        flag |= TRANSACTION_PREPARED
+    return flag
+
+
+def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, str]:
+    """The properties of a message to send, which is checked first.
+
+    Raises ProxyError, in the order of RocketMQ's checks.
+    """
+    _check_body(message.body)
+    system = message.system_properties
+    properties = dict(message.user_properties)
+    size = _check_user_properties(properties)
+    check_text(system.tag, Code.ILLEGAL_MESSAGE_TAG, "tag")
+    if "|" in system.tag:
+        raise ProxyError(Code.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+    if system.tag:
+        properties[TAGS] = system.tag
+        size += len(system.tag.encode())
+    for key in system.keys:
+        check_text(key, Code.ILLEGAL_MESSAGE_KEY, "key")
+        size += len(key.encode())
+    if system.keys:
+        properties[KEYS] = " ".join(system.keys)
+    if size > _USER_PROPERTIES_BYTES_MAX:
+        raise ProxyError(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            "the total size of user property is too large, max is "
+            f"{_USER_PROPERTIES_BYTES_MAX}",
+        )
+    if not system.message_id.strip():
+        raise ProxyError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+    properties[UNIQ_KEY] = system.message_id
+    _add_type(properties, message, now_ms)
+    properties[_RECONSUME_TIME] = str(system.delivery_attempt)
+    # The topic stands for the producer group: it is what transaction checks go to.
+    properties[PRODUCER_GROUP] = message.topic.name
+    _add_message_group(properties, system.message_group)
+    if system.trace_context:
+        properties[_TRACE_CONTEXT] = system.trace_context
+    properties[_BORN_HOST] = system.born_host.strip() or caller.address
+    born_ms = timestamp_ms(system.born_timestamp)
+    if born_ms is not None:
+        properties[_BORN_TIMESTAMP] = str(born_ms)
+    return properties
+
+
+def _check_body(body: bytes) -> None:
+    if not body:
+        raise ProxyError(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(body) > BODY_BYTES_MAX:
+        raise ProxyError(
+            Code.MESSAGE_BODY_TOO_LARGE,
+            f"message body cannot exceed the max {BODY_BYTES_MAX}",
+        )
+
+
+def _check_user_properties(properties: Mapping[str, str]) -> int:
+    """Check them; returns their size in bytes."""
+    if len(properties) > _USER_PROPERTIES_MAX:
+        raise ProxyError(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"too many user properties, max is {_USER_PROPERTIES_MAX}",
+        )
+    size = 0
+    for name, value in properties.items():
+        fault = None
+        if name in SYSTEM_PROPERTIES:
+            fault = f"property is used by system: {name}"
+        elif has_control_characters(name):
+            fault = "the key of property cannot contain control character"
+        elif has_control_characters(value):
+            fault = "the value of property cannot contain control character"
+        if fault is not None:
+            raise ProxyError(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, fault)
+        size += len(name.encode()) + len(value.encode())
+    return size
+
+
+def _add_type(properties: dict[str, str], message: Message, now_ms: int) -> None:
+    """Add what makes the message one of a transaction, or one for later."""
+    system = message.system_properties
+    if system.message_type == MessageType.TRANSACTION:
+        properties[TRAN_MSG] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            duration = system.orphaned_transaction_recovery_duration
+            seconds = int(duration_ms(duration) / 1000)
+            if seconds > _RECOVERY_SECONDS_MAX:
+                raise ProxyError(
+                    Code.BAD_REQUEST,
+                    "the max transaction recovery time of message is too large, max is "
+                    f"{_RECOVERY_SECONDS_MAX}",
+                )
+            properties[_IMMUNITY] = str(seconds)
+    if system.HasField("priority"):
+        properties[_PRIORITY] = str(system.priority)
+    if system.HasField("delivery_timestamp"):
+        due_ms = timestamp_ms(system.delivery_timestamp)
+        if due_ms is None:
+            raise ProxyError(Code.INTERNAL_SERVER_ERROR, "Timestamp is not valid")
+        if due_ms - now_ms > _DELAY_MS_MAX:
+            raise ProxyError(
+                Code.ILLEGAL_DELIVERY_TIME,
+                f"the max delay time of message is too large, max is {_DELAY_MS_MAX}",
+            )
+        properties[_DELIVER_MS] = str(due_ms)
+
+
+def _add_message_group(properties: dict[str, str], message_group: str) -> None:
+    if not message_group:
+        return
+    code = Code.ILLEGAL_MESSAGE_GROUP
+    if len(message_group.encode()) >= _MESSAGE_GROUP_BYTES_MAX:
+        raise ProxyError(
+            code, f"message group exceed the max size {_MESSAGE_GROUP_BYTES_MAX}"
+        )
+    check_text(message_group, code, "message group")
+    properties[SHARDING_KEY] = message_group
+
+
+def kind_of(properties: Mapping[str, str]) -> str:
+    """What a message is, by its properties, as a topic's message.type.
+
+    Source: TopicMessageType.parseFromMessageProperty.
+    """
+    if properties.get(TRAN_MSG) == "true":
+        return "TRANSACTION"
+    if not properties.keys().isdisjoint((_DELAY, _DELIVER_MS, _DELAY_SEC, _DELAY_MS)):
+        return "DELAY"
+    if SHARDING_KEY in properties:
+        return "FIFO"
+    return "PRIORITY" if _PRIORITY in properties else "NORMAL"
+
+
+def grpc_message(
+    stored: StoredMessage,
+    *,
+    topic: str,
+    handle: str | None = None,
+    attempt: int | None = None,
+) -> Message:
+    """A stored message as clients get it, under the name of the topic they asked for.
+
+    Of `attempt`, None means that of the record.
+    """
+    properties = stored.properties
+    body = stored.raw_body
+    is_compressed = stored.sys_flag & COMPRESSED
+    system = SystemProperties(
+        tag=properties.get(TAGS),
+        keys=properties[KEYS].split(" ") if KEYS in properties else (),
+        message_id=properties.get(UNIQ_KEY) or stored.offset_msg_id,
+        body_digest=_digest(body),
+        body_encoding=Encoding.GZIP if is_compressed else Encoding.IDENTITY,
+        message_type=_KINDS[kind_of(properties)],
+        born_host=properties.get(_BORN_HOST) or stored.born_host,
+        store_host=stored.store_host,
+        receipt_handle=handle,
+        queue_id=stored.queue_id,
+        queue_offset=stored.queue_offset,
+        delivery_attempt=stored.reconsume_times + 1 if attempt is None else attempt,
+        message_group=properties.get(SHARDING_KEY),
+        trace_context=properties.get(_TRACE_CONTEXT),
+    )
+    system.born_timestamp.FromMilliseconds(_epoch_ms(stored.born_timestamp_ms))
+    system.store_timestamp.FromMilliseconds(_epoch_ms(stored.store_timestamp_ms))
+    due_ms = _number(properties.get(_DELIVER_MS))
+    if due_ms is not None:
+        system.delivery_timestamp.FromMilliseconds(_epoch_ms(due_ms))
+    priority = _number(properties.get(_PRIORITY))
+    if priority is not None and priority < 2**31:
+        system.priority = priority
+    if _DLQ_TOPIC in properties and _DLQ_MESSAGE_ID in properties:
+        system.dead_letter_queue.CopyFrom(
+            DeadLetterQueue(
+                topic=properties[_DLQ_TOPIC], message_id=properties[_DLQ_MESSAGE_ID]
+            )
+        )
+    users = {k: v for k, v in properties.items() if k not in SYSTEM_PROPERTIES}
+    return Message(
+        topic=Resource(name=topic),
+        user_properties=users,
+        system_properties=system,
+        body=body,
+    )
+
+
+def made_up_message(topic: str, body: bytes, tag: str | None, now_ms: int) -> Message:
+    """A message that was never stored, for a consumer to try."""
+    system = SystemProperties(
+        tag=tag,
+        message_id=f"01{now_ms & 0xFFFFFFFFFFFF:032X}",
+        body_digest=_digest(body),
+        body_encoding=Encoding.IDENTITY,
+        message_type=MessageType.NORMAL,
+        delivery_attempt=1,
+    )
+    system.born_timestamp.FromMilliseconds(now_ms)
+    system.store_timestamp.FromMilliseconds(now_ms)
+    return Message(topic=Resource(name=topic), system_properties=system, body=body)
+
+
+def _digest(body: bytes) -> Digest:
+    checksum = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    return Digest(type=DigestType.MD5, checksum=checksum)
+
+
+def _epoch_ms(value: int) -> int:
+    """A time that a timestamp can hold; what a broker stored may be any number."""
+    return min(max(value, -62_135_596_800_000), 253_402_300_799_999)
+
+
+def _number(text: str | None) -> int | None:
+    if text and text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    return None

@@ -1,0 +1,464 @@
+"""The embedded proxy: a gRPC server in a thread of its own, in front of the cores.
+
+asyncio is used here and nowhere else: grpc.aio is the only server of gRPC in Python
+that holds thousands of long polls and telemetry streams without a thread for each.
+
+Not imitated: reflection and channelz, lite topics, PROXY protocol, TLS and plaintext on
+one port, permissions of an account for single topics and groups. A request may have
+16 MiB instead of 130, which no broker would store.
+
+Source: `GrpcServerBuilder` and `GrpcMessagingApplication` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from rmqcli.broker.proxy.brokers import BrokerLinks
+from rmqcli.broker.proxy.caller import caller_of, check_signature
+from rmqcli.broker.proxy.clients import Clients
+from rmqcli.broker.proxy.handles import Handles
+from rmqcli.broker.proxy.message import made_up_message
+from rmqcli.broker.proxy.offsets import Offsets
+from rmqcli.broker.proxy.receiving import Receiving
+from rmqcli.broker.proxy.routes import Routes
+from rmqcli.broker.proxy.sending import Sending
+from rmqcli.broker.proxy.sessions import Sessions, StreamError
+from rmqcli.broker.proxy.status import ProxyError, status_of
+from rmqcli.broker.proxy.transactions import Transactions
+from rmqcli.errors import ConfigError, ConnectError, RmqError
+from rmqcli.log import get_logger
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.protobuf import service_pb2
+from rmqcli.wire.protobuf.definition_pb2 import Address, AddressScheme, Code, Endpoints
+from rmqcli.wire.protobuf.service_pb2 import (
+    PullMessageResponse,
+    ReceiveMessageResponse,
+    TelemetryCommand,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from google.protobuf.message import Message
+
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.broker.proxy.options import ProxyOptions
+    from rmqcli.broker.server.server import Server
+    from rmqcli.clock import Now
+    from rmqcli.wire.command import RemotingCommand
+
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    Unary: TypeAlias = Callable[[Caller, Any], Awaitable[Message]]
+    Streaming: TypeAlias = Callable[[Caller, Any, Any], Awaitable[None]]
+
+T = TypeVar("T")
+
+logger = get_logger(__name__)
+
+SERVICE: Final = "apache.rocketmq.v2.MessagingService"
+
+_REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+_CALLS_MAX: Final = 20_000
+_IDLE_MS_MAX: Final = 120_000  # grpcClientIdleTimeMills
+_PING_MS_MIN: Final = 10_000
+#: How often expiries and renewals are looked for: renewSchedulePeriodMillis.
+_TICK_MS: Final = 5_000
+_START_TIMEOUT_S: Final = 30
+_CALL_TIMEOUT_S: Final = 30
+_STOP_S: Final = 0.2
+
+_SERVER_OPTIONS: Final = (
+    # Two servers on one port would share its connections.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_connection_idle_ms", _IDLE_MS_MAX),
+    # Clients may ping as often as they like; RocketMQ's proxy closes on more than one
+    # ping in 5 min.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MS_MIN),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class Proxy:
+    """A running proxy: the constructor starts it. Close it before the cluster.
+
+    Raises ConnectError when the port is taken, ConfigError for a certificate that
+    cannot be used. Methods may be called from any thread but the proxy's own.
+    """
+
+    def __init__(
+        self, options: ProxyOptions, *, host: str, server: Server, namesrv: str
+    ) -> None:
+        self.options = options
+        self.host = host
+        self.port = 0
+        self._server = server
+        self._namesrv = namesrv
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_loop_failed)
+        self._over = asyncio.Event()
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._activities: _Activities | None = None
+        self._is_ticking = False
+        self._thread = threading.Thread(
+            target=self._run, name="rmq-broker-grpc", daemon=True
+        )
+        self._thread.start()
+        if not self._started.wait(_START_TIMEOUT_S):
+            self._failure = RmqError(
+                f"the proxy has not started in {_START_TIMEOUT_S} s"
+            )
+        if self._failure is not None:
+            self._thread.join(_STOP_S)
+            raise self._failure
+        server.call(self._start_ticking)
+
+    @property
+    def address(self) -> str:
+        """`host:port` at which clients reach the proxy."""
+        return f"{self.host}:{self.port}"
+
+    def close(self) -> None:
+        """Stop: calls under way are cancelled. Idempotent."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set)
+            self._thread.join(_CALL_TIMEOUT_S)
+            if self._thread.is_alive():
+                logger.error("thread still runs thread=rmq-broker-grpc")
+
+    # --- questions to clients ---
+
+    def thread_stack_trace(self, client_id: str) -> str:
+        """The stack traces of a client's threads, as its library reports them.
+
+        Raises RmqError when the client has no telemetry stream, or does not answer
+        within 5 s.
+        """
+        answer = self._call(lambda all_: all_.clients.stack_trace(client_id))
+        return answer.thread_stack_trace.thread_stack_trace
+
+    def verify_message(
+        self, client_id: str, topic: str, body: bytes, *, tag: str | None = None
+    ) -> str:
+        """Let a consumer consume a message for a test; the name of the status it gives.
+
+        `OK` is success, `FAILED_TO_CONSUME_MESSAGE` failure. Raises RmqError as
+        `thread_stack_trace` does.
+        """
+        message = made_up_message(topic, body, tag, self._server.clock.epoch_ms())
+        answer = self._call(lambda all_: all_.clients.verify(client_id, message))
+        return Code.Name(answer.status.code)
+
+    def client_ids(self) -> list[str]:
+        """The ids of the clients that are known, sorted."""
+
+        async def ids(activities: _Activities) -> list[str]:
+            return activities.clients.ids()
+
+        return self._call(ids)
+
+    def _call(self, ask: Callable[[_Activities], Coroutine[Any, Any, T]]) -> T:
+        activities = self._activities
+        if activities is None or not self._thread.is_alive():
+            raise RmqError("the proxy is closed")
+        future = asyncio.run_coroutine_threadsafe(ask(activities), self._loop)
+        try:
+            return future.result(_CALL_TIMEOUT_S)
+        except ProxyError as error:
+            raise RmqError(error.message) from error
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            # Cancels what is left at the end, and closes the loop.
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  # raised by the constructor
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        options = self.options
+        server = grpc.aio.server(
+            options=_SERVER_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX
+        )
+        self.port = _listen(server, options, self.host)
+        links = BrokerLinks(
+            self._server,
+            namesrv=self._namesrv,
+            local_address=_as_ip(self.host, self.port),
+            on_request=self._asked,
+        )
+        activities = self._activities = _Activities(
+            links, self._server, _endpoints(self.host, self.port)
+        )
+        server.add_generic_rpc_handlers((_handlers(activities, options),))
+        await server.start()
+        self._started.set()
+        try:
+            await self._over.wait()
+        finally:
+            await server.stop(_STOP_S)
+            await _cancel_all_others()
+            await links.close()
+
+    def _asked(self, address: str, command: RemotingCommand) -> None:
+        """A broker asks the proxy something; only checks of transactions matter."""
+        activities = self._activities
+        if (
+            activities is not None
+            and command.code == RequestCode.CHECK_TRANSACTION_STATE
+        ):
+            activities.transactions.checked(address, command)
+
+    def _start_ticking(self) -> None:
+        now = self._server.now()
+        self._server.timers.every(_TICK_MS, now, self._tick)
+
+    def _tick(self, _now: Now) -> None:
+        """In the I/O thread, by the cluster's clock, which a test may move."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._run_due)
+
+    def _run_due(self) -> None:
+        activities = self._activities
+        if activities is None or self._is_ticking:
+            return
+        self._is_ticking = True
+        task = self._loop.create_task(activities.run_due())
+        task.add_done_callback(self._ticked)
+
+    def _ticked(self, task: asyncio.Task[None]) -> None:
+        self._is_ticking = False
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("periodic work of the proxy failed", exc_info=error)
+
+
+class _Activities:
+    """All that serves calls, put together."""
+
+    def __init__(self, links: BrokerLinks, server: Server, own: Endpoints) -> None:
+        clock = server.clock
+        self.routes = Routes(links, clock, own)
+        self.clients = Clients(self.routes, clock)
+        self.transactions = Transactions(links, self.routes, self.clients, clock)
+        self.sessions = Sessions(self.clients, self.transactions)
+        self.sending = Sending(links, self.routes, self.transactions, clock)
+        self.handles = Handles(links, self.routes, self.clients, clock)
+        self.receiving = Receiving(
+            links, self.routes, self.clients, self.handles, clock
+        )
+        self.offsets = Offsets(links, self.routes)
+
+    async def run_due(self) -> None:
+        self.clients.expire()
+        await self.handles.run_due()
+        await self.transactions.run_due()
+
+
+def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandler:
+    """The methods of the service; those that are missing are UNIMPLEMENTED."""
+    unary: dict[str, Unary] = {
+        "QueryRoute": all_.routes.query_route,
+        "QueryAssignment": all_.routes.query_assignment,
+        "Heartbeat": all_.sessions.heartbeat,
+        "NotifyClientTermination": all_.sessions.notify_client_termination,
+        "SendMessage": all_.sending.send_message,
+        "RecallMessage": all_.sending.recall_message,
+        "EndTransaction": all_.transactions.end_transaction,
+        "AckMessage": all_.handles.ack_message,
+        "ChangeInvisibleDuration": all_.handles.change_invisible_duration,
+        "ForwardMessageToDeadLetterQueue": (
+            all_.handles.forward_message_to_dead_letter_queue
+        ),
+    }
+    streams: dict[str, tuple[Streaming, type[Message]]] = {
+        "ReceiveMessage": (all_.receiving.receive_message, ReceiveMessageResponse),
+    }
+    if options.serves_offsets:
+        unary |= {
+            "UpdateOffset": all_.offsets.update_offset,
+            "GetOffset": all_.offsets.get_offset,
+            "QueryOffset": all_.offsets.query_offset,
+        }
+        streams["PullMessage"] = (all_.offsets.pull_message, PullMessageResponse)
+    table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Telemetry": grpc.stream_stream_rpc_method_handler(
+            _telemetry(all_.sessions, options),
+            response_serializer=TelemetryCommand.SerializeToString,
+        )
+    }
+    for name, call in unary.items():
+        request, response = _classes(name)
+        table[name] = grpc.unary_unary_rpc_method_handler(
+            _unary(call, request, response, options),
+            response_serializer=response.SerializeToString,
+        )
+    for name, (stream, part) in streams.items():
+        request, response = _classes(name)
+        table[name] = grpc.unary_stream_rpc_method_handler(
+            _stream(stream, request, part, options),
+            response_serializer=response.SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(SERVICE, table)
+
+
+def _classes(name: str) -> tuple[type[Message], type[Message]]:
+    """The classes of a method's request and response."""
+    request: type[Message] = getattr(service_pb2, f"{name}Request")
+    response: type[Message] = getattr(service_pb2, f"{name}Response")
+    return request, response
+
+
+def _caller(context: Context, options: ProxyOptions) -> Caller:
+    """The caller of a call that may pass. Raises ProxyError."""
+    metadata = tuple(context.invocation_metadata() or ())
+    check_signature(metadata, options.accounts)
+    caller = caller_of(metadata, peer=context.peer(), left_s=context.time_remaining())
+    caller.need_client_id()
+    return caller
+
+
+async def _cancel_all_others() -> None:
+    """Cancel calls, renewals and what else is under way, and wait for their ends."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _parsed(cls: type[Message], data: bytes, context: Context) -> Message:
+    """A request. Bytes that are none end the call, and would be logged by grpcio."""
+    try:
+        return cls.FromString(data)
+    except DecodeError as error:
+        await context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+
+def _unary(
+    call: Unary,
+    request: type[Message],
+    response: type[Message],
+    options: ProxyOptions,
+) -> Callable[[bytes, Context], Awaitable[Message]]:
+    async def answer(data: bytes, context: Context) -> Message:
+        asked = await _parsed(request, data, context)
+        try:
+            return await call(_caller(context, options), asked)
+        except Exception as error:  # noqa: BLE001  # becomes the answer's status
+            return response(status=status_of(error))
+
+    return answer
+
+
+def _stream(
+    call: Streaming,
+    request: type[Message],
+    response: type[Message],
+    options: ProxyOptions,
+) -> Callable[[bytes, Context], Awaitable[None]]:
+    async def answer(data: bytes, context: Context) -> None:
+        asked = await _parsed(request, data, context)
+        try:
+            caller = _caller(context, options)
+        except ProxyError as error:
+            await context.write(response(status=status_of(error)))
+            return
+        await call(caller, asked, context)
+
+    return answer
+
+
+def _telemetry(
+    sessions: Sessions, options: ProxyOptions
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    async def serve(parts: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            caller = _caller(context, options)
+        except ProxyError as error:
+            await context.write(TelemetryCommand(status=status_of(error)))
+            return
+        try:
+            await sessions.telemetry(caller, _commands(parts), context)
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
+        except StreamError as error:
+            code = grpc.StatusCode.INTERNAL
+            if error.is_clients:
+                code = grpc.StatusCode.INVALID_ARGUMENT
+            await context.abort(code, error.message)
+
+    return serve
+
+
+async def _commands(parts: AsyncIterator[bytes]) -> AsyncIterator[TelemetryCommand]:
+    async for part in parts:
+        yield TelemetryCommand.FromString(part)
+
+
+def _listen(server: grpc.aio.Server, options: ProxyOptions, host: str) -> int:
+    """Open the port; returns its number. Raises ConnectError, ConfigError."""
+    address = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
+    credentials = None
+    if options.tls_cert is not None and options.tls_key is not None:
+        pair = (_read(options.tls_key), _read(options.tls_cert))
+        credentials = grpc.ssl_server_credentials([pair])
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        if credentials is not None:
+            raise ConfigError(
+                f"the proxy cannot serve TLS at {address} with the certificate "
+                f"{options.tls_cert}",
+                hint="is the port free, and do certificate and key belong together?",
+            ) from error
+        raise ConnectError(
+            f"cannot listen on {address}: the port is taken",
+            address=address,
+            hint="stop what listens there, or choose another port for the proxy",
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read {path}: {reason}") from error
+
+
+def _endpoints(host: str, port: int) -> Endpoints:
+    scheme = AddressScheme.IPv6 if ":" in host else AddressScheme.IPv4
+    return Endpoints(scheme=scheme, addresses=[Address(host=host, port=port)])
+
+
+def _as_ip(host: str, port: int) -> str:
+    """The proxy's address as cores see it; brokers store it as a producer's."""
+    if ":" in host:
+        return f"[{host}]:{port}"
+    is_ip = host.replace(".", "").isdigit()
+    return f"{host if is_ip else '127.0.0.1'}:{port}"
+
+
+def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BlockingIOError):
+        # With an event loop in each of two threads, grpc.aio wakes both for one event.
+        return
+    logger.error("event loop of the proxy: %s", context.get("message"), exc_info=error)

@@ -1,0 +1,375 @@
+"""ReceiveMessage: one POP for one call, held by the broker.
+
+The stream has the status first, then the messages, then the time. A message that a
+client can no longer be given becomes visible again after a second. A call that is held
+costs no thread and no timer here.
+
+Imitated: the checks in RocketMQ's order, the polling time, the second check of tags,
+messages whose attempts are used up and that go to the dead letter queue instead.
+
+Source: `ReceiveMessageActivity`, `ReceiveMessageResponseStreamWriter`,
+`ConsumerProcessor` and `MQClientAPIImpl.processPopResponse` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rmqcli.broker.proxy.checks import (
+    check_group,
+    check_invisible,
+    check_topic,
+    duration_ms,
+)
+from rmqcli.broker.proxy.clients import BATCH_SIZE, POLLING_MS_MAX
+from rmqcli.broker.proxy.handles import RENEWED_MS
+from rmqcli.broker.proxy.message import POP_CK, grpc_message
+from rmqcli.broker.proxy.sessions import subscription_of
+from rmqcli.broker.proxy.status import ProxyError, ok, refused, status_of
+from rmqcli.errors import HeaderError
+from rmqcli.log import get_logger
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rmqcli.wire.message.decode import DecodeFailure, decode_messages
+from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageResponse
+from rmqcli.wire.receipt_handle import (
+    ReceiptHandle,
+    decode_order_count_info,
+    decode_receipt_handle,
+    decode_start_offset_info,
+    encode_receipt_handle,
+    topic_type_of,
+)
+from rmqcli.wire.subscription import TAG, tag_matches
+
+if TYPE_CHECKING:
+    from rmqcli.broker.proxy.brokers import BrokerLinks
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.broker.proxy.clients import Clients
+    from rmqcli.broker.proxy.handles import Handles
+    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.clock import Clock
+    from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.message.record import StoredMessage
+    from rmqcli.wire.protobuf.definition_pb2 import Settings
+    from rmqcli.wire.protobuf.service_pb2 import ReceiveMessageRequest
+    from rmqcli.wire.subscription import SubscriptionData
+
+logger = get_logger(__name__)
+
+_POLLING_MS_MIN: Final = 5_000  # grpcClientConsumerMinLongPollingTimeoutMillis
+_INVISIBLE_MS_MIN: Final = 10_000  # minInvisibleTimeMillsForRecv
+_POLLING_TIME_SINCE: Final = "5.0.3"
+_INIT_MAX: Final = 1  # ConsumeInitMode.MAX
+_SETTINGS_WAIT_MS: Final = 1_000
+#: How long writing an answer may take: a client that does not read must not stay.
+_WRITE_MS_MAX: Final = 60_000
+
+_NOTHING_CODES: Final = frozenset(
+    {
+        int(ResponseCode.POLLING_TIMEOUT),
+        int(ResponseCode.PULL_NOT_FOUND),
+    }
+)
+
+
+class ResponseWriter(Protocol):
+    """The stream of one call."""
+
+    async def write(self, message: ReceiveMessageResponse) -> None:
+        """Send one part; waits until the client has room for it."""
+
+
+@dataclass(slots=True)
+class Received:
+    """A message that the broker gave out, and its handle."""
+
+    stored: StoredMessage
+    handle: ReceiptHandle
+    #: how often it was received before
+    reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a call asks for, once it is checked."""
+
+    topic: str
+    group: str
+    subscription: SubscriptionData
+    polling_ms: int
+    invisible_ms: int
+    is_fifo: bool
+    attempts_max: int
+    left_ms: int
+
+
+class Receiving:
+    """The call, for the proxy's event loop."""
+
+    def __init__(
+        self,
+        links: BrokerLinks,
+        routes: Routes,
+        clients: Clients,
+        handles: Handles,
+        clock: Clock,
+    ) -> None:
+        self._links = links
+        self._routes = routes
+        self._clients = clients
+        self._handles = handles
+        self._clock = clock
+
+    async def receive_message(
+        self, caller: Caller, request: ReceiveMessageRequest, writer: ResponseWriter
+    ) -> None:
+        """ReceiveMessage: write the whole answer."""
+        try:
+            plan = await self._plan(caller, request)
+            found = await self._receive(caller, request, plan)
+        except Exception as error:  # noqa: BLE001  # becomes the answer's status
+            await self._finish(writer, ReceiveMessageResponse(status=status_of(error)))
+            return
+        waiting = found[::-1]
+        try:
+            async with asyncio.timeout(_WRITE_MS_MAX / 1000):
+                await writer.write(ReceiveMessageResponse(status=ok()))
+                while waiting:
+                    each = waiting[-1]
+                    message = grpc_message(
+                        each.stored,
+                        topic=plan.topic,
+                        handle=encode_receipt_handle(each.handle),
+                        attempt=each.reconsume_times + 1,
+                    )
+                    await writer.write(ReceiveMessageResponse(message=message))
+                    waiting.pop()
+                await self._finish(writer, None)
+        finally:
+            for each in waiting:  # the client is gone, or does not read
+                self._give_back(caller, plan, each)
+
+    async def _finish(
+        self, writer: ResponseWriter, response: ReceiveMessageResponse | None
+    ) -> None:
+        if response is not None:
+            await writer.write(response)
+        last = ReceiveMessageResponse()
+        last.delivery_timestamp.FromMilliseconds(self._clock.epoch_ms())
+        await writer.write(last)
+
+    # --- the request ---
+
+    async def _plan(self, caller: Caller, request: ReceiveMessageRequest) -> _Plan:
+        """Check a request, in RocketMQ's order. Raises ProxyError."""
+        await self._clients.wait_for_settings(caller.client_id, _SETTINGS_WAIT_MS)
+        settings = await self._clients.settings_of(caller.client_id)
+        if settings is None:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR, "the client has not sent its settings"
+            )
+        if caller.left_ms is None:
+            raise ProxyError(Code.INTERNAL_SERVER_ERROR, "the call has no deadline")
+        polling_ms = self._polling_ms(caller, request, settings, caller.left_ms)
+        topic, group = request.message_queue.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        invisible_ms = duration_ms(request.invisible_duration)
+        if request.auto_renew:
+            invisible_ms = RENEWED_MS
+        else:
+            check_invisible(invisible_ms, min_ms=_INVISIBLE_MS_MIN)
+        return _Plan(
+            topic=topic,
+            group=group,
+            subscription=subscription_of(topic, request.filter_expression),
+            polling_ms=polling_ms,
+            invisible_ms=invisible_ms,
+            is_fifo=settings.subscription.fifo,
+            attempts_max=settings.backoff_policy.max_attempts,
+            left_ms=caller.left_ms,
+        )
+
+    def _polling_ms(
+        self,
+        caller: Caller,
+        request: ReceiveMessageRequest,
+        settings: Settings,
+        left_ms: int,
+    ) -> int:
+        """How long the broker may hold the request."""
+        if request.HasField("long_polling_timeout"):
+            asked_ms = duration_ms(request.long_polling_timeout)
+        else:
+            asked_ms = left_ms - duration_ms(settings.request_timeout) // 2
+        polling_ms = min(max(asked_ms, _POLLING_MS_MIN), POLLING_MS_MAX)
+        if polling_ms <= left_ms:
+            return polling_ms
+        if left_ms >= _POLLING_MS_MIN:
+            return left_ms
+        is_old = not caller.version or caller.version < _POLLING_TIME_SINCE
+        raise ProxyError(
+            Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME,
+            "The deadline time remaining is not enough for polling, please check "
+            "network condition",
+        )
+
+    # --- the POP ---
+
+    async def _receive(
+        self, caller: Caller, request: ReceiveMessageRequest, plan: _Plan
+    ) -> list[Received]:
+        """The messages for the client. Raises ProxyError, if there are none too."""
+        pop = asyncio.ensure_future(self._pop(request, plan))
+        try:
+            received = await asyncio.shield(pop)
+        except asyncio.CancelledError:
+            # The client is gone; the broker may answer all the same, up to 20 s later.
+            pop.add_done_callback(lambda done: self._return_all(caller, plan, done))
+            raise
+        found = [each for each in received if self._is_for_client(plan, each)]
+        if not found:
+            raise ProxyError(Code.MESSAGE_NOT_FOUND, "no match message")
+        if request.auto_renew:
+            self._start_renewing(caller, plan, found)
+        return found
+
+    async def _pop(self, request: ReceiveMessageRequest, plan: _Plan) -> list[Received]:
+        if request.batch_size < 0:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR, f"batch size {request.batch_size}"
+            )
+        queue = await self._routes.readable(
+            plan.topic, request.message_queue.broker.name
+        )
+        if queue is None:
+            raise ProxyError(Code.FORBIDDEN, "no readable queue")
+        header = PopMessageRequestHeader(
+            consumer_group=plan.group,
+            topic=plan.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=min(request.batch_size, BATCH_SIZE),
+            invisible_time=plan.invisible_ms,
+            poll_time=plan.polling_ms,
+            born_time=self._clock.epoch_ms(),
+            init_mode=_INIT_MAX,
+            exp_type=plan.subscription.expression_type or TAG,
+            exp=plan.subscription.sub_string,
+            order=plan.is_fifo,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+        )
+        answer = await self._links.ask(
+            queue.address, RequestCode.POP_MESSAGE, header, timeout_ms=plan.left_ms
+        )
+        if answer.code in _NOTHING_CODES:
+            raise ProxyError(Code.MESSAGE_NOT_FOUND, "no new message")
+        if answer.code == ResponseCode.POLLING_FULL:
+            raise ProxyError(Code.TOO_MANY_REQUESTS, "polling full")
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        return read_answer(answer, queue.broker_name, is_fifo=plan.is_fifo)
+
+    def _is_for_client(self, plan: _Plan, each: Received) -> bool:
+        """Whether to deliver it; what is not is settled here.
+
+        Source: PopMessageResultFilterImpl.
+        """
+        handle, topic, group = each.handle, plan.topic, plan.group
+        if not tag_matches(plan.subscription, each.stored.tags):
+            self._handles.spawn_ack(handle, topic, group)
+            return False
+        if each.reconsume_times >= plan.attempts_max:
+            message_id = each.stored.msg_id or each.stored.offset_msg_id
+            self._handles.spawn_forward(handle, topic, group, message_id)
+            return False
+        return True
+
+    def _start_renewing(
+        self, caller: Caller, plan: _Plan, found: list[Received]
+    ) -> None:
+        if not self._clients.is_online(caller.client_id, plan.group):
+            for each in found:
+                self._handles.spawn_nack(each.handle, plan.topic, plan.group)
+            raise ProxyError(
+                Code.MESSAGE_NOT_FOUND,
+                f"The client [{caller.client_id}] is disconnected.",
+            )
+        for each in found:
+            self._handles.renew(
+                caller.client_id,
+                plan.group,
+                plan.topic,
+                each.handle,
+                reconsume_times=each.reconsume_times,
+            )
+
+    def _give_back(self, caller: Caller, plan: _Plan, each: Received) -> None:
+        text = encode_receipt_handle(each.handle)
+        handle = self._handles.take(caller.client_id, plan.group, text)
+        self._handles.spawn_nack(handle, plan.topic, plan.group)
+
+    def _return_all(
+        self, caller: Caller, plan: _Plan, done: asyncio.Future[list[Received]]
+    ) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        for each in done.result():
+            self._give_back(caller, plan, each)
+
+
+def read_answer(
+    answer: RemotingCommand, broker_name: str, *, is_fifo: bool
+) -> list[Received]:
+    """The messages of a POP answer with their handles.
+
+    A record that cannot be read is left out, with a warning: it comes back when its
+    time is over. Raises HeaderError for an answer without the handles' parts.
+    """
+    header = from_ext_fields(PopMessageResponseHeader, answer.ext_fields)
+    starts = decode_start_offset_info(header.start_offset_info)
+    counts = decode_order_count_info(header.order_count_info) if is_fifo else {}
+    found = []
+    for stored in decode_messages(answer.body):
+        if isinstance(stored, DecodeFailure):
+            logger.warning("popped record is unreadable broker=%s", broker_name)
+            continue
+        kind, queue_id = topic_type_of(stored.topic), stored.queue_id
+        offset = stored.queue_offset
+        reconsume_times = stored.reconsume_times
+        kept = stored.properties.get(POP_CK)
+        if kept is not None:
+            handle = _with_place(decode_receipt_handle(kept), stored)
+        else:
+            start = starts.get((kind, queue_id))
+            if start is None:
+                raise HeaderError(f"a POP answer without a start of queue {queue_id}")
+            handle = ReceiptHandle(
+                start_offset=start,
+                pop_time_ms=header.pop_time,
+                invisible_ms=header.invisible_time,
+                revive_queue_id=header.revive_qid,
+                topic_type=kind,
+                broker_name=broker_name,
+                queue_id=queue_id,
+                offset=offset,
+                commit_log_offset=stored.commit_log_offset,
+            )
+            count = counts.get((kind, (queue_id, offset)))
+            if count is None:
+                count = counts.get((kind, (queue_id, None)))
+            reconsume_times = count or reconsume_times
+        found.append(Received(stored, handle, reconsume_times))
+    return found
+
+
+def _with_place(handle: ReceiptHandle, stored: StoredMessage) -> ReceiptHandle:
+    offset = stored.queue_offset if handle.offset is None else handle.offset
+    return dataclasses.replace(
+        handle, offset=offset, commit_log_offset=stored.commit_log_offset
+    )

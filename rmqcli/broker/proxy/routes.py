@@ -1,0 +1,359 @@
+"""Where a topic is, what kind of messages it takes, and how a group consumes.
+
+Answers of the name server and the brokers, kept for a second so that each send does not
+ask again (RocketMQ's proxy keeps them for 20 s), and the two calls that show them:
+QueryRoute and QueryAssignment.
+
+Source: `RouteActivity`, `ClusterTopicRouteService`, `ClusterMetadataService` and
+`MessageQueueSelector` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmqcli.broker.proxy.checks import check_group, check_topic
+from rmqcli.broker.proxy.status import ProxyError, ok, refused
+from rmqcli.model import MASTER_ID
+from rmqcli.wire.bodies.config import SubscriptionGroupConfig, TopicConfig
+from rmqcli.wire.bodies.route import parse_cluster_info, parse_topic_route
+from rmqcli.wire.body import decode_body
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from rmqcli.wire.headers.config import (
+    GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+from rmqcli.wire.headers.namesrv import GetRouteInfoRequestHeader
+from rmqcli.wire.ids import java_string_hash
+from rmqcli.wire.protobuf.definition_pb2 import (
+    Assignment,
+    Broker,
+    Code,
+    Endpoints,
+    MessageQueue,
+    MessageType,
+    Permission,
+)
+from rmqcli.wire.protobuf.service_pb2 import (
+    QueryAssignmentResponse,
+    QueryRouteResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.broker.proxy.brokers import BrokerLinks
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.clock import Clock
+    from rmqcli.model import QueueData, TopicRoute
+    from rmqcli.wire.protobuf.service_pb2 import (
+        QueryAssignmentRequest,
+        QueryRouteRequest,
+    )
+
+T = TypeVar("T")
+
+_KEPT_MS: Final = 1_000
+_KEPT_MAX: Final = 10_000
+_MASK64: Final = (1 << 64) - 1
+
+UNSPECIFIED: Final = "UNSPECIFIED"
+#: The topic attribute message.type -> what the topic takes.
+_ACCEPTED: Final = {
+    "NORMAL": (MessageType.NORMAL,),
+    "FIFO": (MessageType.FIFO,),
+    "DELAY": (MessageType.DELAY,),
+    "TRANSACTION": (MessageType.TRANSACTION,),
+    "LITE": (MessageType.LITE,),
+    "PRIORITY": (MessageType.PRIORITY,),
+    "MIXED": (
+        MessageType.NORMAL,
+        MessageType.FIFO,
+        MessageType.DELAY,
+        MessageType.TRANSACTION,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue to send to, or with id -1 all queues of a broker."""
+
+    broker_name: str
+    queue_id: int
+    address: str
+
+
+class _Kept(Generic[T]):
+    """Values that are fresh for a while; a bounded number of them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._values: dict[str, tuple[int, T]] = {}
+
+    def get(self, key: str) -> T | None:
+        found = self._values.get(key)
+        if found is None or self._clock.monotonic_ms() - found[0] > _KEPT_MS:
+            return None
+        return found[1]
+
+    def put(self, key: str, value: T) -> None:
+        if len(self._values) >= _KEPT_MAX:
+            self._values.clear()
+        self._values[key] = (self._clock.monotonic_ms(), value)
+
+
+class Routes:
+    """Routes, types of topics and settings of groups, for the proxy's event loop."""
+
+    def __init__(self, links: BrokerLinks, clock: Clock, own: Endpoints) -> None:
+        self._links = links
+        #: where clients reach the proxy, unless they name an address themselves
+        self._own = own
+        self._routes: _Kept[TopicRoute] = _Kept(clock)
+        self._types: _Kept[str] = _Kept(clock)
+        self._groups: _Kept[SubscriptionGroupConfig] = _Kept(clock)
+        self._turns = itertools.count()
+        #: of masters, as the name server last said
+        self._addresses: dict[str, str] = {}
+
+    # --- what other calls ask ---
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The topic's route. Raises ProxyError(TOPIC_NOT_FOUND)."""
+        route = self._routes.get(topic)
+        if route is None:
+            answer = await self._links.ask(
+                self._links.namesrv,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                GetRouteInfoRequestHeader(topic=topic),
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                raise refused(answer)
+            route = parse_topic_route(topic, bytes(answer.body))
+            self._routes.put(topic, route)
+        return route
+
+    async def message_type(self, topic: str) -> str:
+        """The topic's message.type, NORMAL without one; UNSPECIFIED if it is unknown.
+
+        Source: ClusterMetadataService.getTopicMessageType.
+        """
+        kind = self._types.get(topic)
+        if kind is None:
+            kind = await self._ask_type(topic)
+            if kind != UNSPECIFIED:
+                self._types.put(topic, kind)
+        return kind
+
+    async def _ask_type(self, topic: str) -> str:
+        try:
+            _, address = next(_masters(await self.route(topic)))
+        except (ProxyError, StopIteration):
+            return UNSPECIFIED
+        answer = await self._links.ask(
+            address,
+            RequestCode.GET_TOPIC_CONFIG,
+            GetTopicConfigRequestHeader(topic=topic),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return UNSPECIFIED
+        config = decode_body(TopicConfig, bytes(answer.body))
+        return config.attributes.get("message.type", "NORMAL").upper()
+
+    async def group(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings; None if no broker knows it and none may create it."""
+        config = self._groups.get(group)
+        if config is None:
+            for address in (await self.brokers()).values():
+                answer = await self._links.ask(
+                    address,
+                    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+                    GetSubscriptionGroupConfigRequestHeader(group=group),
+                )
+                if answer.code == ResponseCode.SUCCESS:
+                    config = decode_body(SubscriptionGroupConfig, bytes(answer.body))
+                    self._groups.put(group, config)
+                    break
+        return config
+
+    async def brokers(self) -> dict[str, str]:
+        """The masters: name -> address."""
+        answer = await self._links.ask(
+            self._links.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer)
+        info = parse_cluster_info(bytes(answer.body))
+        return {
+            name: data.addresses[MASTER_ID]
+            for name, data in info.brokers.items()
+            if MASTER_ID in data.addresses
+        }
+
+    async def any_writable(self, topic: str, message_group: str) -> Queue | None:
+        """A queue to send to: in turn, or always the same one for a message group.
+
+        None if the topic cannot be written. Source: SendMessageQueueSelector.
+        """
+        route = await self.route(topic)
+        queues = route.write_queues()
+        if not queues:
+            return None
+        if message_group:
+            index = consistent_hash(java_string_hash(message_group), len(queues))
+        else:
+            index = next(self._turns) % len(queues)
+        queue = queues[index]
+        broker = route.broker(queue.broker_name)
+        assert broker is not None, queue  # noqa: S101  # of a write queue
+        return Queue(queue.broker_name, queue.queue_id, broker.addresses[MASTER_ID])
+
+    async def readable(self, topic: str, broker_name: str) -> Queue | None:
+        """All queues of one broker: the one named, or else each in turn.
+
+        None if the topic cannot be read. Source: ReceiveMessageQueueSelector.
+        """
+        queues = [
+            Queue(data.broker_name, -1, address)
+            for data, address in _masters(await self.route(topic))
+            if data.is_readable and data.read_queue_nums
+        ]
+        for queue in queues:
+            if queue.broker_name == broker_name:
+                return queue
+        return queues[next(self._turns) % len(queues)] if queues else None
+
+    async def address_of(self, broker_name: str) -> str | None:
+        """The address of the master of this name; None if there is none."""
+        for address, kept in self._addresses.items():
+            if kept == broker_name:
+                return address
+        self._addresses = {
+            address: name for name, address in (await self.brokers()).items()
+        }
+        for address, name in self._addresses.items():
+            if name == broker_name:
+                return address
+        return None
+
+    # --- the calls ---
+
+    async def query_route(
+        self, _caller: Caller, request: QueryRouteRequest
+    ) -> QueryRouteResponse:
+        """QueryRoute: each queue, the broker's endpoints being the proxy's."""
+        check_topic(request.topic.name)
+        route = await self.route(request.topic.name)
+        types = _ACCEPTED.get(
+            await self.message_type(request.topic.name),
+            (MessageType.MESSAGE_TYPE_UNSPECIFIED,),
+        )
+        endpoints = self._endpoints(request.endpoints)
+        queues = [
+            MessageQueue(
+                topic=request.topic,
+                id=queue_id,
+                permission=permission,
+                broker=_broker(data.broker_name, endpoints),
+                accept_message_types=types,
+            )
+            for data, _ in _masters(route)
+            for queue_id, permission in enumerate(_permissions(data))
+        ]
+        return QueryRouteResponse(status=ok(), message_queues=queues)
+
+    async def query_assignment(
+        self, _caller: Caller, request: QueryAssignmentRequest
+    ) -> QueryAssignmentResponse:
+        """QueryAssignment: all queues of each broker at once, or one by one in order.
+
+        As in RocketMQ's proxy every client gets all of them.
+        """
+        check_topic(request.topic.name)
+        check_group(request.group.name)
+        route = await self.route(request.topic.name)
+        config = await self.group(request.group.name)
+        is_fifo = config is not None and config.consume_message_orderly
+        endpoints = self._endpoints(request.endpoints)
+        assignments = [
+            Assignment(
+                message_queue=MessageQueue(
+                    topic=request.topic,
+                    id=queue_id,
+                    permission=_permission(
+                        is_readable=data.is_readable, is_writable=data.is_writable
+                    ),
+                    broker=_broker(data.broker_name, endpoints),
+                )
+            )
+            for data, _ in _masters(route)
+            if data.is_readable and data.read_queue_nums
+            for queue_id in (range(data.read_queue_nums) if is_fifo else (-1,))
+        ]
+        if not assignments:
+            raise ProxyError(Code.FORBIDDEN, "no readable queue")
+        return QueryAssignmentResponse(status=ok(), assignments=assignments)
+
+    def _endpoints(self, asked: Endpoints) -> Endpoints:
+        """Where the client reaches the proxy: as it said itself.
+
+        RocketMQ replaces the port by its own, unless useEndpointPortFromRequest is set;
+        a client behind a forwarded port could not reach that one.
+        """
+        return asked if asked.addresses else self._own
+
+
+def consistent_hash(value: int, buckets: int) -> int:
+    """The bucket of a hash; few move when their number changes.
+
+    Source: `Hashing.consistentHash` in Guava.
+    """
+    state = value & _MASK64
+    candidate = 0
+    while True:
+        state = (state * 2862933555777941757 + 1) & _MASK64
+        after = int((candidate + 1) / (((state >> 33) + 1) / 2**31))
+        if after >= buckets:
+            return candidate
+        candidate = after
+
+
+def _masters(route: TopicRoute) -> Iterator[tuple[QueueData, str]]:
+    """The queues of each broker that has a master, and its address."""
+    for data in route.queues:
+        broker = route.broker(data.broker_name)
+        if broker is not None and MASTER_ID in broker.addresses:
+            yield data, broker.addresses[MASTER_ID]
+
+
+def _permissions(data: QueueData) -> list[Permission]:
+    """What may be done with each queue: those that can only be read come first.
+
+    Source: RouteActivity.genMessageQueueFromQueueData.
+    """
+    read = data.read_queue_nums if data.is_readable else 0
+    write = data.write_queue_nums if data.is_writable else 0
+    if not data.is_readable and not data.is_writable:
+        count = max(1, data.read_queue_nums, data.write_queue_nums)
+        return [Permission.NONE] * count
+    both = min(read, write)
+    return (
+        [Permission.READ] * (read - both)
+        + [Permission.WRITE] * (write - both)
+        + [Permission.READ_WRITE] * both
+    )
+
+
+def _permission(*, is_readable: bool, is_writable: bool) -> Permission:
+    if is_readable and is_writable:
+        return Permission.READ_WRITE
+    if is_readable:
+        return Permission.READ
+    return Permission.WRITE if is_writable else Permission.NONE
+
+
+def _broker(name: str, endpoints: Endpoints) -> Broker:
+    return Broker(name=name, id=MASTER_ID, endpoints=endpoints)

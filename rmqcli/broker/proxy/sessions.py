@@ -1,0 +1,188 @@
+"""How clients come and go: Telemetry, Heartbeat, NotifyClientTermination.
+
+A telemetry stream begins with the client's settings, which are answered with the
+server's. Failures of a stream are gRPC statuses, those of the calls are in the body.
+
+Source: `ClientActivity` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqcli.broker.proxy.checks import check_group, check_topic
+from rmqcli.broker.proxy.clients import CONSUMER_TYPES, TelemetryStream
+from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.errors import UsageError
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code, FilterType
+from rmqcli.wire.protobuf.service_pb2 import (
+    HeartbeatResponse,
+    NotifyClientTerminationResponse,
+    TelemetryCommand,
+)
+from rmqcli.wire.subscription import SQL92, TAG, parse_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.broker.proxy.clients import Client, Clients, Writer
+    from rmqcli.broker.proxy.transactions import Transactions
+    from rmqcli.wire.protobuf.definition_pb2 import (
+        FilterExpression,
+        Settings,
+    )
+    from rmqcli.wire.protobuf.service_pb2 import (
+        HeartbeatRequest,
+        NotifyClientTerminationRequest,
+    )
+    from rmqcli.wire.subscription import SubscriptionData
+
+
+class StreamError(Exception):
+    """Ends a telemetry stream. `is_clients`: the client made the mistake."""
+
+    def __init__(self, message: str, *, is_clients: bool) -> None:
+        super().__init__(message)
+        self.message = message
+        self.is_clients = is_clients
+
+
+class Sessions:
+    """The three calls, for the proxy's event loop."""
+
+    def __init__(self, clients: Clients, transactions: Transactions) -> None:
+        self._clients = clients
+        self._transactions = transactions
+
+    async def heartbeat(
+        self, caller: Caller, request: HeartbeatRequest
+    ) -> HeartbeatResponse:
+        """Heartbeat: the client's type is that of its settings, not the request's."""
+        settings = await self._need_settings(caller)
+        if settings.client_type == ClientType.PRODUCER:
+            await self._join_producers(caller, settings)
+        elif settings.client_type in CONSUMER_TYPES:
+            check_group(request.group.name)
+            caller.need_language()
+            client = self._clients.alive(caller.client_id)
+            self._clients.join(client, request.group.name)
+        else:
+            raise _unrecognized(ClientType.Name(settings.client_type))
+        return HeartbeatResponse(status=ok())
+
+    async def notify_client_termination(
+        self, caller: Caller, request: NotifyClientTerminationRequest
+    ) -> NotifyClientTerminationResponse:
+        """NotifyClientTermination: the client is forgotten."""
+        caller.need_language()
+        settings = await self._need_settings(caller)
+        self._clients.leave(caller.client_id)
+        if settings.client_type in CONSUMER_TYPES:
+            check_group(request.group.name)
+        elif settings.client_type != ClientType.PRODUCER:
+            raise _unrecognized(ClientType.Name(settings.client_type))
+        return NotifyClientTerminationResponse(status=ok())
+
+    async def telemetry(
+        self, caller: Caller, commands: AsyncIterator[TelemetryCommand], writer: Writer
+    ) -> None:
+        """Telemetry: serve one stream until the client ends it. Raises StreamError."""
+        stream = TelemetryStream(writer)
+        try:
+            async for command in commands:
+                kind = command.WhichOneof("command")
+                if kind == "settings":
+                    await self._settings(caller, command.settings, stream)
+                elif kind == "thread_stack_trace":
+                    nonce = command.thread_stack_trace.nonce
+                    self._clients.answered(nonce, command)
+                elif kind == "verify_message_result":
+                    nonce = command.verify_message_result.nonce
+                    self._clients.answered(nonce, command)
+        finally:
+            stream.close()
+            client = self._clients.find(caller.client_id)
+            if client is not None and client.stream is stream:
+                client.stream = None
+
+    async def _settings(
+        self, caller: Caller, settings: Settings, stream: TelemetryStream
+    ) -> None:
+        try:
+            answer = await self._negotiated(caller, settings, stream)
+        except ProxyError as error:
+            is_clients = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
+            raise _failed(error.message, is_clients=is_clients) from error
+        except ValueError as error:
+            raise _failed(str(error), is_clients=False) from error
+        await stream.write(answer)
+
+    async def _negotiated(
+        self, caller: Caller, settings: Settings, stream: TelemetryStream
+    ) -> TelemetryCommand:
+        kind = settings.WhichOneof("pub_sub")
+        if kind == "publishing":
+            for topic in settings.publishing.topics:
+                check_topic(topic.name)
+            client = await self._join_producers(caller, settings)
+        elif kind == "subscription":
+            client = self._join_consumers(caller, settings)
+        else:
+            raise StreamError(
+                "there is no publishing or subscription data in settings",
+                is_clients=True,
+            )
+        client.stream = stream
+        self._clients.keep(client, settings)
+        return TelemetryCommand(
+            status=ok(), settings=await self._clients.settings_of(caller.client_id)
+        )
+
+    async def _join_producers(self, caller: Caller, settings: Settings) -> Client:
+        topics = [topic.name for topic in settings.publishing.topics]
+        if topics:
+            caller.need_language()
+        client = self._clients.alive(caller.client_id)
+        for topic in topics:
+            self._clients.join_producers(client, topic)
+        await self._transactions.subscribe(topics)
+        return client
+
+    def _join_consumers(self, caller: Caller, settings: Settings) -> Client:
+        group = settings.subscription.group.name
+        check_group(group)
+        caller.need_language()
+        if settings.client_type not in CONSUMER_TYPES:
+            kind = ClientType.Name(settings.client_type)
+            raise ValueError(f"Client type is not consumer, type: {kind}")
+        for entry in settings.subscription.subscriptions:
+            subscription_of(entry.topic.name, entry.expression)
+        client = self._clients.alive(caller.client_id)
+        self._clients.join(client, group)
+        return client
+
+    async def _need_settings(self, caller: Caller) -> Settings:
+        settings = await self._clients.settings_of(caller.client_id)
+        if settings is None:
+            raise _unrecognized("cannot find client settings for this client")
+        return settings
+
+
+def subscription_of(topic: str, expression: FilterExpression) -> SubscriptionData:
+    """What a client asks of a topic. Raises ProxyError(ILLEGAL_FILTER_EXPRESSION)."""
+    kind = SQL92 if expression.type == FilterType.SQL else TAG
+    try:
+        return parse_subscription(topic, expression.expression, expression_type=kind)
+    except UsageError as error:
+        raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from error
+
+
+def _unrecognized(message: str) -> ProxyError:
+    return ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, message)
+
+
+def _failed(message: str, *, is_clients: bool) -> StreamError:
+    return StreamError(
+        f"process client telemetryCommand failed. {message}", is_clients=is_clients
+    )

@@ -1,0 +1,80 @@
+"""Statuses of answers: what a handler refuses, and what brokers refused.
+
+A call that fails is answered with a status in the body, under the gRPC status OK.
+
+Source: `ResponseBuilder` and `GrpcProxyException` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import RmqError
+from rmqcli.log import get_logger
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.protobuf.definition_pb2 import Code, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqcli.wire.command import RemotingCommand
+
+logger = get_logger(__name__)
+
+_MESSAGE_CHARACTERS_MAX: Final = 1_000
+
+#: What the codes of brokers become; every other one is INTERNAL_SERVER_ERROR.
+_CODES: Final = {
+    int(ResponseCode.SUCCESS): Code.OK,
+    int(ResponseCode.SYSTEM_BUSY): Code.TOO_MANY_REQUESTS,
+    int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED): Code.NOT_IMPLEMENTED,
+    int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST): Code.CONSUMER_GROUP_NOT_FOUND,
+    int(ResponseCode.TOPIC_NOT_EXIST): Code.TOPIC_NOT_FOUND,
+}
+
+
+class ProxyError(Exception):
+    """Raised by a handler to answer with another status than OK."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def ok() -> Status:
+    """The status of a call that succeeded."""
+    return status(Code.OK)
+
+
+def status(code: Code, message: str | None = None) -> Status:
+    """A status; without a message, the code's name is one."""
+    text = Code.Name(code) if message is None else message
+    return Status(code=code, message=text[:_MESSAGE_CHARACTERS_MAX])
+
+
+def common_status(codes: Iterable[Code], *, empty: str) -> Status:
+    """The status of an answer with entries: theirs, if it is the same for all.
+
+    `empty` is the message where there are none.
+    """
+    found = set(codes)
+    if not found:
+        return status(Code.INTERNAL_SERVER_ERROR, empty)
+    return status(found.pop() if len(found) == 1 else Code.MULTIPLE_RESULTS)
+
+
+def status_of(error: Exception) -> Status:
+    """The status that tells a client of an exception; a defect is logged."""
+    if isinstance(error, ProxyError):
+        return status(error.code, error.message)
+    if isinstance(error, RmqError):
+        return status(Code.INTERNAL_SERVER_ERROR, error.message)
+    logger.error("call of the proxy failed", exc_info=error)
+    return status(Code.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def refused(answer: RemotingCommand) -> ProxyError:
+    """The error for an answer of a broker or name server that is not a success."""
+    code = _CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR)
+    return ProxyError(code, answer.remark or str(answer.code))

@@ -1,0 +1,234 @@
+"""Transactions: which half message an end means, and checks of undecided ones.
+
+The broker names a half message by two offsets, clients by a transaction id. The proxy
+remembers the offsets: for 30 s after the message was sent, and for 30 s after each
+check. A client that decides later has to wait for a check.
+
+Imitated: the heartbeat that makes brokers send the checks of a topic to the proxy, for
+topics of type TRANSACTION; a topic stands for the producer group. RocketMQ sends the
+first such heartbeat up to 20 s late, here it goes out with the settings.
+
+Source: `EndTransactionActivity`, `ClusterTransactionService`,
+`TransactionDataManager` and `ProxyClientRemotingProcessor` in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.broker.proxy.checks import check_topic
+from rmqcli.broker.proxy.message import PRODUCER_GROUP, grpc_message
+from rmqcli.broker.proxy.status import ProxyError, ok
+from rmqcli.errors import RmqError
+from rmqcli.log import get_logger
+from rmqcli.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from rmqcli.wire.body import encode_body
+from rmqcli.wire.codes import RequestCode
+from rmqcli.wire.header import from_ext_fields
+from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
+from rmqcli.wire.headers.send import EndTransactionRequestHeader
+from rmqcli.wire.message.decode import DecodeFailure, decode_messages
+from rmqcli.wire.message.system_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rmqcli.wire.protobuf.definition_pb2 import (
+    Code,
+    TransactionResolution,
+    TransactionSource,
+)
+from rmqcli.wire.protobuf.service_pb2 import (
+    EndTransactionResponse,
+    RecoverOrphanedTransactionCommand,
+    TelemetryCommand,
+)
+
+if TYPE_CHECKING:
+    from rmqcli.broker.proxy.brokers import BrokerLinks
+    from rmqcli.broker.proxy.caller import Caller
+    from rmqcli.broker.proxy.clients import Clients
+    from rmqcli.broker.proxy.routes import Routes
+    from rmqcli.clock import Clock
+    from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.protobuf.service_pb2 import EndTransactionRequest
+
+logger = get_logger(__name__)
+
+_CLIENT_ID: Final = "rmq-proxy-producer-client"
+_KEPT_MS: Final = 30_000  # transactionDataExpireMillis
+_KEPT_PER_ID_MAX: Final = 15  # transactionDataMaxNum
+_KEPT_MAX: Final = 100_000
+_HEARTBEAT_MS: Final = 20_000  # transactionHeartbeatPeriodSecond
+_TYPE: Final = "TRANSACTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A half message: its broker, its place there, and until when it is known."""
+
+    address: str
+    queue_offset: int
+    commit_log_offset: int
+    until_ms: int
+
+
+class Transactions:
+    """Half messages that clients may end, for the proxy's event loop."""
+
+    def __init__(
+        self, links: BrokerLinks, routes: Routes, clients: Clients, clock: Clock
+    ) -> None:
+        self._links = links
+        self._routes = routes
+        self._clients = clients
+        self._clock = clock
+        #: (topic, transaction id) -> the newest last
+        self._halves: dict[tuple[str, str], deque[Half]] = {}
+        #: topics of type TRANSACTION that have had a producer
+        self._topics: set[str] = set()
+        self._next_heartbeat_ms = 0
+
+    def add(
+        self,
+        topic: str,
+        transaction_id: str,
+        *,
+        address: str,
+        queue_offset: int,
+        commit_log_offset: int,
+    ) -> None:
+        """Remember a half message that was stored, or is being checked."""
+        if len(self._halves) >= _KEPT_MAX:
+            # The oldest one: its client has to wait for a check.
+            del self._halves[next(iter(self._halves))]
+        until_ms = self._clock.epoch_ms() + _KEPT_MS
+        known = self._halves.setdefault(
+            (topic, transaction_id), deque(maxlen=_KEPT_PER_ID_MAX)
+        )
+        known.append(Half(address, queue_offset, commit_log_offset, until_ms))
+
+    async def end_transaction(
+        self, _caller: Caller, request: EndTransactionRequest
+    ) -> EndTransactionResponse:
+        """EndTransaction: a one-way request to the broker, so OK does not mean done."""
+        topic = request.topic.name
+        check_topic(topic)
+        if not request.transaction_id.strip():
+            raise ProxyError(
+                Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty"
+            )
+        half = self._take(topic, request.transaction_id)
+        if half is None:
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR, "cannot found transaction data"
+            )
+        ends = {
+            TransactionResolution.COMMIT: TRANSACTION_COMMIT,
+            TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
+        }
+        header = EndTransactionRequestHeader(
+            topic=topic,
+            producer_group=topic,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            commit_or_rollback=ends.get(request.resolution, 0),
+            from_transaction_check=(
+                request.source == TransactionSource.SOURCE_SERVER_CHECK
+            ),
+            msg_id=request.message_id,
+            transaction_id=request.transaction_id,
+        )
+        await self._links.tell(half.address, RequestCode.END_TRANSACTION, header)
+        return EndTransactionResponse(status=ok())
+
+    def _take(self, topic: str, transaction_id: str) -> Half | None:
+        known = self._halves.get((topic, transaction_id))
+        now_ms = self._clock.epoch_ms()
+        found = None
+        while known and found is None:
+            half = known.pop()
+            if half.until_ms >= now_ms:
+                found = half
+        if known is not None and not known:
+            del self._halves[topic, transaction_id]
+        return found
+
+    # --- checks ---
+
+    def checked(self, address: str, command: RemotingCommand) -> None:
+        """A broker asks how a transaction ended: ask one of its topic's producers.
+
+        Without a producer that has a stream nothing happens; the broker asks again.
+        """
+        try:
+            header = from_ext_fields(
+                CheckTransactionStateRequestHeader, command.ext_fields
+            )
+            message = decode_messages(command.body)[0]
+        except (RmqError, IndexError) as error:
+            logger.warning("check of a transaction is unreadable: %s", error)
+            return
+        if isinstance(message, DecodeFailure):
+            logger.warning("check of a transaction is unreadable: %s", message)
+            return
+        group = message.properties.get(PRODUCER_GROUP, "")
+        client = self._clients.producer_of(group)
+        transaction_id = header.transaction_id or ""
+        if client is None or client.stream is None:
+            logger.debug("check dropped topic=%s: no producer", group)
+            return
+        self.add(
+            group,
+            transaction_id,
+            address=address,
+            queue_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+        )
+        client.stream.push(
+            TelemetryCommand(
+                recover_orphaned_transaction_command=RecoverOrphanedTransactionCommand(
+                    message=grpc_message(message, topic=message.topic),
+                    transaction_id=transaction_id,
+                )
+            )
+        )
+
+    async def subscribe(self, topics: list[str]) -> None:
+        """Let brokers send the checks of these topics to the proxy."""
+        new = [
+            topic
+            for topic in topics
+            if topic not in self._topics
+            and await self._routes.message_type(topic) == _TYPE
+        ]
+        if new:
+            self._topics.update(new)
+            await self._send_heartbeat()
+
+    async def run_due(self) -> None:
+        """Send the periodic heartbeat, and forget what has expired."""
+        now_ms = self._clock.epoch_ms()
+        for key, known in list(self._halves.items()):
+            while known and known[0].until_ms < now_ms:
+                known.popleft()
+            if not known:
+                del self._halves[key]
+        if now_ms >= self._next_heartbeat_ms:
+            self._topics.intersection_update(self._clients.topics_of_producers())
+            await self._send_heartbeat()
+
+    async def _send_heartbeat(self) -> None:
+        self._next_heartbeat_ms = self._clock.epoch_ms() + _HEARTBEAT_MS
+        if not self._topics:
+            return
+        data = HeartbeatData(
+            client_id=_CLIENT_ID,
+            producers=tuple(
+                ProducerData(group_name=topic) for topic in sorted(self._topics)
+            ),
+        )
+        body = encode_body(data)
+        for address in (await self._routes.brokers()).values():
+            try:
+                await self._links.tell(address, RequestCode.HEART_BEAT, body=body)
+            except ProxyError as error:
+                logger.warning("heartbeat lost broker=%s: %s", address, error.message)

@@ -1,0 +1,616 @@
+"""What a proxy of RocketMQ answers to bad and good requests: one table for all.
+
+The same rows are asked of the embedded proxy and of a real one in cluster mode. `Stage`
+lays out the scene; an act returns the name of the status code, or for a stream that
+fails that of the gRPC status.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from rmqcli.wire.protobuf import definition_pb2 as d
+from rmqcli.wire.protobuf import service_pb2 as s
+from tests.kit.grpc_client import (
+    GrpcClient,
+    code_of,
+    consumer_settings,
+    message,
+    producer_settings,
+    resource,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1024 * 1024
+DAY_MS = 24 * 3600 * 1000
+HANDLE = "0 1700000000000 60000 0 0 broker-a 0 0 0"
+
+
+class Stage:
+    """A proxy with a topic of each kind, and clients: one bare, one with settings."""
+
+    def __init__(
+        self, endpoints: str, create_topic: Callable[[str, str | None], object]
+    ) -> None:
+        mark = f"{time.time_ns():x}"
+        self.endpoints = endpoints
+        self.normal = f"N{mark}"
+        self.fifo = f"F{mark}"
+        self.delay = f"D{mark}"
+        self.transaction = f"X{mark}"
+        self.group = f"G{mark}"
+        create_topic(self.normal, None)
+        create_topic(self.fifo, "FIFO")
+        create_topic(self.delay, "DELAY")
+        create_topic(self.transaction, "TRANSACTION")
+        self.bare = GrpcClient(endpoints)
+        self.consumer = GrpcClient(endpoints)
+        self.consumer.telemetry(consumer_settings(self.group, self.normal))
+
+    def close(self) -> None:
+        self.bare.close()
+        self.consumer.close()
+
+    def client(self, **metadata: str | None) -> GrpcClient:
+        """A further client; names of metadata with _ for -."""
+        fields = {f"x-mq-{k.replace('_', '-')}": v for k, v in metadata.items()}
+        return GrpcClient(self.endpoints, metadata=fields)
+
+    def send(self, *messages: d.Message) -> str:
+        return code_of(self.bare.send(*messages))
+
+    def sends(self, body: bytes = b"hello", **system: Any) -> str:
+        return self.send(message(self.normal, body, **system))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request and its answer. `needs_pop`: the broker receives by POP."""
+
+    name: str
+    act: Callable[[Stage], str]
+    expected: str
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def telemetry_fails(stage: Stage, settings: d.Settings, **metadata: str | None) -> str:
+    """The gRPC status of a stream, or the code of its first answer."""
+    with stage.client(**metadata) as client:
+        try:
+            answer = client.telemetry(settings).answer
+        except grpc.RpcError as error:
+            return error.code().name
+        return code_of(answer)
+
+
+def unimplemented(stage: Stage, name: str, request: Any) -> str:
+    try:
+        stage.bare.call(name, request)
+    except grpc.RpcError as error:
+        return error.code().name
+    return "answered"
+
+
+def routes(stage: Stage, topic: str, **metadata: str | None) -> str:
+    with stage.client(**metadata) as client:
+        return code_of(client.route(topic))
+
+
+def assigned(stage: Stage, topic: str, group: str) -> str:
+    answer = stage.bare.call(
+        "QueryAssignment",
+        s.QueryAssignmentRequest(topic=resource(topic), group=resource(group)),
+    )
+    ids = [each.message_queue.id for each in answer.assignments]
+    return f"{code_of(answer)} {ids}"
+
+
+def permissions(stage: Stage, topic: str) -> str:
+    """Ids, permissions and types of a route."""
+    queues = stage.bare.route(topic).message_queues
+    ids = [each.id for each in queues]
+    names = {d.Permission.Name(each.permission) for each in queues}
+    kinds = {
+        d.MessageType.Name(kind)
+        for each in queues
+        for kind in each.accept_message_types
+    }
+    return f"{ids} {sorted(names)} {sorted(kinds)}"
+
+
+ROUTES = [
+    Row(
+        "route",
+        lambda at: permissions(at, at.normal),
+        "[0, 1, 2, 3] ['READ_WRITE'] ['NORMAL']",
+    ),
+    Row(
+        "route fifo", lambda at: permissions(at, at.fifo).split("] ", 2)[2], "['FIFO']"
+    ),
+    Row("unknown topic", lambda at: routes(at, "nope"), "TOPIC_NOT_FOUND"),
+    Row("empty topic", lambda at: routes(at, ""), "ILLEGAL_TOPIC"),
+    Row("bad topic", lambda at: routes(at, "a b"), "ILLEGAL_TOPIC"),
+    Row("long topic", lambda at: routes(at, "t" * 128), "ILLEGAL_TOPIC"),
+    Row("system topic", lambda at: routes(at, "TBW102"), "ILLEGAL_TOPIC"),
+    Row("rmq_sys topic", lambda at: routes(at, "rmq_sys_x"), "ILLEGAL_TOPIC"),
+    Row(
+        "no client id",
+        lambda at: routes(at, at.normal, client_id=None),
+        "CLIENT_ID_REQUIRED",
+    ),
+    Row(
+        "blank client id",
+        lambda at: routes(at, at.normal, client_id=" "),
+        "CLIENT_ID_REQUIRED",
+    ),
+    Row("no language", lambda at: routes(at, at.normal, language=None), "OK"),
+    Row("assignment", lambda at: assigned(at, at.normal, at.group), "OK [-1]"),
+    Row(
+        "assignment unknown topic",
+        lambda at: assigned(at, "nope", at.group),
+        "TOPIC_NOT_FOUND []",
+    ),
+    Row(
+        "assignment bad group",
+        lambda at: assigned(at, at.normal, "a b"),
+        "ILLEGAL_CONSUMER_GROUP []",
+    ),
+    Row(
+        "assignment system group",
+        lambda at: assigned(at, at.normal, "CID_RMQ_SYS_X"),
+        "ILLEGAL_CONSUMER_GROUP []",
+    ),
+    Row(
+        "assignment long group",
+        lambda at: assigned(at, at.normal, "g" * 121),
+        "ILLEGAL_CONSUMER_GROUP []",
+    ),
+]
+
+SENDS = [
+    Row("send", lambda at: at.sends(), "OK"),
+    Row("nothing", lambda at: at.send(), "MESSAGE_CORRUPTED"),
+    Row("empty body", lambda at: at.sends(b""), "MESSAGE_BODY_EMPTY"),
+    Row("4 MiB", lambda at: at.sends(bytes(4 * MIB)), "OK"),
+    Row(
+        "over 4 MiB", lambda at: at.sends(bytes(4 * MIB + 1)), "MESSAGE_BODY_TOO_LARGE"
+    ),
+    Row(
+        "unknown",
+        lambda at: at.send(message("nope")),
+        _CONFLICT := "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE",
+    ),
+    Row("system", lambda at: at.send(message("TBW102")), "ILLEGAL_TOPIC"),
+    Row("tag blank", lambda at: at.sends(tag=" "), "ILLEGAL_MESSAGE_TAG"),
+    Row("tag bar", lambda at: at.sends(tag="a|b"), "ILLEGAL_MESSAGE_TAG"),
+    Row("tag control", lambda at: at.sends(tag="a\x01"), "ILLEGAL_MESSAGE_TAG"),
+    Row("tag empty", lambda at: at.sends(tag=""), "OK"),
+    Row("key blank", lambda at: at.sends(keys=[" "]), "ILLEGAL_MESSAGE_KEY"),
+    Row("key control", lambda at: at.sends(keys=["a\x02"]), "ILLEGAL_MESSAGE_KEY"),
+    Row("key empty", lambda at: at.sends(keys=[""]), "OK"),
+    Row("no id", lambda at: at.sends(message_id=""), "ILLEGAL_MESSAGE_ID"),
+    Row(
+        "128 properties",
+        lambda at: at.sends(user_properties={f"k{n}": "v" for n in range(128)}),
+        "OK",
+    ),
+    Row(
+        "129 properties",
+        lambda at: at.sends(user_properties={f"k{n}": "v" for n in range(129)}),
+        "MESSAGE_PROPERTIES_TOO_LARGE",
+    ),
+    Row(
+        "16 KiB of properties",
+        lambda at: at.sends(user_properties={"k": "v" * (16 * 1024 - 1)}),
+        "OK",
+    ),
+    Row(
+        "over 16 KiB of properties",
+        lambda at: at.sends(user_properties={"k": "v" * 16 * 1024}),
+        "MESSAGE_PROPERTIES_TOO_LARGE",
+    ),
+    Row(
+        "reserved property",
+        lambda at: at.sends(user_properties={"KEYS": "v"}),
+        "ILLEGAL_MESSAGE_PROPERTY_KEY",
+    ),
+    Row(
+        "control in property",
+        lambda at: at.sends(user_properties={"a": "b\x01"}),
+        "ILLEGAL_MESSAGE_PROPERTY_KEY",
+    ),
+    Row(
+        "wrong digest",
+        lambda at: at.sends(body_digest=d.Digest(type=d.DigestType.MD5, checksum="00")),
+        "OK",
+    ),
+    Row("unknown encoding", lambda at: at.sends(body_encoding=77), "OK"),
+    Row("unknown type", lambda at: at.sends(message_type=77), "OK"),
+    Row(
+        "fifo",
+        lambda at: at.send(message(at.fifo, message_group="a", message_type=2)),
+        "OK",
+    ),
+    Row("fifo without group", lambda at: at.send(message(at.fifo)), _CONFLICT),
+    Row("group on a normal topic", lambda at: at.sends(message_group="a"), _CONFLICT),
+    Row(
+        "blank group",
+        lambda at: at.send(message(at.fifo, message_group=" ")),
+        "ILLEGAL_MESSAGE_GROUP",
+    ),
+    Row(
+        "long group",
+        lambda at: at.send(message(at.fifo, message_group="g" * 64)),
+        "ILLEGAL_MESSAGE_GROUP",
+    ),
+    Row(
+        "delay",
+        lambda at: at.send(message(at.delay, delivery_ms=now_ms() + 5_000)),
+        "OK",
+    ),
+    Row(
+        "delay in the past",
+        lambda at: at.send(message(at.delay, delivery_ms=now_ms() - 5_000)),
+        "OK",
+    ),
+    Row(
+        "delay too far",
+        lambda at: at.send(message(at.delay, delivery_ms=now_ms() + DAY_MS + 60_000)),
+        "ILLEGAL_DELIVERY_TIME",
+    ),
+    Row(
+        "delay on a normal topic",
+        lambda at: at.sends(delivery_ms=now_ms() + 5_000),
+        _CONFLICT,
+    ),
+    Row(
+        "transaction", lambda at: at.send(message(at.transaction, message_type=4)), "OK"
+    ),
+    Row(
+        "normal on a transaction topic",
+        lambda at: at.send(message(at.transaction)),
+        _CONFLICT,
+    ),
+    Row(
+        "long recovery",
+        lambda at: at.send(_recovering(at.transaction, 3_601)),
+        "BAD_REQUEST",
+    ),
+    Row("batch", lambda at: at.send(*(message(at.normal) for _ in range(3))), "OK"),
+    Row(
+        "batch of two topics",
+        lambda at: at.send(message(at.normal), message(at.fifo)),
+        "MESSAGE_CORRUPTED",
+    ),
+    Row(
+        "batch has one entry",
+        lambda at: str(
+            len(at.bare.send(message(at.normal), message(at.normal)).entries)
+        ),
+        "1",
+    ),
+    Row(
+        "priority on a normal topic",
+        lambda at: at.sends(priority=3),
+        _CONFLICT,
+    ),
+]
+
+
+def _recovering(topic: str, seconds: int) -> d.Message:
+    made = message(topic, message_type=4)
+    made.system_properties.orphaned_transaction_recovery_duration.seconds = seconds
+    return made
+
+
+def _ended(stage: Stage, resolution: Any, times: int = 1) -> str:
+    sent = stage.bare.send(message(stage.transaction, message_type=4))
+    answers = [
+        code_of(
+            stage.bare.end_transaction(stage.transaction, sent.entries[0], resolution)
+        )
+        for _ in range(times)
+    ]
+    return answers[-1]
+
+
+def _ended_raw(stage: Stage, transaction_id: str) -> str:
+    entry = s.SendResultEntry(message_id="m", transaction_id=transaction_id)
+    return code_of(stage.bare.end_transaction(stage.transaction, entry, 1))
+
+
+TRANSACTIONS = [
+    Row("commit", lambda at: _ended(at, 1), "OK"),
+    Row("rollback", lambda at: _ended(at, 2), "OK"),
+    Row("unspecified", lambda at: _ended(at, 0), "OK"),
+    Row("unknown resolution", lambda at: _ended(at, 77), "OK"),
+    Row("second decision", lambda at: _ended(at, 1, 2), "INTERNAL_SERVER_ERROR"),
+    Row("empty id", lambda at: _ended_raw(at, ""), "INVALID_TRANSACTION_ID"),
+    Row("garbage id", lambda at: _ended_raw(at, "x"), "INTERNAL_SERVER_ERROR"),
+]
+
+
+def _recalled(stage: Stage, topic: str, handle: str) -> str:
+    return code_of(
+        stage.bare.call(
+            "RecallMessage",
+            s.RecallMessageRequest(topic=resource(topic), recall_handle=handle),
+        )
+    )
+
+
+def _recalled_sent(stage: Stage) -> str:
+    sent = stage.bare.send(message(stage.delay, delivery_ms=now_ms() + 60_000))
+    return _recalled(stage, stage.delay, sent.entries[0].recall_handle)
+
+
+RECALLS = [
+    Row("recall", _recalled_sent, "INTERNAL_SERVER_ERROR"),
+    Row("no handle", lambda at: _recalled(at, at.delay, ""), "INTERNAL_SERVER_ERROR"),
+    Row("garbage", lambda at: _recalled(at, at.delay, "!!"), "INTERNAL_SERVER_ERROR"),
+    Row("normal topic", lambda at: _recalled(at, at.normal, "x"), _CONFLICT),
+]
+
+
+def _heartbeat(stage: Stage, settings: d.Settings | None, group: str | None) -> str:
+    with stage.client() as client:
+        if settings is not None:
+            client.telemetry(settings)
+        return code_of(client.heartbeat(group))
+
+
+def _terminated(stage: Stage, times: int) -> str:
+    with stage.client() as client:
+        client.telemetry(consumer_settings(stage.group, stage.normal))
+        request = s.NotifyClientTerminationRequest(group=resource(stage.group))
+        answers = [
+            code_of(client.call("NotifyClientTermination", request))
+            for _ in range(times)
+        ]
+        return answers[-1]
+
+
+def _settings(stage: Stage, **fields: Any) -> d.Settings:
+    settings = consumer_settings(stage.group, stage.normal)
+    for name, value in fields.items():
+        setattr(settings, name, value)
+    return settings
+
+
+SESSIONS = [
+    Row(
+        "consumer",
+        lambda at: telemetry_fails(at, _settings(at)),
+        "OK",
+    ),
+    Row("producer", lambda at: telemetry_fails(at, producer_settings(at.normal)), "OK"),
+    Row(
+        "producer of nothing", lambda at: telemetry_fails(at, producer_settings()), "OK"
+    ),
+    Row(
+        "producer of an unknown topic",
+        lambda at: telemetry_fails(at, producer_settings("nope")),
+        "OK",
+    ),
+    Row(
+        "producer of a bad topic",
+        lambda at: telemetry_fails(at, producer_settings("a b")),
+        "INVALID_ARGUMENT",
+    ),
+    Row("no pub_sub", lambda at: telemetry_fails(at, d.Settings()), "INVALID_ARGUMENT"),
+    Row(
+        "no group",
+        lambda at: telemetry_fails(at, consumer_settings("", at.normal)),
+        "INVALID_ARGUMENT",
+    ),
+    Row(
+        "consumer that is a producer",
+        lambda at: telemetry_fails(at, _settings(at, client_type=1)),
+        "INTERNAL",
+    ),
+    Row(
+        "pull consumer",
+        lambda at: telemetry_fails(at, _settings(at, client_type=4)),
+        "INTERNAL",
+    ),
+    Row(
+        "language missing",
+        lambda at: telemetry_fails(at, _settings(at), language=None),
+        "INTERNAL",
+    ),
+    Row(
+        "language GOLANG",
+        lambda at: telemetry_fails(at, _settings(at), language="GOLANG"),
+        "INTERNAL",
+    ),
+    Row(
+        "language NODE_JS",
+        lambda at: telemetry_fails(at, _settings(at), language="NODE_JS"),
+        "OK",
+    ),
+    Row(
+        "client id missing",
+        lambda at: telemetry_fails(at, _settings(at), client_id=None),
+        "CLIENT_ID_REQUIRED",
+    ),
+    Row(
+        "heartbeat",
+        lambda at: _heartbeat(at, _settings(at), at.group),
+        "OK",
+    ),
+    Row(
+        "heartbeat without settings",
+        lambda at: _heartbeat(at, None, at.group),
+        "UNRECOGNIZED_CLIENT_TYPE",
+    ),
+    Row(
+        "heartbeat without group",
+        lambda at: _heartbeat(at, _settings(at), None),
+        "ILLEGAL_CONSUMER_GROUP",
+    ),
+    Row(
+        "heartbeat of a producer",
+        lambda at: _heartbeat(at, producer_settings(at.normal), None),
+        "OK",
+    ),
+    Row("termination", lambda at: _terminated(at, 1), "OK"),
+    Row("termination twice", lambda at: _terminated(at, 2), "UNRECOGNIZED_CLIENT_TYPE"),
+]
+
+MISSING = [
+    Row(
+        name,
+        lambda at, name=name: unimplemented(at, name, getattr(s, f"{name}Request")()),  # type: ignore[misc]  # bound now
+        "UNIMPLEMENTED",
+    )
+    for name in ("UpdateOffset", "GetOffset", "QueryOffset")
+]
+
+
+def _received(stage: Stage, topic: str | None = None, **fields: Any) -> str:
+    group = fields.pop("group", stage.group)
+    return stage.consumer.receive(
+        group, stage.normal if topic is None else topic, **fields
+    ).code
+
+
+def _received_bare(stage: Stage) -> str:
+    return stage.bare.receive(stage.group, stage.normal).code
+
+
+RECEIVES = [
+    Row("receive without settings", _received_bare, "INTERNAL_SERVER_ERROR"),
+    Row(
+        "no deadline",
+        lambda at: _received(at, timeout_s=None),
+        "INTERNAL_SERVER_ERROR",
+    ),
+    Row(
+        "short deadline", lambda at: _received(at, timeout_s=3), "ILLEGAL_POLLING_TIME"
+    ),
+    Row("receive unknown topic", lambda at: _received(at, "nope"), "TOPIC_NOT_FOUND"),
+    Row("receive empty topic", lambda at: _received(at, ""), "ILLEGAL_TOPIC"),
+    Row("receive system topic", lambda at: _received(at, "TBW102"), "ILLEGAL_TOPIC"),
+    Row(
+        "receive bad group",
+        lambda at: _received(at, group="a b"),
+        "ILLEGAL_CONSUMER_GROUP",
+    ),
+    Row(
+        "no invisible time",
+        lambda at: _received(at, invisible_ms=None),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row(
+        "short invisible time",
+        lambda at: _received(at, invisible_ms=9_999),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row(
+        "negative invisible time",
+        lambda at: _received(at, invisible_ms=-10_000),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row(
+        "long invisible time",
+        lambda at: _received(at, invisible_ms=12 * 3600 * 1000 + 1),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row(
+        "absurd invisible time",
+        lambda at: _received(at, invisible_ms=400_000_000_000_000),
+        "INTERNAL_SERVER_ERROR",
+    ),
+    Row(
+        "bars for a filter",
+        lambda at: _received(at, expression="||"),
+        "ILLEGAL_FILTER_EXPRESSION",
+    ),
+    Row(
+        "empty SQL",
+        lambda at: _received(at, expression="", sql=True),
+        "ILLEGAL_FILTER_EXPRESSION",
+    ),
+]
+
+
+def _acked(stage: Stage, *handles: str) -> str:
+    return code_of(stage.bare.ack(stage.group, stage.normal, *handles))
+
+
+def _changed(stage: Stage, handle: str, invisible_ms: int) -> str:
+    client = stage.consumer
+    return code_of(client.change(stage.group, stage.normal, handle, invisible_ms))
+
+
+def _changed_bare(stage: Stage) -> str:
+    return code_of(stage.bare.change(stage.group, stage.normal, HANDLE, 1_000))
+
+
+def _forwarded_bare(stage: Stage) -> str:
+    return code_of(stage.bare.forward(stage.group, stage.normal, HANDLE, "m"))
+
+
+def _forwarded(stage: Stage, handle: str) -> str:
+    answer = stage.consumer.forward(stage.group, stage.normal, handle, "m")
+    return code_of(answer)
+
+
+HANDLES = [
+    Row("ack nothing", lambda at: _acked(at), "INTERNAL_SERVER_ERROR"),
+    Row("ack garbage", lambda at: _acked(at, "x"), "INTERNAL_SERVER_ERROR"),
+    Row("ack expired", lambda at: _acked(at, HANDLE), "INVALID_RECEIPT_HANDLE"),
+    Row(
+        "ack two kinds of bad handles",
+        lambda at: _acked(at, HANDLE, "x"),
+        "MULTIPLE_RESULTS",
+    ),
+    Row(
+        "ack of an unknown broker",
+        lambda at: _acked(at, _fresh("broker-z")),
+        "INVALID_RECEIPT_HANDLE",
+    ),
+    Row("change garbage", lambda at: _changed(at, "x", 1_000), "INTERNAL_SERVER_ERROR"),
+    Row("change expired", lambda at: _changed(at, HANDLE, 1), "INVALID_RECEIPT_HANDLE"),
+    Row(
+        "change to a negative time",
+        lambda at: _changed(at, HANDLE, -1),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row(
+        "change to over 12 h",
+        lambda at: _changed(at, HANDLE, 12 * 3600 * 1000 + 1),
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Row("change without settings", _changed_bare, "INTERNAL_SERVER_ERROR"),
+    Row("forward without settings", _forwarded_bare, "INTERNAL_SERVER_ERROR"),
+    Row("forward garbage", lambda at: _forwarded(at, "x"), "INTERNAL_SERVER_ERROR"),
+    Row(
+        "forward without a place",
+        lambda at: _forwarded(at, HANDLE.rpartition(" ")[0]),
+        "INVALID_RECEIPT_HANDLE",
+    ),
+]
+
+
+def _fresh(broker: str) -> str:
+    return f"0 {now_ms()} 60000 0 0 {broker} 0 0 0"
+
+
+TABLE = {
+    f"{row.name}": row
+    for rows in (
+        *(ROUTES, SENDS, TRANSACTIONS, RECALLS),
+        *(SESSIONS, MISSING, RECEIVES, HANDLES),
+    )
+    for row in rows
+}

@@ -1,0 +1,28 @@
+"""The table of behaviour, on a real proxy in cluster mode: is the table right?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.proxy.behaviour import TABLE, Stage
+from tests.kit.proxy import RealProxy
+
+pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
+
+
+@pytest.fixture(scope="module")
+def stage(real_cluster):
+    def create_topic(name, kind):
+        attributes = None if kind is None else f"+message.type={kind}"
+        real_cluster.create_topic(name, attributes=attributes)
+
+    with RealProxy(real_cluster) as proxy:
+        stage = Stage(proxy.endpoints, create_topic)
+        yield stage
+        stage.close()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_real_proxy(stage, name):
+    row = TABLE[name]
+    assert row.act(stage) == row.expected

@@ -1,0 +1,156 @@
+"""Telemetry, Heartbeat and the end of a client."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmqcli.errors import RmqError
+from rmqcli.testing import ManualClock
+from rmqcli.wire.protobuf import definition_pb2 as d
+from rmqcli.wire.protobuf import service_pb2 as s
+from tests.kit.grpc_client import (
+    code_of,
+    consumer_settings,
+    producer_settings,
+    resource,
+)
+from tests.kit.waiting import wait_until
+
+
+def test_a_consumer_gets_the_settings_of_its_group(cluster, client):
+    cluster.create_group("G", retry_max_times=2, consume_message_orderly=True)
+    answer = client.telemetry(consumer_settings("G", "T")).answer.settings
+    subscription = answer.subscription
+    assert answer.client_type == d.ClientType.SIMPLE_CONSUMER
+    assert answer.backoff_policy.max_attempts == 3
+    steps = [
+        each.ToMilliseconds() for each in answer.backoff_policy.customized_backoff.next
+    ]
+    assert steps == [
+        *(1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000),
+        *(360_000, 420_000, 480_000, 540_000, 600_000, 1_200_000, 1_800_000),
+        *(3_600_000, 7_200_000),
+    ]
+    assert (subscription.fifo, subscription.receive_batch_size) == (True, 32)
+    assert subscription.long_polling_timeout.ToMilliseconds() == 20_000
+    assert subscription.group.name == "G"
+    assert not answer.metric.on
+
+
+def test_a_group_may_back_off_exponentially(cluster, client):
+    policy = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 100, "max": 900, "multiplier": 3},
+    }
+    cluster.create_group("G", raw={"groupRetryPolicy": policy})
+    answer = client.telemetry(consumer_settings("G", "T")).answer.settings
+    backoff = answer.backoff_policy.exponential_backoff
+    found = backoff.initial.ToMilliseconds(), backoff.max.ToMilliseconds()
+    assert (*found, backoff.multiplier) == (100, 900, 3)
+
+
+def test_a_producer_gets_limits(client):
+    answer = client.telemetry(producer_settings("T")).answer.settings
+    assert answer.publishing.max_body_size == 4 * 1024 * 1024
+    assert answer.publishing.validate_message_type
+    assert answer.backoff_policy.max_attempts == 3
+    backoff = answer.backoff_policy.exponential_backoff
+    assert backoff.initial.ToMilliseconds() == 10
+    assert backoff.max.ToMilliseconds() == 1_000
+
+
+def test_each_settings_command_is_answered_and_an_empty_one_is_not(client):
+    stream = client.telemetry(producer_settings("T"))
+    stream.send(s.TelemetryCommand())
+    stream.send(s.TelemetryCommand(settings=producer_settings("T", "U")))
+    topics = stream.receive().settings.publishing.topics
+    assert [topic.name for topic in topics] == ["T", "U"]
+
+
+def test_the_stream_ends_with_the_clients_side(client):
+    stream = client.telemetry(producer_settings("T"))
+    stream.end()
+    assert list(stream.stream) == []
+
+
+def test_settings_outlive_the_stream_and_the_connection(cluster, client, connect):
+    client.telemetry(consumer_settings("G", "T"))
+    client.close()
+    again = connect(cluster, client_id=client.client_id)
+    assert code_of(again.heartbeat("G")) == "OK"
+
+
+def test_a_silent_client_is_forgotten(start, connect):
+    clock = ManualClock(now_ms=1_700_000_000_000)
+    cluster = start(clock=clock)
+    client = connect(cluster)
+    client.telemetry(consumer_settings("G", "T"))
+    cluster.advance(119_000)
+    assert code_of(client.heartbeat("G")) == "OK"
+    cluster.advance(119_000)
+    assert cluster.proxy.client_ids() == [client.client_id]
+    cluster.advance(6_000)
+    wait_until(lambda: cluster.proxy.client_ids() == [])
+    assert code_of(client.heartbeat("G")) == "UNRECOGNIZED_CLIENT_TYPE"
+
+
+def test_a_client_that_says_goodbye_is_forgotten(cluster, client):
+    client.telemetry(consumer_settings("G", "T"))
+    assert cluster.proxy.client_ids() == [client.client_id]
+    request = s.NotifyClientTerminationRequest(group=resource("G"))
+    assert code_of(client.call("NotifyClientTermination", request)) == "OK"
+    assert cluster.proxy.client_ids() == []
+
+
+def test_the_proxy_asks_for_stack_traces(cluster, client):
+    stream = client.telemetry(consumer_settings("G", "T"))
+    answers = []
+    ask = threading.Thread(
+        target=lambda: answers.append(
+            cluster.proxy.thread_stack_trace(client.client_id)
+        )
+    )
+    ask.start()
+    command = stream.receive().print_thread_stack_trace_command
+    trace = s.ThreadStackTrace(nonce=command.nonce, thread_stack_trace="at main")
+    stream.send(
+        s.TelemetryCommand(status=d.Status(code=d.Code.OK), thread_stack_trace=trace)
+    )
+    ask.join()
+    assert answers == ["at main"]
+
+
+def test_the_proxy_lets_a_consumer_try_a_message(cluster, client):
+    stream = client.telemetry(consumer_settings("G", "T"))
+    answers = []
+    ask = threading.Thread(
+        target=lambda: answers.append(
+            cluster.proxy.verify_message(client.client_id, "T", b"try me", tag="A")
+        )
+    )
+    ask.start()
+    command = stream.receive().verify_message_command
+    assert (command.message.body, command.message.topic.name) == (b"try me", "T")
+    assert command.message.system_properties.tag == "A"
+    stream.send(
+        s.TelemetryCommand(
+            status=d.Status(code=d.Code.FAILED_TO_CONSUME_MESSAGE),
+            verify_message_result=s.VerifyMessageResult(nonce=command.nonce),
+        )
+    )
+    ask.join()
+    assert answers == ["FAILED_TO_CONSUME_MESSAGE"]
+
+
+def test_a_client_without_a_stream_cannot_be_asked(cluster):
+    with pytest.raises(RmqError, match="client nobody has no stream"):
+        cluster.proxy.thread_stack_trace("nobody")
+
+
+def test_an_answer_that_nothing_waits_for_is_dropped(client):
+    stream = client.telemetry(producer_settings("T"))
+    stream.send(s.TelemetryCommand(thread_stack_trace=s.ThreadStackTrace(nonce="77")))
+    stream.send(s.TelemetryCommand(settings=producer_settings("T")))
+    assert code_of(stream.receive()) == "OK"

@@ -1,0 +1,89 @@
+"""Transactions: ends and checks of undecided messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli.testing import ManualClock
+from rmqcli.wire.protobuf import definition_pb2 as d
+from tests.broker.proxy.test_sending import counts
+from tests.kit.grpc_client import code_of, message, producer_settings
+from tests.kit.waiting import wait_until
+
+COMMIT, ROLLBACK = d.TransactionResolution.COMMIT, d.TransactionResolution.ROLLBACK
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(now_ms=1_700_000_000_000)
+
+
+@pytest.fixture
+def cluster(start, clock):
+    cluster = start(
+        clock=clock,
+        settings={
+            "transaction_check_interval_ms": 10_000,
+            "transaction_timeout_ms": 1_000,
+        },
+    )
+    cluster.create_topic("X", queues=1, attributes={"message.type": "TRANSACTION"})
+    return cluster
+
+
+def half(client, **system):
+    sent = message("X", b"half", message_type=d.MessageType.TRANSACTION, **system)
+    # The clock of the cluster stands still, and says what is too young for a check.
+    sent.system_properties.born_timestamp.FromMilliseconds(1_700_000_000_000)
+    return client.send(sent).entries[0]
+
+
+def test_a_committed_message_is_in_its_topic(cluster, client):
+    entry = half(client)
+    assert counts(cluster, "X", 1) == [0]
+    assert code_of(client.end_transaction("X", entry, COMMIT)) == "OK"
+    wait_until(lambda: counts(cluster, "X", 1) == [1])
+
+
+def test_a_rolled_back_message_is_not_checked(cluster, client):
+    stream = client.telemetry(producer_settings("X"))
+    first = half(client)
+    assert code_of(client.end_transaction("X", first, ROLLBACK)) == "OK"
+    second = half(client)
+    cluster.advance(30_000)
+    command = stream.receive().recover_orphaned_transaction_command
+    assert command.transaction_id == second.transaction_id
+    assert counts(cluster, "X", 1) == [0]
+
+
+def test_an_orphan_is_checked_and_can_be_ended_then(cluster, client):
+    stream = client.telemetry(producer_settings("X"))
+    entry = half(client, tag="A")
+    cluster.advance(40_000)
+    command = stream.receive().recover_orphaned_transaction_command
+    assert command.transaction_id == entry.transaction_id
+    assert (command.message.topic.name, command.message.body) == ("X", b"half")
+    assert command.message.system_properties.tag == "A"
+    kind = command.message.system_properties.message_type
+    assert kind == d.MessageType.TRANSACTION
+    assert code_of(client.end_transaction("X", entry, COMMIT)) == "OK"
+    wait_until(lambda: counts(cluster, "X", 1) == [1])
+
+
+def test_a_late_end_without_a_check_is_refused(cluster, client):
+    entry = half(client)
+    cluster.advance(30_001)
+    answer = client.end_transaction("X", entry, COMMIT)
+    assert code_of(answer) == "INTERNAL_SERVER_ERROR"
+    assert counts(cluster, "X", 1) == [0]
+
+
+def test_checks_go_to_one_of_the_producers_of_the_topic(cluster, client, connect):
+    cluster.create_topic("Y", attributes={"message.type": "TRANSACTION"})
+    other = connect(cluster)
+    other.telemetry(producer_settings("Y"))
+    stream = client.telemetry(producer_settings("X"))
+    entry = half(other)
+    cluster.advance(40_000)
+    command = stream.receive().recover_orphaned_transaction_command
+    assert command.transaction_id == entry.transaction_id

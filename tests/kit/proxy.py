@@ -1,0 +1,85 @@
+"""A real proxy in cluster mode, in front of a real cluster, on 127.0.0.1 only."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Self
+
+from tests.kit import raw
+from tests.kit.ports import PortBlock
+from tests.kit.process import ServerProcess, java_command
+
+if TYPE_CHECKING:
+    from tests.kit.cluster import RealCluster
+
+_PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
+_START_TIMEOUT_MS = 90_000
+
+
+class RealProxy:
+    """The proxy of a RealCluster's version (5.x), which serves gRPC at `endpoints`."""
+
+    def __init__(self, cluster: RealCluster, *, heap_mb: int = 256) -> None:
+        self._ports = PortBlock()
+        home = cluster.tools_home()
+        conf = home / "conf" / f"rmq-proxy-{self._ports.first}.json"
+        conf.write_text(
+            json.dumps(
+                {
+                    "rocketMQClusterName": "DefaultCluster",
+                    "namesrvAddr": cluster.namesrv,
+                    "localServeAddr": "127.0.0.1",
+                    "grpcServerPort": self._ports.first,
+                    "remotingListenPort": self._ports.first + 1,
+                }
+            )
+        )
+        flags = [
+            f"-Xmx{heap_mb}m",
+            f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={cluster.directory}",
+            f"-Drmq.logback.configurationFile={home}/conf/logback_broker.xml",
+        ]
+        self._process = ServerProcess(
+            java_command(
+                cluster.class_path(),
+                _PROXY_MAIN,
+                flags=flags,
+                arguments=["-pm", "cluster", "-pc", str(conf)],
+            ),
+            log=cluster.directory / f"proxy-{self._ports.first}.log",
+            home=home,
+        )
+        try:
+            raw.wait_until(
+                self._accepts,
+                timeout_ms=_START_TIMEOUT_MS,
+                what=lambda: f"start of the proxy:\n{self._process.last_lines()}",
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def endpoints(self) -> str:
+        """`127.0.0.1:port` of gRPC."""
+        return f"127.0.0.1:{self._ports.first}"
+
+    def _accepts(self) -> bool:
+        code = self._process.exit_code()
+        if code is not None:
+            raise RuntimeError(f"the proxy exited {code}\n{self._process.last_lines()}")
+        with socket.create_connection(("127.0.0.1", self._ports.first), 1):
+            return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill it. Idempotent."""
+        self._process.kill()
+        self._ports.close()
