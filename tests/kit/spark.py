@@ -23,6 +23,22 @@ def no_java() -> str | None:
     return None
 
 
+#: What Spark says when a Python process took more than 10 s to start: a limit that a
+#: busy machine reaches and no setting moves.
+_SLOW_START = "Python worker failed to connect back"
+
+
+def patiently(run):
+    """What `run()` returns; it is tried again where Spark lost patience with Python."""
+    for _ in range(9):
+        try:
+            return run()
+        except Exception as error:
+            if _SLOW_START not in str(error):
+                raise
+    return run()
+
+
 @contextlib.contextmanager
 def spark_session(folder, **settings):
     """A session with the data source registered, which ends with the block."""

@@ -201,9 +201,11 @@ class PushingReader(RocketMQReader):
 
 def schema_ddl(options: SourceOptions) -> str:
     """The columns of a DataFrame: those of `rmq export` that the options leave."""
-    return ", ".join(
-        f"`{field.name}` {_TYPES[str(field.type)]}" for field in arrow_schema(options)
-    )
+    return ", ".join(f"`{name}` {kind}" for name, kind in _columns(options))
+
+
+def _columns(options: SourceOptions) -> list[tuple[str, str]]:
+    return [(field.name, _TYPES[str(field.type)]) for field in arrow_schema(options)]
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
@@ -218,9 +220,9 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Raise UsageError for a schema that a program gave and that is not ours."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    if not to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(options)):
+    if [(each.name, each.dataType.simpleString()) for each in schema] != _columns(
+        options
+    ):
         raise UsageError(
             "the schema of rocketmq is fixed",
             hint="leave .schema(...) out, and select or cast the columns",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ def with_hints() -> Iterator[None]:
     try:
         yield
     except RmqError as error:
+        shown = copy.copy(error)
         if error.hint:
-            error.args = (f"{error.message}\nhint: {error.hint}",)
-        raise error.with_traceback(None) from None
+            shown.args = (f"{error.message}\nhint: {error.hint}",)
+        raise shown from None
 
 
 def warn(text: str) -> None:

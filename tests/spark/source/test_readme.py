@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from tests.kit.spark import no_java
+from tests.kit.spark import no_java, patiently
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,16 +41,20 @@ def cluster(rmq_cluster_factory):
 def output_of(program, cluster, folder):
     """What a program printed; the first `python3` on PATH is this one."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("127.0.0.1:9876", cluster.namesrv)],
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+
+    def run():
+        done = subprocess.run(
+            [sys.executable, "-c", program.replace("127.0.0.1:9876", cluster.namesrv)],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return patiently(run)
 
 
 def test_a_batch_counts_tags(cluster, tmp_path):
