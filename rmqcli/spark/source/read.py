@@ -11,7 +11,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import DecodeError
+from rmqcli.clock import Deadline
+from rmqcli.errors import DecodeError, NotFoundError, PartialError, TransportError
 from rmqcli.spark.rows import RangeRows
 from rmqcli.spark.source.failure import warn, with_hints
 from rmqcli.spark.source.pinned import data_loss
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rmqcli.model import OffsetRange
+    from rmqcli.api.client import Client
+    from rmqcli.model import MessageQueue, OffsetRange
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.wire.message.record import DecodeFailure
 
 #: A partition fails after this long without any progress: long enough for a broker to
 #: be restarted.
 RETRY_FOR_MS: Final = 30_000
+_RETRY_EVERY_MS: Final = 500
 #: Spark's JVM takes a batch whole, out of memory that is as large as its heap.
 BATCH_BYTES_MAX: Final = 32 << 20
 
@@ -63,6 +66,7 @@ class Reading:
         with_properties = self.options.with_properties
         retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
         with Client(self.options.client_config()) as client:
+            _wait_for_broker(client, wanted.queue)
             rows = RangeRows(
                 wanted,
                 iter(RangeReader(client, [wanted], retry)),
@@ -115,3 +119,28 @@ class Reading:
                 text, hint='to leave it out: .option("failOnDataLoss", "false")'
             )
         warn(text)
+
+
+def _wait_for_broker(client: Client, queue: MessageQueue) -> None:
+    """Wait until the route has the broker of a queue: it had when the range was pinned.
+
+    Name servers forget a broker while it restarts. Raises PartialError when it does not
+    come back within RETRY_FOR_MS, TransportError when no name server answers.
+    """
+    deadline = Deadline(client.clock, RETRY_FOR_MS)
+    while True:
+        try:
+            client.route(queue.topic, refresh=True)
+            client.reader_of(queue)
+        except NotFoundError as error:
+            if deadline.left_ms() <= 0:
+                raise PartialError(
+                    f"{queue}: its broker is not registered with the name servers",
+                    hint="start the broker, then run the query again",
+                ) from error
+        except TransportError:
+            if deadline.left_ms() <= 0:
+                raise
+        else:
+            return
+        client.poll(min(_RETRY_EVERY_MS, max(1, deadline.left_ms())))

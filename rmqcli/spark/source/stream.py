@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from rmqcli.clock import Deadline
 from rmqcli.errors import (
     ConfigError,
+    NotFoundError,
     PartialError,
     RmqError,
     UnsupportedError,
@@ -114,6 +115,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = dict(self._known)
             if start is not None:
                 before |= offsets_from_json(start, topics=self._options.topics)
+                self._known = before
                 self._commit(before)
             if self._is_idle:
                 self._connected().poll(_IDLE_MS)
@@ -181,14 +183,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, for RETRY_FOR_MS when brokers do not answer."""
+        """Ask until there is an answer, for RETRY_FOR_MS when brokers do not answer.
+
+        Name servers forget a broker while it restarts, and a topic without one.
+        """
         client = self._connected()
         deadline = Deadline(client.clock, RETRY_FOR_MS)
         while True:
             try:
                 return ask()
             except RmqError as error:
-                if not error.retriable or deadline.left_ms() <= 0:
+                is_forgotten = isinstance(error, NotFoundError) and bool(self._known)
+                if not (error.retriable or is_forgotten) or deadline.left_ms() <= 0:
                     raise
             self._route_read_ms = None
             client.poll(min(_RETRY_EVERY_MS, deadline.left_ms()))

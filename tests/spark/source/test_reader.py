@@ -11,7 +11,13 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rmqcli.config import ClientConfig
-from rmqcli.errors import DecodeError, NotFoundError, PartialError, UsageError
+from rmqcli.errors import (
+    DecodeError,
+    NotFoundError,
+    PartialError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.position import Earliest, Latest
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.disk import Disk, walk_files
@@ -292,3 +298,25 @@ def test_store_times_are_searched_for(rmq_cluster_factory, rmq_clock):
     condition = api.EqualTo(("store_timestamp",), moment)
     assert reader.pushFilters([condition]) == [condition]
     assert partitions(reader) == [(0, 1, 2)]
+
+
+def test_a_broker_that_restarts_is_waited_for(cluster):
+    fill(cluster, 40)
+    reader = batch_reader(data_source(cluster))
+    planned = reader.partitions()
+    cluster.broker().restart()
+    assert sum(b.num_rows for each in planned for b in reader.read(each)) == 40
+
+
+def test_a_broker_that_stays_away_is_an_error(cluster, monkeypatch):
+    monkeypatch.setattr("rmqcli.spark.source.read.RETRY_FOR_MS", 0)
+    fill(cluster, 4)
+    reader = batch_reader(data_source(cluster, timeout="1s"))
+    planned = reader.partitions()
+    cluster.broker().kill()
+    with pytest.raises(RmqError) as caught:
+        list(reader.read(planned[0]))
+    assert str(caught.value) == (
+        "orders@broker-a:0: its broker is not registered with the name servers\n"
+        "hint: start the broker, then run the query again"
+    )
