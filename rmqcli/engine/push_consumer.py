@@ -59,7 +59,7 @@ from rmqcli.errors import (
     TransportError,
 )
 from rmqcli.log import get_logger
-from rmqcli.tasks import All, Race, Sleep, Within, start
+from rmqcli.tasks import All, Race, Sleep, Within, start, unexpected
 from rmqcli.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rmqcli.wire.subscription import TAG
 
@@ -517,7 +517,19 @@ class PushConsumer:
     def _commit_surely(
         self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
     ) -> Task[None]:
-        """Commit, and make sure that no earlier pull overwrites it."""
+        """Commit, and make sure that no earlier pull overwrites it.
+
+        Never fails: a queue that rests until this is done must go on, and a member that
+        closes must still unlock and unregister.
+        """
+        try:
+            yield from self._commit_and_read_back(queues)
+        except Exception as error:  # noqa: BLE001  # what follows must happen
+            unexpected(error)
+
+    def _commit_and_read_back(
+        self, queues: dict[MessageQueue, ProcessQueue[Pulled]]
+    ) -> Task[None]:
         member = self.member
         raced = [q for q, each in queues.items() if has_carried_less(member, q, each)]
         while any(may_undo(member, *each) for each in queues.items()):

@@ -7,6 +7,7 @@ import pytest
 from rmqcli.engine.pull_message import CARRIED_MS
 from rmqcli.wire.pull_answer import PullStatus
 from tests.engine.world import (
+    BROADCASTING,
     ME,
     OTHER,
     TOPIC,
@@ -248,3 +249,19 @@ def test_a_broker_s_reset_moves_nothing_once_the_member_closes():
     world.run(CARRIED_MS)
     assert world.closed == [None]
     assert world.committed() == 2
+
+
+def test_a_moved_queue_is_consumed_although_its_commit_raised_an_unexpected_error(
+    caplog,
+):
+    """The queue used to rest for ever: nothing pulled it again."""
+    world = started(message_model=BROADCASTING)
+    world.found(range(4))
+    world.file.error = ZeroDivisionError("injected")
+    world.engine.move({queue_of(): 1})
+    world.run(CARRIED_MS)
+    assert "injected" in caplog.text
+    world.file.error = None
+    world.found([1, 2, 3], call=world.pulls()[-1])
+    assert world.offsets_seen() == [0, 1, 2, 3, 1, 2, 3]
+    assert world.offset() == 4

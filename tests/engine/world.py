@@ -297,11 +297,15 @@ class MemoryFile:
 
     def __init__(self):
         self.offsets: dict[MessageQueue, int] = {}
+        #: raised by the next writes
+        self.error: Exception | None = None
 
     def read(self):
         return dict(self.offsets)
 
     def write(self, offsets):
+        if self.error is not None:
+            raise self.error
         self.offsets.update(offsets)
 
 
