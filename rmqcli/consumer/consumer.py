@@ -157,7 +157,7 @@ class Consumer:
     a time. `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR,
     else 127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
 
-    The other functions are called in the thread that drives the engine, rmq-engine or
+    The other functions are called in the thread that owns the engine, rmq-engine or
     one of the consume threads: they must return quickly and not raise.
     `on_assigned(queues)` is called with queues that are ours from now on, before their
     first messages, `on_revoked(queues)` with queues that are not ours any more, after
@@ -228,7 +228,7 @@ class Consumer:
         self._engine: PushConsumer | None = None
         self._requests: PeerRequests | None = None
         self._threads: ConsumeThreads | None = None
-        self._driver: EngineThread | None = None
+        self._engine_thread: EngineThread | None = None
         self._client: Client | None = None
         self._closed = Latch()
         #: who is in `start` (threading.get_ident)
@@ -286,9 +286,9 @@ class Consumer:
         OPEN.add(self)
         engine = self._need_engine()
         assert self._threads is not None  # made by _build  # noqa: S101
-        assert self._driver is not None  # noqa: S101  # likewise
+        assert self._engine_thread is not None  # noqa: S101  # likewise
         self._threads.start()
-        self._driver.start(engine)
+        self._engine_thread.start(engine)
         self._has_begun = True
         ended = Latch()
         outcome: list[RmqError | None] = []
@@ -320,19 +320,19 @@ class Consumer:
     def _abort(self) -> None:
         """Stop what `start` started before it failed; it may have stopped anywhere."""
         self._is_close_asked = True
-        driver = self._driver
-        if driver is None or self._engine is None:
+        engine_thread = self._engine_thread
+        if engine_thread is None or self._engine is None:
             self._release()
             return
-        driver.post(lambda: self._close_engine(0))
+        engine_thread.post(lambda: self._close_engine(0))
         deadline = Deadline(self._clock, _JOIN_MS)
-        while not driver.has_run and not deadline.is_over():
+        while not engine_thread.has_run and not deadline.is_over():
             self._closed.wait(1)  # its thread may have been about to run
-        if driver.has_run:
+        if engine_thread.has_run:
             self._has_begun = True
             self.close(timeout_ms=0)
         else:
-            driver.end()
+            engine_thread.end()
             self._release()
 
     def _build(self) -> None:
@@ -356,13 +356,13 @@ class Consumer:
         self._threads = threads = ConsumeThreads(
             config.consume_threads, self._listener, clock
         )
-        self._driver = driver = self._make_engine_thread(client, threads)
+        self._engine_thread = engine_thread = self._make_engine_thread(client, threads)
         workers = ListenerWorkers(
             self._listener,
             clock,
             needs_lock=self._listener.is_orderly and not is_broadcasting,
             consume_threads=threads,
-            engine_thread=driver,
+            engine_thread=engine_thread,
             # The engine is made from the workers; listeners run only after that.
             consumed=lambda outcome: self._need_engine().consumed(outcome),
             consumed_orderly=lambda outcome: self._need_engine().consumed_orderly(
@@ -384,7 +384,7 @@ class Consumer:
         self._requests = PeerRequests(
             engine,
             namesrv=";".join(namesrv),
-            call=driver.call,
+            call=engine_thread.call,
             answer=client.remoting.send_answer,
         )
         client.remoting.set_request_handler(self._requests.handle)
@@ -432,8 +432,8 @@ class Consumer:
                     limit_ms,
                 )
                 return
-        if self._driver is not None:
-            self._driver.join()
+        if self._engine_thread is not None:
+            self._engine_thread.join()
 
     def begin_close(self, *, timeout_ms: int | None = None) -> int:
         """Ask for the close and do not wait; how long it will wait for listeners.
@@ -454,20 +454,20 @@ class Consumer:
 
     def _is_inside(self) -> bool:
         """Whether the caller is one of the threads that have to end."""
-        driver, threads = self._driver, self._threads
-        return (driver is not None and driver.is_current()) or (
+        engine_thread, threads = self._engine_thread, self._threads
+        return (engine_thread is not None and engine_thread.is_current()) or (
             threads is not None and threads.is_current()
         )
 
     def _close_engine(self, wait_ms: int) -> None:
         """Inside the engine: close it, or let its close under way wait no longer."""
-        engine, driver = self._need_engine(), self._driver
-        assert driver is not None  # made with the engine  # noqa: S101
+        engine, engine_thread = self._need_engine(), self._engine_thread
+        assert engine_thread is not None  # made with the engine  # noqa: S101
         if engine.is_closing:
             engine.close_sooner(wait_ms)
             return
-        engine.member.call_later(wait_ms + _GOODBYE_MS, driver.end)
-        engine.close(wait_ms).on_done(lambda _: driver.end())
+        engine.member.call_later(wait_ms + _GOODBYE_MS, engine_thread.end)
+        engine.close(wait_ms).on_done(lambda _: engine_thread.end())
 
     def _release(self) -> None:
         """Give threads and sockets back; last thing of the engine's thread. Once."""
@@ -491,8 +491,8 @@ class Consumer:
         self._release_token.clear()
         self._is_close_asked = True
         self._listener.is_orphaned = True
-        if self._driver is not None:
-            self._driver.forget_after_fork()
+        if self._engine_thread is not None:
+            self._engine_thread.forget_after_fork()
         if self._engine is not None:
             for process_queue in self._engine.member.process_queues.values():
                 # so that its listener gets no more
@@ -559,10 +559,10 @@ class Consumer:
 
     def _run(self, task: Task[T], what: str, timeout_ms: int) -> T:
         """Let the engine run a task; its result, or raise its error."""
-        driver = self._driver
-        if driver is None or self._closed.is_set:
+        engine_thread = self._engine_thread
+        if engine_thread is None or self._closed.is_set:
             raise UsageError("the consumer is closed")
-        if driver.is_current():
+        if engine_thread.is_current():
             raise UsageError(f"on_assigned and its like must not call {what}")
         ended = Latch()
         pendings: list[Pending[T]] = []
@@ -572,9 +572,9 @@ class Consumer:
             ended.set()
 
         member = self._need_engine().member
-        driver.post(lambda: start(task, member).on_done(done))
+        engine_thread.post(lambda: start(task, member).on_done(done))
         if self._threads is not None and self._threads.is_current():
-            driver.give_way()
+            engine_thread.give_way()
         deadline = Deadline(self._clock, timeout_ms)
         while not (ended.wait(min(_ASK_LOOK_MS, deadline.left_ms())) or pendings):
             if self._closed.is_set:
@@ -632,8 +632,8 @@ class Consumer:
 
     def _ask(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401  # as asked
         """Let the engine's thread answer; raises what the question raises."""
-        driver = self._driver
-        if driver is None or self._closed.is_set or driver.is_current():
+        engine_thread = self._engine_thread
+        if engine_thread is None or self._closed.is_set or engine_thread.is_current():
             return question()
         answered = Latch()
         answers: list[Any] = []
@@ -646,9 +646,9 @@ class Consumer:
                 errors.append(error)
             answered.set()
 
-        driver.post(ask)
+        engine_thread.post(ask)
         if self._threads is not None and self._threads.is_current():
-            driver.give_way()
+            engine_thread.give_way()
         while not answered.wait(_ASK_LOOK_MS):
             if self._closed.is_set:
                 return question()
@@ -657,8 +657,8 @@ class Consumer:
         return answers[0]
 
     def _post(self, action: Callable[[], None]) -> None:
-        if self._driver is not None and not self._closed.is_set:
-            self._driver.post(action)
+        if self._engine_thread is not None and not self._closed.is_set:
+            self._engine_thread.post(action)
 
     def _need_engine(self) -> PushConsumer:
         if self._engine is None:
