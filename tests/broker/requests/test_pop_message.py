@@ -536,3 +536,18 @@ def test_an_answer_is_not_longer_than_clients_read():
 
     assert [len(messages(each)) for each in answers] == [3, 2, 0]
     assert answers[0].ext_fields["restNum"] == "2"
+
+
+def test_messages_beside_one_that_cannot_be_read_come_back():
+    """The client gets the bytes as they are; which it can read, only it knows."""
+    driver = driver_with_topic()
+    put(driver, "A", "B", "C")
+    records = driver.store._records  # type: ignore[attr-defined]
+    (at,) = [unit.commit_log_offset for unit in driver.store.units("T", 0, 1, 1)]
+    records[at] = records[at][:4] + bytes(4) + records[at][8:]  # no magic code
+
+    answer = pop(driver, invisible_time=1_000)
+    driver.wait(1_000)
+
+    assert answer.ext_fields["msgOffsetInfo"] == "0 0 0,1,2"
+    assert bodies(pop(driver)) == ["A1", "C1"]
