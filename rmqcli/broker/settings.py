@@ -30,6 +30,7 @@ class BrokerSettings:
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
     store_reply_message_enable: bool = True
+    recall_message_enable: bool = False
     max_message_size: int = 4 * 1024 * 1024
     #: limits of one answer to a pull, and of the entries that one filter reads
     max_transfer_count_on_message_in_memory: int = 32

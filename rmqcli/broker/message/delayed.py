@@ -36,10 +36,15 @@ _DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _DELAY_SEC: Final = "TIMER_DELAY_SEC"
 _DELAY_MS: Final = "TIMER_DELAY_MS"
 _TIMER_KEYS: Final = (_DELAY_SEC, _DELAY_MS, _DELIVER_MS)
-_DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
+DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DIGITS_MAX: Final = 18
 _QUEUE_DIGITS_MAX: Final = 9
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """What a message that deletes another one names it by (5.3)."""
+    return f"{topic}+{unique_key}"
 
 
 class Delays:
@@ -125,7 +130,7 @@ def _timed(
         return fields
     due_ms = _due_ms(properties, now)
     if due_ms <= now.epoch_ms:
-        if _DELETE_KEY in properties:
+        if DELETE_KEY in properties:
             raise _illegal()
         return fields
     if due_ms - now.epoch_ms > TIMER_DELAY_MS_MAX:

@@ -5,7 +5,7 @@ properties that a broker adds to a record; retry topics and their dead letters; 
 and half messages; batches, whose messages get neighbouring offsets, all or none; the
 answer's fields. As with RocketMQ a topic's write permission is not checked.
 Not imitated: flow control, request hooks, statistics of senders, static and compaction
-topics, ACL, batches that stay one record (topics of type BatchCQ), recalls (370).
+topics, ACL, batches that stay one record (topics of type BatchCQ).
 
 Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
 `HookUtils.checkBeforePutMessage` in apache/rocketmq.
@@ -14,10 +14,19 @@ Source: `SendMessageProcessor`, `AbstractSendMessageProcessor.msgCheck` and
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.dispatch import handles
-from rmqcli.broker.message.delayed import DELAY, delay_level
+from rmqcli.broker.message.delayed import (
+    DELAY,
+    DELETE_KEY,
+    REAL_TOPIC,
+    TIMER_DELAY_MS_MAX,
+    TIMER_OUT_MS,
+    delay_level,
+    delete_key,
+)
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.state.topics import PERM_READ, PERM_WRITE
 from rmqcli.broker.topic_names import (
@@ -27,10 +36,13 @@ from rmqcli.broker.topic_names import (
     RETRY_PREFIX,
     topic_name_fault,
 )
+from rmqcli.errors import DecodeError
 from rmqcli.files import file_name_fault
 from rmqcli.store.message_store import StoreError, StoreFullError
 from rmqcli.wire.codes import RequestCode, ResponseCode
 from rmqcli.wire.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
@@ -40,10 +52,16 @@ from rmqcli.wire.message.batch import split_batch
 from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import (
     PROPERTIES_BYTES_MAX,
+    TAGS,
     UNIQ_KEY,
     parse_properties,
 )
 from rmqcli.wire.message.system_flag import INNER_BATCH, MULTI_TAGS, transaction_type
+from rmqcli.wire.recall_handle import (
+    RecallHandle,
+    decode_recall_handle,
+    encode_recall_handle,
+)
 from rmqcli.wire.version import V5_0_0
 
 if TYPE_CHECKING:
@@ -65,6 +83,7 @@ ANSWER_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 #: Bytes that the broker's own properties may take of the 32 KiB.
 _OWN_PROPERTIES_BYTES: Final = 1_024
 _INT32_MAX: Final = (1 << 31) - 1
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _UTF8_BYTES_MAX: Final = 4  # of one character
 
 
@@ -90,9 +109,66 @@ def send_message(broker: BrokerState, request: Request) -> Reply:
 
 
 @handles(RequestCode.RECALL_MESSAGE, since=V5_0_0)
-def recall_message(_broker: BrokerState, _request: Request) -> Reply:
-    """Refuse a recall, as 5.x does unless recallMessageEnable is set (370)."""
-    raise Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+def recall_message(broker: BrokerState, request: Request) -> Reply:
+    """Withdraw a message that waits for its time (370), with recallMessageEnable.
+
+    A second message is stored that deletes it when both are due.
+    Source: RecallMessageProcessor.
+    """
+    if not broker.settings.recall_message_enable:
+        raise Refusal(
+            ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
+        )
+    header = request.header(RecallMessageRequestHeader)
+    if broker.topics.get(header.topic) is None:
+        raise Refusal(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"recall failed, the topic[{header.topic}] not exist",
+        )
+    handle = _recall_handle(broker, header)
+    left_ms = int(handle.timestamp_ms) - request.now.epoch_ms
+    if not 0 < left_ms < TIMER_DELAY_MS_MAX:
+        raise _no_recall("recall failed, timestamp invalid")
+    properties = {
+        TAGS: "_RECALL_TAG_",
+        DELETE_KEY: delete_key(handle.topic, handle.message_id),
+        UNIQ_KEY: handle.message_id,
+        "TIMER_DELIVER_MS": handle.timestamp_ms,
+        "BORN_TIMESTAMP": str(request.now.epoch_ms),
+    }
+    fields = MessageFields(
+        topic=handle.topic,
+        body=b"0",
+        born_timestamp_ms=request.now.epoch_ms,
+        born_host=request.peer.address,
+        store_timestamp_ms=request.now.epoch_ms,
+        store_host=broker.settings.address,
+        properties=properties,
+    )
+    fields = broker.delays.redirected(fields, properties, request.now)
+    put_or_refuse(broker, [fields], request.now)
+    return Reply(header=RecallMessageResponseHeader(msg_id=handle.message_id))
+
+
+def _recall_handle(
+    broker: BrokerState, header: RecallMessageRequestHeader
+) -> RecallHandle:
+    """The handle, which must be for this topic and broker."""
+    try:
+        handle = decode_recall_handle(header.recall_handle)
+    except DecodeError as error:
+        raise _no_recall(error.message) from error
+    if handle.topic != header.topic:
+        raise _no_recall("recall failed, topic not match")
+    if handle.broker_name != broker.settings.broker_name:
+        raise _no_recall("recall failed, broker service not available")
+    if not _DIGITS.fullmatch(handle.timestamp_ms):
+        raise _no_recall("recall failed, timestamp invalid")
+    return handle
+
+
+def _no_recall(remark: str) -> Refusal:
+    return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
 def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Reply:
@@ -216,8 +292,27 @@ def _stored(
             queue_id=queue_id,
             queue_offset=place.queue_offset,
             transaction_id=transaction_id,
+            recall_handle=_recall_handle_of(broker, properties),
         ),
         ext_fields=ANSWER_FIELDS,
+    )
+
+
+def _recall_handle_of(broker: BrokerState, properties: dict[str, str]) -> str | None:
+    """What recalls a message that waits for its time; None for any other.
+
+    Source: SendMessageProcessor.attachRecallHandle.
+    """
+    out_ms, topic = properties.get(TIMER_OUT_MS), properties.get(REAL_TOPIC, "")
+    if out_ms is None or not topic or topic.startswith(RETRY_PREFIX):
+        return None
+    return encode_recall_handle(
+        RecallHandle(
+            topic=topic,
+            broker_name=broker.settings.broker_name,
+            timestamp_ms=str(int(out_ms) + 1),  # due times are rounded down
+            message_id=properties.get(UNIQ_KEY, ""),
+        )
     )
 
 

@@ -44,6 +44,7 @@ _CHANGEABLE: Final = {
     "maxTransferBytesOnMessageInDisk": "max_transfer_bytes_on_message_in_disk",
     "maxFilterMessageSize": "max_filter_message_size",
     "storeReplyMessageEnable": "store_reply_message_enable",
+    "recallMessageEnable": "recall_message_enable",
     "transactionTimeOut": "transaction_timeout_ms",
     "transactionCheckMax": "transaction_check_max",
     "channelExpiredTimeout": "channel_expired_timeout_ms",

@@ -1,9 +1,10 @@
 """Timer messages of 5.x: delivered at the second they ask for, at most 3 days ahead.
 
 Imitated: the topic they wait in, their properties, the precision (a due time is rounded
-down to the second and served one second later). Not imitated: the wheel and its log on
-disk. After a restart the waiting messages are found by reading the topic; those that
-were due well before the last message was stored count as delivered.
+down to the second and served one second later), messages that delete another one of the
+same second. Not imitated: the wheel and its log on disk. After a restart the waiting
+messages are found by reading the topic; those that were due well before the last
+message was stored count as delivered.
 
 Source: `TimerMessageStore` in apache/rocketmq.
 """
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.message.copy import copy_fields, look_message
 from rmqcli.broker.message.delayed import (
+    DELETE_KEY,
     TIMER_DELAY_MS_MAX,
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
+    delete_key,
     real_place,
 )
 from rmqcli.broker.topic_names import TIMER_TOPIC
 from rmqcli.store.message_store import StoreError
+from rmqcli.wire.message.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +50,8 @@ class TimerService:
         #: (due, commit log offset) of each; due in epoch ms
         self._waiting: list[tuple[int, int]] = []
         self._armed_ms: int | None = None
+        #: what is to be deleted -> when it is due, in epoch ms
+        self._deletions: dict[str, int] = {}
         writer.listen(TIMER_TOPIC, self._arrived)
         self._recover()
 
@@ -60,8 +66,15 @@ class TimerService:
         """A message came into the timers' topic."""
         due_ms = _due_ms(properties)
         if due_ms is not None:
-            heapq.heappush(self._waiting, (due_ms, place.commit_log_offset))
+            self._wait(due_ms, place.commit_log_offset, properties)
             self._arm(now)
+
+    def _wait(
+        self, due_ms: int, commit_log_offset: int, properties: Mapping[str, str]
+    ) -> None:
+        heapq.heappush(self._waiting, (due_ms, commit_log_offset))
+        if DELETE_KEY in properties:
+            self._deletions[properties[DELETE_KEY]] = due_ms
 
     def _arm(self, now: Now) -> None:
         due_ms = self._waiting[0][0]
@@ -73,9 +86,14 @@ class TimerService:
     def _run(self, now: Now) -> None:
         self._armed_ms = None
         waiting = self._waiting
+        deleted: set[str] = set()
+        deleted_ms: int | None = None
         while waiting and waiting[0][0] <= now.epoch_ms:
+            if waiting[0][0] != deleted_ms:
+                deleted_ms = waiting[0][0]
+                deleted = self._deleted(deleted_ms)
             try:
-                self._deliver(waiting[0][1], now)
+                self._deliver(waiting[0][1], now, deleted)
             except StoreError:
                 self._armed_ms = now.epoch_ms + _RETRY_MS
                 self._context.background.at(now.monotonic_ms + _RETRY_MS, self._run)
@@ -84,14 +102,25 @@ class TimerService:
         if waiting:
             self._arm(now)
 
-    def _deliver(self, commit_log_offset: int, now: Now) -> None:
+    def _deleted(self, due_ms: int) -> set[str]:
+        """What the messages of this second delete."""
+        if not self._deletions:
+            return set()
+        return {key for key, at_ms in self._deletions.items() if at_ms == due_ms}
+
+    def _deliver(self, commit_log_offset: int, now: Now, deleted: set[str]) -> None:
         message = look_message(self._context.store, commit_log_offset)
         if message is None:
             return  # its log file was deleted
         place = real_place(message.properties)
         if place is None:
             return
+        if DELETE_KEY in message.properties:
+            self._deletions.pop(message.properties[DELETE_KEY], None)
+            return
         topic, queue_id = place
+        if delete_key(topic, message.properties.get(UNIQ_KEY, "")) in deleted:
+            return
         properties = dict(message.properties)
         properties["TIMER_ENQUEUE_MS"] = str(message.store_timestamp_ms)
         properties["TIMER_DEQUEUE_MS"] = str(now.epoch_ms)
@@ -117,9 +146,11 @@ class TimerService:
             start = max(bounds[0], end - _SCAN_UNITS)
             for unit in store.units(TIMER_TOPIC, 0, start, end - start):
                 message = look_message(self._context.store, unit.commit_log_offset)
-                due_ms = None if message is None else _due_ms(message.properties)
+                if message is None:
+                    continue
+                due_ms = _due_ms(message.properties)
                 if due_ms is not None and due_ms > last_ms - _SETTLED_MS:
-                    heapq.heappush(self._waiting, (due_ms, unit.commit_log_offset))
+                    self._wait(due_ms, unit.commit_log_offset, message.properties)
             oldest_ms = store.store_time_ms(TIMER_TOPIC, 0, start)
             if oldest_ms is not None and oldest_ms < last_ms - TIMER_DELAY_MS_MAX:
                 break
