@@ -7,8 +7,8 @@
 
 Starts a real proxy in local mode and runs, in the order A B B A, each in a process of
 its own: sends of one message at a time; the same messages 32 to a call, which only ours
-can; and receives of up to 32 messages with their acknowledgement, one call each for the
-official client, one for all 32 for ours (calls of `Session`, in the caller's thread).
+can; and receives of up to 32 messages by a SimpleConsumer with their acknowledgement,
+one call each for the official client, one for all 32 for ours.
 Rates are of the wall clock and CPU of the client's process alone, so on a busy machine
 only their ratios mean something. Bodies have 128 bytes.
 """

@@ -11,9 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from rmqcli import ClientConfig, Producer, ProducerMessage
-from rmqcli.proxy import rpc
-from rmqcli.proxy.session import SIMPLE_CONSUMER, Filter, Session
+from rmqcli import ClientConfig, Producer, ProducerMessage, SimpleConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,39 +45,19 @@ def receives(
     client: ClientConfig, group: str, messages: int
 ) -> tuple[int, float, float]:
     """Receive and acknowledge so many messages, 32 at a time."""
-    session = Session(
-        client,
-        client_type=SIMPLE_CONSUMER,
-        group=group,
-        subscriptions={_TOPIC: Filter()},
-    )
-    session.open([_TOPIC])
-    (queue, *_) = session.in_caller(lambda via: session.route(_TOPIC, via))
+    with SimpleConsumer(group, _TOPIC, client=client) as consumer:
 
-    def run() -> int:
-        count = 0
-        while count < messages:
-            call = rpc.receive_message(
-                queue,
-                group=group,
-                batch_size=_BATCH,
-                polling_ms=5_000,
-                invisible_ms=60_000,
-            )
-            found = session.receive_now(queue.endpoints, call).messages
-            for each in found:
-                _ = each.body
-            if found:
-                handles = [(each.msg_id, each.receipt_handle) for each in found]
-                acks = rpc.ack_messages(_TOPIC, group, handles)
-                assert session.invoke(queue.endpoints, acks) == []
-            count += len(found)
-        return count
+        def run() -> int:
+            count = 0
+            while count < messages:
+                found = consumer.receive(_BATCH, invisible_duration_ms=60_000)
+                for each in found:
+                    _ = each.body
+                consumer.ack(found)
+                count += len(found)
+            return count
 
-    try:
         return timed(run)
-    finally:
-        session.close()
 
 
 def timed(run: Callable[[], int]) -> tuple[int, float, float]:
