@@ -279,6 +279,7 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
         "NotifyClientTermination": all_.sessions.notify_client_termination,
         "SendMessage": all_.sending.send_message,
         "RecallMessage": all_.sending.recall_message,
+        "SyncLiteSubscription": all_.sending.sync_lite_subscription,
         "EndTransaction": all_.transactions.end_transaction,
         "AckMessage": all_.handles.ack_message,
         "ChangeInvisibleDuration": all_.handles.change_invisible_duration,

@@ -1,4 +1,4 @@
-"""SendMessage and RecallMessage.
+"""SendMessage and RecallMessage; SyncLiteSubscription, which is refused.
 
 Imitated: the checks in RocketMQ's order; a message group always goes to the same queue;
 several messages go to one queue as a batch and get one entry, as from a real proxy.
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from rmqcli.wire.protobuf.service_pb2 import (
         RecallMessageRequest,
         SendMessageRequest,
+        SyncLiteSubscriptionRequest,
+        SyncLiteSubscriptionResponse,
     )
 
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -202,6 +204,16 @@ class Sending:
             raise refused(answer)
         header = from_ext_fields(RecallMessageResponseHeader, answer.ext_fields)
         return RecallMessageResponse(status=ok(), message_id=header.msg_id)
+
+    async def sync_lite_subscription(
+        self, _caller: Caller, request: SyncLiteSubscriptionRequest
+    ) -> SyncLiteSubscriptionResponse:
+        """SyncLiteSubscription: refused, as by 5.5.0 for what is no lite topic.
+
+        Clients tell by it a proxy that stores batches as they are sent.
+        """
+        check_topic(request.topic.name)
+        raise ProxyError(Code.NOT_IMPLEMENTED, "there are no lite topics here")
 
 
 def _broker_of(recall_handle: str) -> str:
