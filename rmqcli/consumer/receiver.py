@@ -61,7 +61,7 @@ class PopNetwork(Protocol):
     poll_ms_max: int
     #: nor for less; a receive that waits for less leaves it open
     poll_ms_min: int
-    #: how long a receive waits at least for the answers to its own requests
+    #: how long after its end a receive waits for the answers to its own requests
     answer_ms: int
 
     def sources(self, topic: str) -> tasks.Task[list[MessageQueue]]:
@@ -125,7 +125,7 @@ class Receiver:
         self._network = network
         self._runner = runner
         self._clock = clock
-        #: topic -> what is asked of it; changed in this thread only
+        #: topic -> what is asked of it; other threads change it by single calls
         self.subscriptions = subscriptions
         self._sources: dict[MessageQueue, _Source] = {}
         #: messages that no receive has taken yet

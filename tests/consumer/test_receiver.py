@@ -457,6 +457,15 @@ def test_what_is_not_acknowledged_in_time_is_reported_with_its_error():
     ]
 
 
+def test_a_close_ends_the_repetition_of_an_ack():
+    world = World(A)
+    (message,) = received(world, 1)
+    world.ack_errors["m0"] = [lost()]
+    world.receiver.begin_close()
+    ((_, error),) = acked(world, [message]).result()
+    assert isinstance(error, DisconnectedError)
+
+
 def test_an_ack_after_the_invisible_time_is_refused():
     world = World(A)
     (message,) = received(world, 1)

@@ -13,6 +13,7 @@ from rmqcli import (
     ConnectError,
     ConsumeFromWhere,
     DisconnectedError,
+    NotFoundError,
     ReceiptHandleError,
     SimpleConsumer,
     TimeLimitError,
@@ -227,6 +228,28 @@ def test_a_message_with_another_tag_of_the_same_hash_is_not_received(
         rmq_cluster.send(topic, ["ours"], tags="Aa")
         (message,) = wait_until(consumer.receive)
         assert message.body == b"ours"
+
+
+def test_a_message_whose_deliveries_are_used_up_becomes_a_dead_letter(
+    rmq_cluster, topic
+):
+    with connect(rmq_cluster.namesrv) as cluster:
+        admin = cluster.admin()
+        admin.create_group("billing", retry_max_times=0)
+        rmq_cluster.send(topic, ["poison"])
+        with consumer_of(rmq_cluster) as consumer:
+            (message,) = consumer.receive(invisible_duration_ms=1_000)
+            assert message.body == b"poison"
+
+            def letters():
+                assert consumer.receive(await_ms=100) == []
+                try:
+                    return list(admin.read("%DLQ%billing", to="latest"))
+                except NotFoundError:
+                    return []
+
+            (letter,) = wait_until(letters)
+    assert letter.body == b"poison"
 
 
 def test_a_broker_that_is_gone_is_reported_and_waited_for(rmq_cluster, topic):
