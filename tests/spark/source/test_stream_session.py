@@ -1,0 +1,110 @@
+"""Streams through a real Spark: batches, restarts, new queues, the group, kills."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from rmqcli import Admin
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from tests.kit.spark import no_java, patiently, spark_session
+from tests.spark.source.kill_stream import kill_and_compare
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
+    pytest.mark.xdist_group("spark-source"),
+]
+HAS_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(queues=2) as cluster:
+        yield cluster
+
+
+def run(spark, cluster, topic, folder, **options):
+    """Read what is available into Parquet; the query's progress, batch by batch."""
+    stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
+    given = {"subscribe": topic, "startingOffsets": "earliest", **options}
+    for name, value in given.items():
+        stream = stream.option(name, value)
+    writer = (
+        stream.load()
+        .writeStream.format("parquet")
+        .option("path", str(folder / "rows"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+
+    def ended():
+        query = writer.start()
+        query.awaitTermination()
+        return query.recentProgress
+
+    return patiently(ended)
+
+
+def places(spark, folder):
+    rows = spark.read.parquet(str(folder / "rows")).collect()
+    return sorted((row.queue_id, row.queue_offset) for row in rows)
+
+
+def test_a_restarted_query_goes_on_and_takes_up_a_new_queue(spark, cluster, tmp_path):
+    cluster.create_topic("restarted", queues=2)
+    cluster.create_group("warehouse")
+    cluster.send("restarted", ["m"] * 10)
+    limit = {"maxOffsetsPerTrigger": "4"} if HAS_LIMITS else {}
+    progress = run(
+        spark, cluster, "restarted", tmp_path, commitGroup="warehouse", **limit
+    )
+    rows = [each["numInputRows"] for each in progress if each["numInputRows"]]
+    assert rows == ([4, 4, 2] if HAS_LIMITS else [10])
+    cluster.broker().set_queues("restarted", read=3, write=3)
+    cluster.send("restarted", ["m"] * 2, queue_id=2)
+    cluster.send("restarted", ["m"], queue_id=0)
+    progress = run(spark, cluster, "restarted", tmp_path, commitGroup="warehouse")
+    assert sum(each["numInputRows"] for each in progress) == 3
+    assert places(spark, tmp_path) == [
+        *((0, offset) for offset in range(6)),
+        *((1, offset) for offset in range(5)),
+        (2, 0),
+        (2, 1),
+    ]
+    if HAS_LIMITS:
+        [source] = progress[-1]["sources"]
+        assert source["latestOffset"] == (
+            '{"restarted": {"broker-a": {"0": 6, "1": 5, "2": 2}}}'
+        )
+        with Admin(namesrv=cluster.namesrv) as admin:
+            lags = {q.queue_id: q.lag for q in admin.lag("warehouse").queues}
+        assert {id_: lags[id_] for id_ in (0, 1, 2)} == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
+    for topic in ("one", "two"):
+        cluster.create_topic(topic, queues=1)
+        cluster.send(topic, ["m"])
+    run(spark, cluster, "one", tmp_path)
+    with pytest.raises(StreamingQueryException) as caught:
+        run(spark, cluster, "two", tmp_path)
+    assert (
+        "rmqcli.errors.ConfigError: the checkpoint is of topic one, and the query"
+        " subscribes to two\nhint: start the query with a checkpointLocation of its own"
+    ) in str(caught.value)
+
+
+def test_a_killed_query_loses_and_repeats_nothing(tmp_path):
+    """Twenty kills: python -m tests.spark.source.kill_stream."""
+    found = kill_and_compare(str(tmp_path), kills=2, seed=3)
+    assert (found["missing"], found["repeated"], found["wrong"]) == (0, 0, 0)
+    assert found["rows"] == found["messages"] == 1_000
