@@ -628,16 +628,21 @@ def a_message_wakes_a_request(address: str) -> None:
     """One message wakes one of those who wait, and the others go on waiting."""
     stage = PopStage(address)
     waiting = [WireClient(address) for _ in range(2)]
-    for client in waiting:
-        client.send(POP, **stage.pop_fields(queueId=-1, pollTime=LONG_MS))
     count = {"consumerGroup": stage.group, "topic": stage.topic, "queueId": -1}
-    wait_until(
-        lambda: stage.client.ask(POLLING, **count).ext_fields["pollingNum"] == "2",
-        "both requests wait",
-    )
+
+    def polling() -> str:
+        found = stage.client.ask(POLLING, **count).ext_fields["pollingNum"]
+        return str(found)
+
+    for number, client in enumerate(waiting, start=1):
+        client.send(POP, **stage.pop_fields(queueId=-1, pollTime=LONG_MS))
+        # One after the other: a broker reads two connections in any order.
+        wait_until(
+            lambda number=number: polling() == str(number), f"request {number} waits"
+        )
     stage.play(Send("a"))
     stage.check(Pop("a"), waiting[0].receive())
-    assert stage.client.ask(POLLING, **count).ext_fields["pollingNum"] == "1"
+    assert polling() == "1"
     stage.play(Send("b", queue_id=1))
     stage.check(Pop("b"), waiting[1].receive())
     for client in (*waiting, stage.client):
