@@ -14,7 +14,6 @@ from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
-    GetTopicsByClusterRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -48,16 +47,6 @@ def get_all_topic_list() -> Call[list[str]]:
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         lambda answer: decode_body(TopicList, answer.body).topic_list,
         what="topic list",
-    )
-
-
-def get_topics_by_cluster(cluster: str) -> Call[list[str]]:
-    """The names of the topics that brokers of `cluster` have."""
-    return make_call(
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        lambda answer: decode_body(TopicList, answer.body).topic_list,
-        what=f"topics of cluster {cluster}",
-        header=GetTopicsByClusterRequestHeader(cluster=cluster),
     )
 
 

@@ -135,10 +135,6 @@ class ClientTable:
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
-    def groups_of_topic(self, topic: str) -> list[str]:
-        """The groups with members that subscribe the topic."""
-        return [g.name for g in self._consumers.values() if topic in g.subscriptions]
-
     def producer_groups(self) -> list[str]:
         """The producer groups that have members."""
         return list(self._producers)
