@@ -38,12 +38,9 @@ def render() -> str:
     everything = {entry.path: _parameters(entry) for entry in COMMANDS}
     common = _common_of(everything)
     flags: dict[str, Any] = {}
-    environment = {}
     for parameter in common.values():
         flags |= _flags(parameter, _reader(parameter))
-        if parameter.envvar:
-            named = (parameter.name, _reader(parameter))
-            environment[parameter.envvar] = named
+    environment = _environment(common)
     parts = [
         _HEAD,
         f"COMMON: dict[str, Any] = {_shown(flags, 26)}\n\n",
@@ -87,11 +84,28 @@ def _grammar(
             raise TypeError(f"{entry.path} {name}: no argument that can be read")
         else:
             arguments.append((name, parameter.nargs == -1, reader))
+    variables = {
+        variable: row
+        for variable, row in _environment(parameters).items()
+        if not (command.has_common and row[0] in COMMON_NAMES)
+    }
     own = {flag: row for flag, row in options.items() if common.get(flag) != row}
     if any(is_repeated for _, is_repeated, _ in arguments[:-1]):
         raise TypeError(f"{entry.path}: an argument that takes all words is not last")
     required = tuple(name for name, p in parameters.items() if p.required)
-    return tuple(arguments), own, required, command.has_common
+    return tuple(arguments), own, variables, required, command.has_common
+
+
+def _environment(parameters: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """What is taken from the environment, by variable: parameter, and reader."""
+    found = {}
+    for name, parameter in parameters.items():
+        if parameter.envvar:
+            reader = _reader(parameter)
+            if reader is None or parameter.is_flag or parameter.multiple:
+                raise TypeError(f"{name}: no variable that can be read")
+            found[parameter.envvar] = (name, reader)
+    return found
 
 
 def _flags(parameter: Any, reader: Any) -> dict[str, tuple[str, str, Any]]:

@@ -33,6 +33,8 @@ class Grammar(NamedTuple):
     arguments: tuple[tuple[str, bool, Reader], ...]
     #: by flag: parameter, what the flag does, and reader
     options: dict[str, tuple[str, str, Reader]]
+    #: by variable of the environment: parameter, and reader
+    environment: dict[str, tuple[str, Reader]]
     #: the arguments and options that must be given
     required: tuple[str, ...]
     #: whether it takes the options of COMMON too
@@ -73,10 +75,12 @@ def _parse(
     if not values.keys() >= set(grammar.required):
         raise _DeclinedError
     typed = frozenset(values)
+    variables = grammar.environment
     if grammar.has_common:
-        for variable, (name, reader) in COMMON_ENVIRONMENT.items():
-            if name not in values and environ.get(variable):
-                values[name] = _read(reader, environ[variable])
+        variables = {**COMMON_ENVIRONMENT, **variables}
+    for variable, (name, reader) in variables.items():
+        if name not in values and environ.get(variable):
+            values[name] = _read(reader, environ[variable])
     return Parsed(path, values, typed)
 
 

@@ -162,15 +162,19 @@ def by_table(words, environ):
     return completed(ENTRIES[found.path].load(), found.values, found.typed)
 
 
-@given(command_lines(), st.sampled_from([None, "", "env:1;env", "::1"]))
+ADDRESSES = [None, "", "env:1;env", "::1"]
+
+
+@given(command_lines(), st.sampled_from(ADDRESSES), st.sampled_from(ADDRESSES))
 @settings(deadline=None, max_examples=600)
-def test_whatever_is_read_is_what_typer_reads(words, namesrv):
+def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):
+    given = {"NAMESRV_ADDR": namesrv, "ROCKETMQ_ENDPOINTS": endpoints}
+    environ = {name: value for name, value in given.items() if value is not None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("NAMESRV_ADDR", raising=False)
-        environ = {}
-        if namesrv is not None:
-            environ = {"NAMESRV_ADDR": namesrv}
-            patch.setenv("NAMESRV_ADDR", namesrv)
+        for name in given:
+            patch.delenv(name, raising=False)
+        for name, value in environ.items():
+            patch.setenv(name, value)
         found = by_table(words, environ)
         if found is not None:
             assert found == by_typer(words)
@@ -251,3 +255,7 @@ def test_what_was_typed_is_told_from_the_environment():
     assert found is not None
     assert found.values == {"namesrv": ("typed:1",)}
     assert found.typed == {"namesrv"}
+    found = parse(["send", "T", "x"], {"ROCKETMQ_ENDPOINTS": "env:1"})
+    assert found is not None
+    assert found.values == {"topic": "T", "body": "x", "endpoints": ("env:1",)}
+    assert found.typed == {"topic", "body"}
