@@ -6,6 +6,7 @@ replaced by the flags and commands that do the same:
     list groups with: Admin.groups()          list groups with: rmq groups
     add force=True                            add --force
     queues=[QUEUE], to=OFFSET+1               --queue BROKER:ID --to OFFSET+1
+    check the endpoints argument              check --endpoints
 
 A text that already has a command in it was written by the command line, may quote what
 the user typed, and stays as it is.
@@ -69,6 +70,7 @@ _ARGUMENT: Final = (
 )
 _ARGUMENT_LIST: Final = rf"{_ARGUMENT}(?:, {_ARGUMENT})*"
 _BARE: Final = rf"\b({'|'.join(name for name in _ARGUMENTS if '_' in name)})\b(?!=)"
+_NAMED: Final = rf"\bthe ({'|'.join(_ARGUMENTS)}) argument\b"
 _QUEUE: Final = rf"broker_name=({_STRING}), queue_id=(\d+)"
 
 
@@ -81,6 +83,7 @@ def with_flags(text: str) -> str:
         return text
     text = re.sub(_CALL, _command, text)
     text = re.sub(_ARGUMENT_LIST, _flags, text)
+    text = re.sub(_NAMED, lambda found: _ARGUMENTS[found[1]], text)
     return re.sub(_BARE, lambda found: _ARGUMENTS[found[1]], text)
 
 

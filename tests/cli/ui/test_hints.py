@@ -39,6 +39,10 @@ _NOT_HINTS = {"--conf", "rmq export", "rmq export ", "', which rmq did not write
         ("try a smaller rows_per_file", "try a smaller --rows-per-file"),
         ("choose another namesrv_port", "choose another --listen"),
         ("add may_create=True", "add --create"),
+        (
+            "check the endpoints argument or ROCKETMQ_ENDPOINTS",
+            "check --endpoints or ROCKETMQ_ENDPOINTS",
+        ),
         # nothing of the library in them
         ("check namesrv or NAMESRV_ADDR", "check namesrv or NAMESRV_ADDR"),
         ("start(wait_for_cluster=True)", "start(wait_for_cluster=True)"),
