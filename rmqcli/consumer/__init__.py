@@ -1,4 +1,7 @@
-"""A member of a consumer group: the engine, its threads and its network put together.
+"""Members of consumer groups: `Consumer` and `SimpleConsumer`.
 
-`consumer` is the public face, `iteration` the hand-over of messages to a `for` loop.
+`consumer` is the push consumer's public face: the engine, its threads and its network
+put together; `iteration` hands messages to a `for` loop. `simple_consumer` receives by
+POP when it is asked to: `receiver` decides what is asked, and `pop_network` (remoting)
+or `proxy_pop` (gRPC) asks.
 """
