@@ -23,6 +23,8 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 
 README = Path(__file__).parents[1] / "README.md"
 NAMESRV = "127.0.0.1:9876"
+#: The library's examples, in the README's order.
+LISTENER, BATCHES, LOOP, SIMPLE, PRODUCER, PROXY, ADMIN, TESTS = range(8)
 
 
 def examples():
@@ -59,7 +61,7 @@ def running(cluster, number, output):
 
 def test_a_listener_of_one_message(cluster, tmp_path):
     shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, 0, output) as process:
+    with shown.open("wb") as output, running(cluster, LISTENER, output) as process:
 
         def is_shown():
             cluster.send("orders", ["{skipped}"], tags="New")
@@ -81,7 +83,7 @@ def test_a_listener_of_batches(cluster, tmp_path):
         queue_id=1,
     )
     shown = tmp_path / "shown"
-    with shown.open("wb") as output, running(cluster, 1, output) as process:
+    with shown.open("wb") as output, running(cluster, BATCHES, output) as process:
         # print writes its arguments one by one, so lines of two threads may mix.
         wait_until(lambda: len(shown.read_text().split()) == 12)
         process.send_signal(signal.SIGINT)
@@ -98,20 +100,20 @@ def test_a_listener_of_batches(cluster, tmp_path):
 
 def test_a_loop_over_a_consumer(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
-    shown = finished(cluster, 2, tmp_path)
+    shown = finished(cluster, LOOP, tmp_path)
     assert shown == ["1 0 b'a'", "1 1 b'b'", "1 2 b'c'"]
     assert committed(cluster, "report", "orders")[1] == 3
 
 
 def test_messages_that_are_received_and_acknowledged(cluster, tmp_path):
     cluster.send("orders", ["a", "b", "c"], queue_id=1)
-    shown = finished(cluster, 3, tmp_path)
+    shown = finished(cluster, SIMPLE, tmp_path)
     assert shown == ["orders 1 b'a'", "orders 1 b'b'", "orders 1 b'c'"]
     assert committed(cluster, "billing", "orders")[1] == 3
 
 
 def test_ten_thousand_messages(cluster, tmp_path):
-    assert finished(cluster, 4, tmp_path) == ["4 queues SEND_OK"]
+    assert finished(cluster, PRODUCER, tmp_path) == ["4 queues SEND_OK"]
     ends = cluster.call(
         lambda: [
             cluster.broker().store.queue_bounds("orders", queue_id)[1]
@@ -123,7 +125,7 @@ def test_ten_thousand_messages(cluster, tmp_path):
 
 def test_a_message_by_way_of_a_proxy(tmp_path):
     with ScriptedProxy() as proxy:
-        code = examples()[4].replace("127.0.0.1:8081", proxy.endpoints)
+        code = examples()[PROXY].replace("127.0.0.1:8081", proxy.endpoints)
         process = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         )
@@ -143,7 +145,7 @@ def test_lag_and_a_reset(cluster, tmp_path):
                 "billing", "orders", queue_id, commit_offset=0
             )
             client.invoke(cluster.broker().address, call)
-    shown = finished(cluster, 5, tmp_path)
+    shown = finished(cluster, ADMIN, tmp_path)
     assert shown[:4] == [
         "orders broker-a 0 8",
         "orders broker-a 1 0",
@@ -157,7 +159,7 @@ def test_lag_and_a_reset(cluster, tmp_path):
 
 
 def test_the_test_of_a_consumer(tmp_path):
-    (tmp_path / "test_example.py").write_text(examples()[6], encoding="utf-8")
+    (tmp_path / "test_example.py").write_text(examples()[TESTS], encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     process = subprocess.run(
         [*command, "test_example.py"],
