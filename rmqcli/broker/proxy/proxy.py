@@ -68,6 +68,7 @@ SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 
 _REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
 _CALLS_MAX: Final = 20_000
+_UNSERVED_S_MAX: Final = 300
 _IDLE_MS_MAX: Final = 120_000  # grpcClientIdleTimeMills
 _PING_MS_MIN: Final = 10_000
 #: How often expiries and renewals are looked for: renewSchedulePeriodMillis.
@@ -79,6 +80,11 @@ _STOP_S: Final = 0.2
 _SERVER_OPTIONS: Final = (
     # Two servers on one port would share its connections.
     ("grpc.so_reuseport", 0),
+    # gRPC cancels calls at random while more than 1,000 wait for the event loop, and
+    # those that wait for 30 s. A busy machine gets there with one client's streams.
+    ("grpc.server.max_pending_requests", _CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", _CALLS_MAX),
+    ("grpc.server_max_unrequested_time_in_server", _UNSERVED_S_MAX),
     ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_connection_idle_ms", _IDLE_MS_MAX),
