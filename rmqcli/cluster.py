@@ -49,8 +49,8 @@ def connect(
     Without `namesrv` they come from the environment's NAMESRV_ADDR, else it is
     127.0.0.1:9876. With `endpoints`, or the environment's ROCKETMQ_ENDPOINTS when there
     is no `namesrv`, what can speak gRPC goes by way of a proxy, over TLS unless
-    `plaintext` is set: producers and simple consumers. Consumers and Admin need name
-    servers, and are refused where only a proxy is known. `timeout_ms` bounds each
+    `plaintext` is set: producers, consumers and simple consumers. Admin needs name
+    servers, and is refused where only a proxy is known. `timeout_ms` bounds each
     request. Nothing is opened: what the cluster makes opens its own connections when it
     is started or asked. Raises ConfigError for addresses that name no server.
     """
@@ -92,7 +92,7 @@ class Cluster:
 
     def admin(self, *, backups: Path | None = None) -> Admin:
         """See Admin."""
-        self._need_namesrv("Admin", "")
+        self._need_namesrv("Admin")
         from rmqcli.admin.admin import Admin
 
         admin = Admin(client=self.config, backups=backups)
@@ -129,7 +129,6 @@ class Cluster:
         on_revoked: OnQueues | None = None,
     ) -> Consumer:
         """See Consumer; to be started by `with` or `start`."""
-        self._need_namesrv("Consumer", ", or use simple_consumer")
         from rmqcli.consumer.consumer import Consumer
 
         consumer = Consumer(
@@ -172,10 +171,10 @@ class Cluster:
         self._made.callback(consumer.close)
         return consumer
 
-    def _need_namesrv(self, what: str, alternative: str) -> None:
+    def _need_namesrv(self, what: str) -> None:
         """Refuse to take the default name server for that of a proxy's cluster."""
         if not self._has_namesrv:
             raise UsageError(
                 f"{what} needs name servers, and only a proxy's endpoints are known",
-                hint=f"set NAMESRV_ADDR{alternative}",
+                hint="set NAMESRV_ADDR",
             )

@@ -24,7 +24,17 @@ from tests.kit.waiting import PATIENCE_S, wait_until
 README = Path(__file__).parents[1] / "README.md"
 NAMESRV = "127.0.0.1:9876"
 #: The library's examples, in the README's order.
-LISTENER, BATCHES, LOOP, SIMPLE, PRODUCER, PROXY, ADMIN, TESTS = range(8)
+(
+    LISTENER,
+    BATCHES,
+    LOOP,
+    SIMPLE,
+    PRODUCER,
+    PROXY,
+    PROXY_CONSUMER,
+    ADMIN,
+    TESTS,
+) = range(9)
 
 
 def examples():
@@ -134,6 +144,21 @@ def test_a_message_by_way_of_a_proxy(tmp_path):
     msg_id = request.messages[0].system_properties.message_id
     assert process.stdout.splitlines() == [f"{msg_id} SEND_OK"]
     assert process.stderr == ""
+
+
+def test_messages_consumed_by_way_of_a_proxy(rmq_cluster_factory, tmp_path):
+    cluster = rmq_cluster_factory(proxy=True)
+    cluster.create_topic("orders")
+    cluster.send("orders", ["first"])
+    code = examples()[PROXY_CONSUMER].replace("127.0.0.1:8081", cluster.endpoints)
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        check=True,
+        cwd=tmp_path,
+        timeout=PATIENCE_S,
+    ).stdout
+    assert shown == b"0 b'first'\n"
 
 
 def test_lag_and_a_reset(cluster, tmp_path):

@@ -1,7 +1,7 @@
 """Members of consumer groups: `Consumer` and `SimpleConsumer`.
 
 `consumer` is the push consumer's public face: the engine, its threads and its network
-put together; `iteration` hands messages to a `for` loop. `simple_consumer` receives by
-POP when it is asked to: `receiver` decides what is asked, and `pop_network` (remoting)
-or `proxy_pop` (gRPC) asks.
+put together, or `proxy_member` (gRPC) in their place; `iteration` hands messages to a
+`for` loop. `simple_consumer` receives by POP when it is asked to: `receiver` decides
+what is asked, and `pop_network` (remoting) or `proxy_pop` (gRPC) asks.
 """

@@ -25,6 +25,9 @@ longer than `close` does. In a forked child a consumer is closed, and the broker
 told nothing; where a listener forks (`multiprocessing` does too) and returns in the
 child, with a result or an exception, the child ends as Python would.
 
+By way of a proxy (`endpoints`) the same listeners are called; `proxy_member` is then in
+the engine's place.
+
 Source: DefaultMQPushConsumer in apache/rocketmq.
 """
 
@@ -64,6 +67,7 @@ from rmqcli.errors import (
     NotFoundError,
     RmqError,
     TransportError,
+    UnsupportedError,
     UsageError,
 )
 from rmqcli.log import get_logger
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rmqcli.clock import Clock
+    from rmqcli.consumer.proxy_member import ProxyMember
     from rmqcli.consumer.threads import EngineThread
     from rmqcli.engine.listener import (
         ConsumeConcurrentlyContext,
@@ -131,6 +136,36 @@ def explained(error: RmqError, namesrvs: Collection[str]) -> RmqError:
     return error
 
 
+#: Settings that a proxy has no counterpart of -> what to do instead.
+_NOT_BY_PROXY: Final = {
+    "message_model": "let each program have a group of its own",
+    "consume_from_where": "a new group begins near the end; reset it with Admin",
+    "consume_timestamp_ms": "a new group begins near the end; reset it with Admin",
+    "strategy": "the proxy assigns the messages",
+    "max_reconsume_times": "set the group's retryMaxTimes",
+    "post_subscription_when_pull": "each receive states its filter anyway",
+    "unit_mode": "use namesrv",
+    "client_ip": "the proxy knows clients by generated ids",
+    "instance_name": "the proxy knows clients by generated ids",
+    "unit_name": "the proxy knows clients by generated ids",
+}
+
+
+def _check_for_proxy(config: ConsumerConfig) -> None:
+    """Raise UnsupportedError for a setting that has no meaning by way of a proxy."""
+    default = ConsumerConfig()
+    for name, hint in _NOT_BY_PROXY.items():
+        value = getattr(config, name)
+        is_default = value == getattr(default, name)
+        if name == "strategy":
+            is_default = type(value) is type(default.strategy)
+        if not is_default:
+            raise UnsupportedError(
+                f"{name} cannot be set for a consumer by way of a proxy",
+                hint=f"{hint}, or use namesrv",
+            )
+
+
 T = TypeVar("T")
 
 logger = get_logger(__name__)
@@ -157,16 +192,31 @@ class Consumer:
     a time. `namesrv` is `host:port;host:port` (default: the environment's NAMESRV_ADDR,
     else 127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
 
+    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the consumer speak gRPC, over
+    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
+    `plaintext=True` or `tls=TlsOptions(...)`. Messages are then `ProxyMessage`s, which
+    have the names of `Message`. Members share the messages of a topic, not its queues:
+    there are no offsets, and `seek`, `commit`, `offsets`, `lag` and `running_info`
+    raise UnsupportedError. Topics must exist, the group's settings say how often and
+    when a failed message is delivered again, and a new group begins near the end. A
+    FIFO group is consumed in order, one message of each message group at a time; a
+    message that fails is tried again in its place. `orderly` needs such a group. A body
+    that was damaged on its way raises DecodeError when it is read.
+
     The other functions are called in the thread that owns the engine, rmq-engine or
     one of the consume threads: they must return quickly and not raise.
     `on_assigned(queues)` is called with queues that are ours from now on, before their
     first messages, `on_revoked(queues)` with queues that are not ours any more, after
     the work on them has ended or was given up and their offsets were sent, also at the
     end. Both may be called for queues of the group's retry topic, and for a queue or
-    several at a time. `on_failed` is called with what became of each message that was
+    several at a time. By way of a proxy the thread is rmq-proxy, which all clients of
+    proxies in the process share, and queue id -1 means all queues of a broker.
+    `on_failed` is called with what became of each message that was
     not consumed, `on_start` with where each queue begins.
 
-    Raises ConfigError or UsageError for settings that are not possible.
+    Raises ConfigError or UsageError for settings that are not possible, and
+    UnsupportedError for those that are not by way of a proxy.
     """
 
     def __init__(
@@ -178,6 +228,7 @@ class Consumer:
         on_batch: OnBatch | None = None,
         orderly: bool = False,
         namesrv: str | None = None,
+        endpoints: str | None = None,
         config: ConsumerConfig | None = None,
         client: ClientConfig | None = None,
         none_is_failure: bool = False,
@@ -192,6 +243,8 @@ class Consumer:
             raise UsageError("on_message and on_batch cannot be used together")
         if namesrv is not None and client is not None:
             raise UsageError("namesrv and client cannot be used together")
+        if endpoints is not None and client is not None:
+            raise UsageError("endpoints and client cannot be used together")
         self.group = group
         self.config = config or ConsumerConfig()
         self._clock = clock
@@ -217,14 +270,25 @@ class Consumer:
         )
         self._subscriptions = _subscriptions(topics, clock)
         check_config(group, self._subscriptions, self.config)
-        if self.config.message_model is MessageModel.CLUSTERING:
+        self._client_config = client or ClientConfig.from_env(
+            os.environ, namesrv=namesrv, endpoints=endpoints
+        )
+        is_by_proxy = bool(self._client_config.endpoints)
+        if is_by_proxy:
+            _check_for_proxy(self.config)
+            if on_start is not None:
+                raise UnsupportedError(
+                    "a proxy does not say where queues begin, so on_start cannot be"
+                    " called",
+                    hint="leave on_start out, or use namesrv",
+                )
+        elif self.config.message_model is MessageModel.CLUSTERING:
             retries = retry_topic(group)
             self._subscriptions[retries] = parse_subscription(
                 retries, "*", sub_version=clock.epoch_ms()
             )
-        self._client_config = client or ClientConfig.from_env(
-            os.environ, namesrv=namesrv
-        )
+        #: in the engine's place, by way of a proxy
+        self._by_proxy: ProxyMember | None = None
         self._engine: PushConsumer | None = None
         self._requests: PeerRequests | None = None
         self._threads: ConsumeThreads | None = None
@@ -279,6 +343,9 @@ class Consumer:
             raise
 
     def _start(self, timeout_ms: int, *, wait_for_cluster: bool) -> None:
+        if self._client_config.endpoints:
+            self._start_by_proxy(timeout_ms, wait_for_cluster=wait_for_cluster)
+            return
         self._build()
         if self._is_close_asked:
             self._release()
@@ -317,9 +384,34 @@ class Consumer:
         if error is not None and not self._is_close_asked:
             raise explained(error, namesrvs)
 
+    def _start_by_proxy(self, timeout_ms: int, *, wait_for_cluster: bool) -> None:
+        from rmqcli.consumer.proxy_member import ProxyMember  # loads gRPC
+
+        self._by_proxy = member = ProxyMember(
+            self._client_config,
+            group=self.group,
+            subscriptions=self._subscriptions,
+            config=self.config,
+            listener=self._listener,
+            clock=self._clock,
+            on_end=self._release,
+        )
+        OPEN.add(self)
+        member.start(
+            timeout_ms=timeout_ms,
+            wait_for_cluster=wait_for_cluster,
+            is_cancelled=lambda: self._is_close_asked,
+        )
+        self.client_id = member.client_id
+        self._has_begun = True
+
     def _abort(self) -> None:
         """Stop what `start` started before it failed; it may have stopped anywhere."""
         self._is_close_asked = True
+        if self._by_proxy is not None:
+            self._by_proxy.abort()
+            self._release()
+            return
         engine_thread = self._engine_thread
         if engine_thread is None or self._engine is None:
             self._release()
@@ -434,6 +526,8 @@ class Consumer:
                 return
         if self._engine_thread is not None:
             self._engine_thread.join()
+        if self._by_proxy is not None and not self._by_proxy.is_inside():
+            self._by_proxy.join(_JOIN_MS)
 
     def begin_close(self, *, timeout_ms: int | None = None) -> int:
         """Ask for the close and do not wait; how long it will wait for listeners.
@@ -448,12 +542,18 @@ class Consumer:
             self._hand_over.begin_close()
         if not self._is_started:
             self._closed.set()
-        elif self._has_begun and not self._closed.is_set:
+        elif not self._has_begun or self._closed.is_set:
+            pass
+        elif self._by_proxy is not None:
+            self._by_proxy.begin_close(wait_ms)
+        else:
             self._post(lambda: self._close_engine(wait_ms))
         return wait_ms
 
     def _is_inside(self) -> bool:
         """Whether the caller is one of the threads that have to end."""
+        if self._by_proxy is not None:
+            return self._by_proxy.is_inside()
         engine_thread, threads = self._engine_thread, self._threads
         return (engine_thread is not None and engine_thread.is_current()) or (
             threads is not None and threads.is_current()
@@ -531,7 +631,8 @@ class Consumer:
         message longer than `consume_timeout_ms` (15 minutes) gets it again, as a
         listener does.
         """
-        self._need_engine()
+        if self._by_proxy is None:
+            self._need_engine()
         if self._hand_over is None:
             raise UsageError("a consumer with a listener cannot be iterated")
         return Messages(self._hand_over, idle_timeout_ms)
@@ -545,6 +646,9 @@ class Consumer:
         DeadlineError after `timeout_ms`. A listener may call it, but the messages that
         it has at that moment are not consumed yet.
         """
+        self._refuse_by_proxy(
+            "commit", "a message is acknowledged when its listener returns"
+        )
         member = self._need_engine().member
         self._run(_commit(member), "commit", timeout_ms)
 
@@ -554,6 +658,7 @@ class Consumer:
         Asks the brokers for the ends of the queues. Raises as `commit` does. For the
         whole group ask Admin.lag.
         """
+        self._refuse_by_proxy("lag", "ask Admin.lag, with name servers")
         member = self._need_engine().member
         return self._run(_lag(member), "lag", timeout_ms)
 
@@ -588,10 +693,16 @@ class Consumer:
 
     def pause(self) -> None:
         """Stop pulling; what was pulled is consumed."""
+        if self._by_proxy is not None:
+            self._by_proxy.post(self._by_proxy.pause)
+            return
         self._post(self._need_engine().pause)
 
     def resume(self) -> None:
         """Go on after `pause`."""
+        if self._by_proxy is not None:
+            self._by_proxy.post(self._by_proxy.resume)
+            return
         self._post(self._need_engine().resume)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -602,11 +713,17 @@ class Consumer:
         """
         if offset < 0:
             raise UsageError(f"offset {offset} of {queue} is negative")
+        self._refuse_by_proxy("seek", "reset the group with Admin, with name servers")
         engine = self._need_engine()
         self._post(lambda: engine.move({queue: offset}))
 
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, sorted, retry queues included."""
+        """The queues that are ours now, sorted, retry queues included.
+
+        By way of a proxy queue id -1 stands for all queues of a broker.
+        """
+        if self._by_proxy is not None:
+            return self._by_proxy.queues()
         member = self._need_engine().member
         return sorted(
             self._ask(
@@ -618,6 +735,7 @@ class Consumer:
 
     def offsets(self) -> dict[MessageQueue, int]:
         """How far our queues are consumed: the next offset of each."""
+        self._refuse_by_proxy("offsets", "ask Admin.lag, with name servers")
         offsets: dict[MessageQueue, int] = self._ask(
             self._need_engine().member.offsets.table.all
         )
@@ -625,6 +743,7 @@ class Consumer:
 
     def running_info(self) -> ConsumerRunningInfo:
         """What brokers get when they ask (307): queues, spans, rates."""
+        self._refuse_by_proxy("running_info", "see queues()")
         self._need_engine()
         assert self._requests is not None  # noqa: S101  # made with the engine
         info: ConsumerRunningInfo = self._ask(self._requests.running_info)
@@ -655,6 +774,13 @@ class Consumer:
         if errors:
             raise errors[0]
         return answers[0]
+
+    def _refuse_by_proxy(self, what: str, hint: str) -> None:
+        if self._client_config.endpoints:
+            raise UnsupportedError(
+                f"{what} is not possible by way of a proxy, which tells no offsets",
+                hint=hint,
+            )
 
     def _post(self, action: Callable[[], None]) -> None:
         if self._engine_thread is not None and not self._closed.is_set:

@@ -144,10 +144,14 @@ class ConsumeThreads:
         """Whether this is called by one of the threads."""
         return threading.current_thread() in self._threads
 
-    def stop(self, timeout_ms: int) -> bool:
-        """End the threads; whether all did in time. Idempotent."""
+    def let_end(self) -> None:
+        """Let each thread end after its job, without waiting. Idempotent."""
         for _ in self._threads:
             self._jobs.put(None)
+
+    def stop(self, timeout_ms: int) -> bool:
+        """End the threads; whether all did in time. Idempotent."""
+        self.let_end()
         until_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in self._threads:
             if thread.is_alive():

@@ -21,7 +21,7 @@ ConsumeMessageOrderlyService.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from rmqcli.engine.listener import (
     ConsumeConcurrentlyContext,
@@ -101,6 +101,13 @@ class ConcurrentRequest:
                     for at in range(0, len(messages), batch_size)
                 ]
             )
+
+
+class Cancellable(Protocol):
+    """Messages of one queue that are with a listener."""
+
+    message_queue: MessageQueue
+    is_cancelled: bool
 
 
 class Failed(NamedTuple):
@@ -318,7 +325,7 @@ def _call(listener: Listener, batch: Sequence[Pulled], context: object) -> objec
 
 
 def call_batch(
-    request: ConcurrentRequest,
+    request: Cancellable,
     batch: Sequence[Pulled],
     listener: Listener,
     now_ms: int,

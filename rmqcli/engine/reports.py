@@ -27,6 +27,7 @@ class Fate(enum.Enum):
     """What happened to a message that its listener did not consume."""
 
     RETRY_TOPIC = "RETRY_TOPIC"  # stored in the group's retry topic
+    DELIVERED_AGAIN = "DELIVERED_AGAIN"  # by its broker, after the delay (by proxy)
     RETRY_HERE = "RETRY_HERE"  # kept by this member, which tries it again
     DEAD_LETTER = "DEAD_LETTER"  # stored in the group's dead-letter queue
     GIVEN_UP = "GIVEN_UP"  # broadcasting has no retries

@@ -141,6 +141,10 @@ class ProxyMessage:
         """How often it was delivered, this time included; 1 for the first time."""
         return max(1, self.raw.system_properties.delivery_attempt)
 
+    def count_attempt(self, attempt: int) -> None:
+        """Note that it is consumed again without being delivered again (FIFO)."""
+        self.raw.system_properties.delivery_attempt = attempt
+
     @property
     def reconsume_times(self) -> int:
         """How often it was delivered before."""

@@ -211,6 +211,12 @@ class Session:
         except (RmqError, TimeoutError) as error:
             logger.info("client=%s left without goodbye: %s", self.client_id, error)
 
+    def closing(self) -> tasks.Task[None]:
+        """`close`, for a task in the I/O thread."""
+        if not self._is_closed:
+            self._is_closed = True
+            yield from self._leave()
+
     # --- calls ---
 
     def invoke(

@@ -1,0 +1,809 @@
+"""A member of a group that consumes by way of a proxy (gRPC): `Consumer`'s other half.
+
+The proxy assigns brokers, or queues of a FIFO group, and each has a request open here
+that the proxy holds. What comes is kept in `HeldMessages`, which decides; this module
+carries its decisions out. Acks of one topic and server that fall due while an earlier
+request is under way go out together with the next one.
+
+Nothing is skipped silently. An ack, a change of the invisible time or the forwarding of
+a dead letter is tried again until the message's lease is over; then the broker delivers
+the message again. A change is not sent a second time when the first may have been
+carried out, because the message would come twice.
+
+Everything here but `start`, `join` and the listeners runs in the thread rmq-proxy.
+
+Source: PushConsumerImpl, ProcessQueueImpl in apache/rocketmq-clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from rmqcli import tasks
+from rmqcli.clock import Deadline
+from rmqcli.consumer.threads import ConsumeThreads
+from rmqcli.engine.consume import call_batch, call_directly, call_orderly, is_success
+from rmqcli.engine.held_messages import (
+    INVISIBLE_MS,
+    HeldMessages,
+    HeldState,
+    Settlement,
+    Verdict,
+)
+from rmqcli.engine.listener import (
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    LeaveRest,
+)
+from rmqcli.engine.reports import (
+    FailedDelivery,
+    Fate,
+    report_assigned,
+    report_failed,
+    report_revoked,
+)
+from rmqcli.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    NotFoundError,
+    RmqError,
+    TransportError,
+    UnsupportedError,
+)
+from rmqcli.log import get_logger
+from rmqcli.proxy.rpc import (
+    ack_messages,
+    change_invisible_duration,
+    forward_to_dead_letter_queue,
+    query_assignment,
+    receive_message,
+)
+from rmqcli.proxy.session import PUSH_CONSUMER, Filter, Session
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.subscription import SQL92
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.engine.held_messages import Held
+    from rmqcli.engine.listener import Listener
+    from rmqcli.engine.message import Message, Pulled
+    from rmqcli.model import MessageQueue
+    from rmqcli.proxy.endpoints import Endpoints
+    from rmqcli.proxy.message import ProxyMessage
+    from rmqcli.proxy.rpc import AckFailure, ProxyQueue, Received
+    from rmqcli.proxy.settings import ServerSettings
+    from rmqcli.wire.subscription import SubscriptionData
+
+logger = get_logger(__name__)
+
+_SCAN_MS: Final = 5_000
+#: After a proxy said that it is too busy.
+_BUSY_MS: Final = 20
+#: A receive that ends without a message before this part of the time is early; the
+#: next one waits, longer each time.
+_EARLY: Final = 0.5
+_EARLY_MS: Final = 50
+_EARLY_MS_MAX: Final = 1_000
+#: Between two attempts to acknowledge, change or forward.
+_AGAIN_MS: Final = 1_000
+_ACKS_MAX: Final = 256
+#: How long a close waits for acks, messages that are given back, and goodbyes.
+_SETTLE_MS: Final = 5_000
+_GOODBYE_MS: Final = 2_000
+_START_AGAIN_MS: Final = 1_000
+_INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
+
+
+@dataclass(slots=True)
+class _Source:
+    """One assigned queue, or all queues of a broker, and its receives."""
+
+    queue: ProxyQueue
+    is_dropped: bool = False
+    is_receiving: bool = False
+    #: nothing is asked before this (monotonic)
+    rest_until_ms: int = 0
+    early_ms: int = 0
+    #: repeated with a request whose answer was lost, so that a FIFO queue goes on
+    attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+@dataclass(slots=True)
+class _Acks:
+    """Acknowledgements for one topic and server that wait for the next request."""
+
+    waiting: deque[Held] = field(default_factory=deque)
+    is_sending: bool = False
+
+
+@dataclass(slots=True)
+class _Job:
+    """A batch for a listener. Satisfies `consume.Cancellable`."""
+
+    message_queue: MessageQueue
+    batch: list[Held]
+    is_cancelled: bool = False
+
+
+class ProxyMember:
+    """See the module. `on_end` is called in the thread rmq-proxy once it is closed."""
+
+    def __init__(
+        self,
+        client_config: ClientConfig,
+        *,
+        group: str,
+        subscriptions: Mapping[str, SubscriptionData],
+        config: ConsumerConfig,
+        listener: Listener,
+        clock: Clock,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._client_config = client_config
+        self._group = group
+        self._subscriptions = dict(subscriptions)
+        self._config = config
+        self._listener = listener
+        self._clock = clock
+        self._on_end = on_end
+        self._threads = ConsumeThreads(config.consume_threads, listener, clock)
+        self._session = self._make_session()
+        self._held: HeldMessages
+        #: assigned queue -> its receives
+        self._sources: dict[MessageQueue, _Source] = {}
+        self._acks: dict[tuple[str, Endpoints], _Acks] = {}
+        self._jobs = 0
+        self._is_paused = False
+        self._is_closing = False
+        self._has_begun = False
+        #: said goodbye: what ends now cannot be acknowledged any more
+        self._has_left = False
+        self._timer_ms: int | None = None
+        #: ends as soon as no listener runs, or `close_sooner` was called
+        self._idle: tasks.Pending[None] = tasks.Pending()
+        #: ends as soon as nothing is left to settle, during a close
+        self._settled: tasks.Pending[None] = tasks.Pending()
+
+    @property
+    def client_id(self) -> str:
+        """The id under which the proxy knows this member."""
+        return self._session.client_id
+
+    # --- for other threads ---
+
+    def start(
+        self,
+        *,
+        timeout_ms: int,
+        wait_for_cluster: bool,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        """Get routes, settings and the first assignments, and begin to receive.
+
+        Raises what the first proxy that failed said, and UnsupportedError when the
+        listener is orderly and the group is not. `wait_for_cluster`: a proxy or a topic
+        that is not there is waited for.
+        """
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            try:
+                self._session.open(
+                    list(self._subscriptions), timeout_ms=max(1, deadline.left_ms())
+                )
+                break
+            except (TransportError, NotFoundError):
+                if not wait_for_cluster or deadline.is_over() or is_cancelled():
+                    raise
+            self._session.run(tasks.Sleep(_START_AGAIN_MS)).result()
+            self._session.close()
+            self._session = self._make_session()
+        in_order = self._session.settings.fifo
+        if self._listener.is_orderly and not in_order:
+            raise UnsupportedError(
+                f"group {self._group} is not a FIFO group, so a proxy does not deliver"
+                " its messages in order",
+                hint="create the group with consumeMessageOrderly (mqadmin"
+                " updateSubGroup -o true), or consume without orderly",
+            )
+        self._held = HeldMessages(
+            self._config, self._session.settings.retry, in_order=in_order
+        )
+        self._threads.start()
+        self._has_begun = True
+        self._session.run(self._scan(is_first=True)).result()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Call `action` in the thread rmq-proxy."""
+        self._session.post(action)
+
+    def is_inside(self) -> bool:
+        """Whether the caller runs in a thread that a close would wait for."""
+        return self._session.in_io_thread() or self._threads.is_current()
+
+    def begin_close(self, wait_ms: int) -> None:
+        """Close, and wait for listeners so long at most. Never blocks."""
+        self._session.post(lambda: self._close(wait_ms))
+
+    def abort(self) -> None:
+        """Undo a `start` that failed, before anything was received."""
+        self._is_closing = True
+        self._threads.let_end()
+        self._session.close()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the end of the consume threads, after `on_end`."""
+        self._threads.stop(timeout_ms)
+
+    # --- inside ---
+
+    def pause(self) -> None:
+        """Receive no more for now."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._is_paused = False
+        self._go_on()
+
+    def queues(self) -> list[MessageQueue]:
+        """What is assigned; queue id -1 for all queues of a broker."""
+        return sorted(self._sources)
+
+    def _make_session(self) -> Session:
+        return Session(
+            self._client_config,
+            client_type=PUSH_CONSUMER,
+            group=self._group,
+            subscriptions={
+                topic: Filter(each.sub_string, is_sql=each.expression_type == SQL92)
+                for topic, each in self._subscriptions.items()
+            },
+            fifo=self._listener.is_orderly,
+            on_verify=self._verify,
+            on_settings=self._take_settings,
+            clock=self._clock,
+        )
+
+    def _take_settings(self, settings: ServerSettings) -> None:
+        if not self._has_begun:
+            return
+        self._held.retry = settings.retry
+        if settings.fifo != self._held.in_order:
+            logger.warning(
+                "group %s changed between FIFO and not; restart its consumers to"
+                " follow",
+                self._group,
+            )
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    # --- assignments ---
+
+    def _scan(self, *, is_first: bool = False) -> tasks.Task[None]:
+        """Ask what is ours, and again every 5 s. A topic that fails keeps its own.
+
+        The first time raises the error when every topic failed.
+        """
+        session = self._session
+        topics = list(self._subscriptions)
+        outcomes = yield tasks.All(
+            [
+                session.submit(
+                    session.access_point,
+                    query_assignment(topic, self._group, session.access_point),
+                )
+                for topic in topics
+            ]
+        )
+        if self._is_closing:
+            return
+        failures = [each for each in outcomes if isinstance(each, RmqError)]
+        if is_first and len(failures) == len(topics):
+            raise failures[0]
+        for topic, outcome in zip(topics, outcomes, strict=True):
+            if isinstance(outcome, RmqError):
+                logger.warning(
+                    "assignment not refreshed topic=%s error=%s", topic, outcome.message
+                )
+            else:
+                self._assign(topic, outcome)
+        session.call_later(_SCAN_MS, self._scan_again)
+
+    def _scan_again(self) -> None:
+        if not self._is_closing:
+            tasks.start(self._scan(), self._session.via)
+
+    def _assign(self, topic: str, assigned: Sequence[ProxyQueue]) -> None:
+        wanted = {each.queue: each for each in assigned}
+        revoked = [
+            queue
+            for queue in self._sources
+            if queue.topic == topic and queue not in wanted
+        ]
+        for queue in revoked:
+            self._sources.pop(queue).is_dropped = True
+        added = [queue for queue in wanted if queue not in self._sources]
+        for queue, each in wanted.items():
+            if queue in self._sources:
+                self._sources[queue].queue = each
+            else:
+                self._sources[queue] = _Source(each)
+        if added or revoked:
+            logger.info(
+                "assignment changed group=%s topic=%s owned=%d added=%d revoked=%d",
+                self._group,
+                topic,
+                len(wanted),
+                len(added),
+                len(revoked),
+            )
+        report_revoked(self._listener, sorted(revoked))
+        report_assigned(self._listener, sorted(added))
+        self._go_on()
+
+    # --- receiving ---
+
+    def _go_on(self) -> None:
+        """Do what can be done now: hand out, receive, look at what is due."""
+        self._run_due()
+        self._hand_out()
+        if not self._is_closing and not self._is_paused:
+            for source in self._sources.values():
+                self._ask(source)
+        self._set_timer()
+        if self._is_closing:
+            self._note_end()
+
+    def _ask(self, source: _Source) -> None:
+        if source.is_receiving or source.rest_until_ms > self._now_ms():
+            return
+        settings = self._session.settings
+        wanted = min(settings.receive_batch_size, self._config.pull_batch_size)
+        count = self._held.begin_receive(source.queue.queue, wanted)
+        if not count:
+            return  # asked again when a message is done
+        source.is_receiving = True
+        asked_ms = self._now_ms()
+
+        def ended(pending: tasks.Pending[Received]) -> None:
+            source.is_receiving = False
+            outcome = pending.outcome()
+            messages = []
+            if isinstance(outcome, RmqError):
+                self._receive_failed(source, outcome)
+            else:
+                messages = outcome.messages
+                self._received(source, outcome, self._now_ms() - asked_ms)
+            verdicts = self._held.end_receive(
+                source.queue.queue, count, messages, now_ms=self._now_ms()
+            )
+            self._carry_out(verdicts)
+            self._go_on()
+
+        task = self._receive(source, count, settings.long_polling_ms)
+        tasks.start(task, self._session.via).on_done(ended)
+
+    def _receive(
+        self, source: _Source, count: int, polling_ms: int
+    ) -> tasks.Task[Received]:
+        queue = source.queue
+        yield from self._session.ready(queue.endpoints)
+        subscription = self._subscriptions[queue.queue.topic]
+        rpc = receive_message(
+            queue,
+            group=self._group,
+            batch_size=count,
+            polling_ms=polling_ms,
+            expression=subscription.sub_string,
+            is_sql=subscription.expression_type == SQL92,
+            invisible_ms=INVISIBLE_MS,
+            attempt_id=source.attempt_id,
+        )
+        received: Received = yield self._session.receive(queue.endpoints, rpc)
+        return received
+
+    def _received(self, source: _Source, received: Received, spent_ms: int) -> None:
+        if received.error is not None:
+            self._receive_failed(source, received.error)
+            return
+        source.attempt_id = str(uuid.uuid4())
+        if received.messages:
+            source.early_ms = 0
+            self._rest(source, self._config.pull_interval_ms)
+        elif spent_ms < _EARLY * self._session.settings.long_polling_ms:
+            source.early_ms = min(max(_EARLY_MS, 2 * source.early_ms), _EARLY_MS_MAX)
+            self._rest(source, source.early_ms)
+        else:
+            source.early_ms = 0
+
+    def _receive_failed(self, source: _Source, error: RmqError) -> None:
+        delay_ms = self._config.pull_time_delay_when_exception_ms
+        if isinstance(error, BusyError):
+            delay_ms = _BUSY_MS
+        self._rest(source, delay_ms)
+        if not self._is_closing and not source.is_dropped:
+            logger.warning(
+                "receive failed topic=%s broker=%s error=%s; next attempt in %d ms",
+                source.queue.queue.topic,
+                source.queue.queue.broker_name,
+                error.message,
+                delay_ms,
+            )
+
+    def _rest(self, source: _Source, delay_ms: int) -> None:
+        if delay_ms:
+            source.rest_until_ms = self._now_ms() + delay_ms
+            self._session.call_later(delay_ms, self._go_on)
+
+    # --- listeners ---
+
+    def _hand_out(self) -> None:
+        """Give batches to consume threads that have nothing to do."""
+        while self._jobs < self._threads.count:
+            batch = self._held.next_batch(self._now_ms())
+            if not batch:
+                return
+            self._jobs += 1
+            job = _Job(batch[0].message.message_queue, batch)
+            self._threads.put(functools.partial(self._serve, job))
+
+    def _serve(self, job: _Job) -> None:
+        """In a consume thread: call the listener, and report."""
+        done: dict[int, tuple[bool, int, int | None]] | None = None
+        try:
+            done = self._call(job)
+        finally:
+            if not self._listener.is_orphaned:
+                self._session.post(functools.partial(self._served, job, done))
+
+    def _call(self, job: _Job) -> dict[int, tuple[bool, int, int | None]]:
+        """What came of each message, by `id`: (consumed, delay level, suspend ms).
+
+        Messages that the listener left are missing.
+        """
+        # What the listener uses of them is what all messages have.
+        messages = cast("list[Pulled]", [each.message for each in job.batch])
+        now_ms = self._now_ms()
+        if self._listener.is_orderly:
+            return self._call_in_order(job, messages, now_ms)
+        done, failed = call_batch(job, messages, self._listener, now_ms)
+        levels = {id(each.message): each.delay_level for each in failed}
+        return {
+            id(each): (id(each) not in levels, levels.get(id(each), 0), None)
+            for each in done
+        }
+
+    def _call_in_order(
+        self, job: _Job, messages: list[Pulled], now_ms: int
+    ) -> dict[int, tuple[bool, int, int | None]]:
+        context = ConsumeOrderlyContext(job.message_queue)
+        try:
+            status = call_orderly(messages, self._listener, context, now_ms)
+        except LeaveRest as rest:
+            return {id(each): (True, 0, None) for each in messages[: rest.consumed]}
+        is_consumed = status in (
+            ConsumeOrderlyStatus.SUCCESS,
+            ConsumeOrderlyStatus.COMMIT,
+        )
+        if is_consumed and not context.auto_commit:
+            logger.warning(
+                "auto_commit off has no effect by way of a proxy: a message that is"
+                " consumed is acknowledged"
+            )
+        suspend_ms = context.suspend_current_queue_time_ms
+        return {id(each): (is_consumed, 0, suspend_ms) for each in messages}
+
+    def _served(
+        self, job: _Job, done: Mapping[int, tuple[bool, int, int | None]] | None
+    ) -> None:
+        self._jobs -= 1
+        held, now_ms = self._held, self._now_ms()
+        left = []
+        for each in job.batch:
+            outcome: tuple[bool, int, int | None] | None = (False, 0, None)
+            if done is not None:  # else it ended with a defect
+                outcome = done.get(id(each.message))
+            if outcome is None:
+                left.append(each)
+            elif outcome[0]:
+                self._carry_out(held.succeeded(each))
+            else:
+                self._failed(each, outcome[1], outcome[2], now_ms)
+        if left:
+            held.left(left)
+        self._go_on()
+
+    def _failed(
+        self, held: Held, delay_level: int, suspend_ms: int | None, now_ms: int
+    ) -> None:
+        verdicts = self._held.failed(
+            held, now_ms=now_ms, delay_level=delay_level, suspend_ms=suspend_ms
+        )
+        # None of it: it is decided already, and carried out after a renewal.
+        pending = [held.verdict] if held.verdict is not None else []
+        mine = next(each for each in [*pending, *verdicts] if each.held is held)
+        if mine.settlement is not Settlement.DEAD_LETTER:
+            self._report(mine)
+        if mine.settlement is Settlement.TRY_HERE:
+            _message(held).count_attempt(held.attempt)
+        self._carry_out(verdicts)
+
+    def _report(self, verdict: Verdict) -> None:
+        """Say what becomes of a message that was not consumed."""
+        fate = {
+            Settlement.REDELIVER: Fate.DELIVERED_AGAIN,
+            Settlement.TRY_HERE: Fate.RETRY_HERE,
+            Settlement.DEAD_LETTER: Fate.DEAD_LETTER,
+            Settlement.LOST: Fate.QUEUE_LOST,
+        }[verdict.settlement]
+        retry: int | None = None
+        retries_max: int | None = None
+        held = verdict.held
+        if fate is Fate.DELIVERED_AGAIN:
+            retry, retries_max = held.attempt, self._held.retry.max_attempts - 1
+        elif fate is Fate.RETRY_HERE:
+            retry, retries_max = held.attempt - 1, self._held.retry.max_attempts - 1
+        report_failed(
+            self._listener,
+            FailedDelivery(
+                message=cast("Message", held.message),
+                fate=fate,
+                retry=retry,
+                retries_max=retries_max,
+            ),
+        )
+
+    def _verify(self, message: ProxyMessage, answer: Callable[[bool], None]) -> None:
+        """Consume a message because the proxy asks for it, outside of everything."""
+        listener = self._listener
+        if not self._has_begun or self._is_closing or listener.reports_each:
+            answer(False)
+            return
+
+        def call() -> None:
+            shown = cast("Message", message)
+            queue = message.message_queue
+            result, error = call_directly(shown, listener, queue)
+            is_done = error is None and (
+                result is ConsumeOrderlyStatus.SUCCESS or is_success(result, listener)
+            )
+            answer(is_done)
+
+        self._threads.put(call)
+
+    # --- settling ---
+
+    def _carry_out(self, verdicts: Sequence[Verdict]) -> None:
+        for each in verdicts:
+            held = each.held
+            match each.settlement:
+                case Settlement.ACK:
+                    message = _message(held)
+                    key = message.topic, message.endpoints
+                    acks = self._acks.setdefault(key, _Acks())
+                    acks.waiting.append(held)
+                    if not acks.is_sending:
+                        acks.is_sending = True
+                        # What ends in the same turn goes out together.
+                        self._session.post(functools.partial(self._send_acks, key))
+                case Settlement.REDELIVER:
+                    self._run(self._redeliver(held, each.delay_ms))
+                case Settlement.DEAD_LETTER:
+                    self._run(self._forward(each))
+                case Settlement.LOST:
+                    logger.warning(
+                        "lease of a message is over, it will be delivered again"
+                        " message=%r",
+                        held.message,
+                    )
+                case Settlement.TRY_HERE:
+                    pass
+
+    def _run(self, task: tasks.Task[None]) -> None:
+        tasks.start(task, self._session.via).on_done(lambda _: self._go_on())
+
+    def _send_acks(self, key: tuple[str, Endpoints]) -> None:
+        self._run(self._acknowledge(key))
+
+    def _acknowledge(self, key: tuple[str, Endpoints]) -> tasks.Task[None]:
+        """Send acks of one topic and server, until none waits."""
+        acks = self._acks[key]
+        try:
+            while acks.waiting:
+                count = min(_ACKS_MAX, len(acks.waiting))
+                part = [acks.waiting.popleft() for _ in range(count)]
+                names = [(_message(each).msg_id, each.receipt_handle) for each in part]
+                rpc = ack_messages(key[0], self._group, names)
+                (outcome,) = yield tasks.All([self._session.submit(key[1], rpc)])
+                self._acknowledged(part, outcome)
+        finally:
+            acks.is_sending = False
+
+    def _acknowledged(
+        self, part: Sequence[Held], outcome: list[AckFailure] | RmqError
+    ) -> None:
+        if isinstance(outcome, RmqError):
+            errors = {each.receipt_handle: outcome for each in part}
+        else:
+            errors = {each.receipt_handle: each.error for each in outcome}
+        for each in part:
+            error = errors.get(each.receipt_handle)
+            if error is not None and self._may_again(each, error):
+                again = [Verdict(each, Settlement.ACK)]
+                self._session.call_later(
+                    _AGAIN_MS, functools.partial(self._carry_out, again)
+                )
+                continue
+            if error is not None:
+                self._log_unsettled(each, "ack", error)
+            self._held.settled(each)
+        self._go_on()
+
+    def _redeliver(self, held: Held, delay_ms: int) -> tasks.Task[None]:
+        """Have the message delivered again after the delay."""
+        message = _message(held)
+        while True:
+            rpc = change_invisible_duration(
+                topic=message.topic,
+                group=self._group,
+                msg_id=message.msg_id,
+                receipt_handle=held.receipt_handle,
+                invisible_ms=delay_ms,
+            )
+            (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
+            if not isinstance(outcome, RmqError):
+                break
+            if _may_be_done(outcome) or not self._may_again(held, outcome):
+                self._log_unsettled(held, "change of the invisible time", outcome)
+                break
+            yield tasks.Sleep(_AGAIN_MS)
+        self._held.settled(held)
+
+    def _forward(self, verdict: Verdict) -> tasks.Task[None]:
+        """Make the message a dead letter."""
+        held = verdict.held
+        message = _message(held)
+        while True:
+            rpc = forward_to_dead_letter_queue(
+                topic=message.topic,
+                group=self._group,
+                msg_id=message.msg_id,
+                receipt_handle=held.receipt_handle,
+                delivery_attempt=held.attempt,
+                max_delivery_attempts=self._held.retry.max_attempts,
+            )
+            (outcome,) = yield tasks.All([self._session.submit(message.endpoints, rpc)])
+            if not isinstance(outcome, RmqError):
+                self._report(verdict)
+                break
+            if not self._may_again(held, outcome):
+                self._log_unsettled(held, "forwarding to the dead letters", outcome)
+                self._report(Verdict(held, Settlement.LOST))
+                break
+            yield tasks.Sleep(_AGAIN_MS)
+        self._held.settled(held)
+
+    def _may_again(self, held: Held, error: RmqError) -> bool:
+        """Whether to try again: the message is still ours, and it may succeed."""
+        is_refused = isinstance(error, BrokerError) and error.code == _INVALID_HANDLE
+        if is_refused or self._has_left:
+            return False
+        return held.until_ms > self._now_ms() + _AGAIN_MS
+
+    def _log_unsettled(self, held: Held, what: str, error: RmqError) -> None:
+        logger.warning(
+            "%s failed, the message will be delivered again message=%r error=%s",
+            what,
+            held.message,
+            error.message,
+        )
+
+    # --- leases ---
+
+    def _run_due(self) -> None:
+        due = self._held.run_due(self._now_ms())
+        for held in due.renew:
+            self._renew(held)
+        self._carry_out(due.verdicts)
+
+    def _renew(self, held: Held) -> None:
+        message = _message(held)
+        rpc = change_invisible_duration(
+            topic=message.topic,
+            group=self._group,
+            msg_id=message.msg_id,
+            receipt_handle=held.receipt_handle,
+            invisible_ms=INVISIBLE_MS,
+        )
+
+        def ended(pending: tasks.Pending[str]) -> None:
+            outcome = pending.outcome()
+            now_ms = self._now_ms()
+            if isinstance(outcome, RmqError):
+                logger.warning(
+                    "lease not renewed message=%r error=%s", message, outcome.message
+                )
+                verdicts = self._held.not_renewed(
+                    held,
+                    now_ms=now_ms,
+                    is_doubtful=_may_be_done(outcome),
+                    is_lost=isinstance(outcome, BrokerError)
+                    and outcome.code == _INVALID_HANDLE,
+                )
+            else:
+                verdicts = self._held.renewed(held, outcome, now_ms=now_ms)
+            self._carry_out(verdicts)
+            self._go_on()
+
+        self._session.submit(message.endpoints, rpc).on_done(ended)
+
+    def _set_timer(self) -> None:
+        """Have `_go_on` called when the next message is due."""
+        due_ms = self._held.next_due_ms()
+        if due_ms is None or (self._timer_ms is not None and self._timer_ms <= due_ms):
+            return
+        self._timer_ms = due_ms
+
+        def over() -> None:
+            if self._timer_ms == due_ms:
+                self._timer_ms = None
+                self._go_on()
+
+        self._session.call_later(max(1, due_ms - self._now_ms()), over)
+
+    # --- the end ---
+
+    def _close(self, wait_ms: int) -> None:
+        if self._is_closing:
+            # The wait of another close is over sooner.
+            self._session.call_later(wait_ms, lambda: self._idle.succeed(None))
+            return
+        self._is_closing = True
+        self._held.stop()
+        tasks.start(self._leave(wait_ms), self._session.via).on_done(self._left)
+
+    def _leave(self, wait_ms: int) -> tasks.Task[None]:
+        """Wait for listeners, give back, acknowledge, say goodbye."""
+        self._note_end()
+        yield tasks.All([tasks.Within(self._idle, wait_ms)])
+        self._carry_out(self._held.give_back_all())
+        self._idle.succeed(None)
+        self._note_end()
+        yield tasks.All([tasks.Within(self._settled, _SETTLE_MS)])
+        report_revoked(self._listener, sorted(self._sources))
+        self._sources.clear()
+        self._has_left = True
+        yield tasks.All([tasks.Within(self._session.closing(), _GOODBYE_MS)])
+
+    def _note_end(self) -> None:
+        """During a close: end the waits for what has ended."""
+        if not self._jobs:
+            self._idle.succeed(None)
+        if self._idle.is_done and not self._held.count(HeldState.SETTLING):
+            self._settled.succeed(None)
+
+    def _left(self, pending: tasks.Pending[None]) -> None:
+        error = pending.outcome()
+        if isinstance(error, RmqError):
+            logger.warning("close not finished group=%s error=%s", self._group, error)
+        self._threads.let_end()
+        self._on_end()
+
+
+def _message(held: Held) -> ProxyMessage:
+    return cast("ProxyMessage", held.message)
+
+
+def _may_be_done(error: RmqError) -> bool:
+    """Whether a change that failed so may have been carried out all the same."""
+    return isinstance(error, TransportError) and not isinstance(error, ConnectError)

@@ -1,0 +1,700 @@
+"""The messages that a proxy gave a member: what to hand out, settle, renew, ask for.
+
+A proxy hides a received message from the rest of the group for some time, its lease.
+Until the message is acknowledged, given back or a dead letter, this member holds it:
+
+               handed out            failed, in order
+       CACHED ------------> RUNNING ------------------> WAITING
+        |  ^                | |  |                        |
+        |  |  left as it was  |  |      its time has come |
+        |  +----------------+ |  | <- - - - - - - - - - - + (it is CACHED again)
+        | given back          | consumed, or failed
+        v                     v
+       SETTLING <-------------+
+        |
+        v
+       GONE     also from every other state, once the lease is over
+
+Messages wait in lanes. Without order a lane is a queue, and several batches of it may
+be with listeners. In order a lane is a message group: one message of it is out at a
+time, until it is settled. A message that fails there is tried again in its place, so
+its lane waits for it. When the lease of such a message is over, another member may get
+it; then everything behind it in the lane is given back, because it has to come later.
+
+A lease is renewed RENEW_AHEAD_MS before its end. A renewal replaces the receipt handle,
+so what is decided meanwhile is settled after it.
+
+Pure: the caller carries out what is decided, and says how it went.
+
+Source: ProcessQueueImpl, StandardConsumeService, FifoConsumeService in
+apache/rocketmq-clients.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.engine.config import ConsumerConfig
+    from rmqcli.model import MessageQueue
+
+#: How long a message is hidden when it is received and with each renewal.
+INVISIBLE_MS: Final = 60_000  # ProxyConfig.defaultInvisibleTimeMills
+RENEW_AHEAD_MS: Final = 30_000
+#: Until a renewal that was not sent is tried again.
+RENEW_AGAIN_MS: Final = 1_000
+#: How long a message stays hidden that is given back.
+GIVE_BACK_MS: Final = 1_000
+_LOOKS_MIN: Final = 1_024
+#: A proxy takes no longer delay.
+DELAY_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills
+
+#: What `delay_level_when_next_consume` means: level 1 is the first.
+DELAY_LEVELS_MS: Final = tuple(
+    seconds * 1_000
+    for seconds in (
+        *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540),
+        *(600, 1_200, 1_800, 3_600, 7_200),
+    )
+)  # MessageStoreConfig.messageDelayLevel
+
+
+class Delivered(Protocol):
+    """What is known of a message that was received."""
+
+    @property
+    def message_queue(self) -> MessageQueue: ...
+    @property
+    def msg_id(self) -> str: ...
+    @property
+    def queue_offset(self) -> int | None: ...
+    @property
+    def message_group(self) -> str | None: ...
+    @property
+    def delivery_attempt(self) -> int: ...
+
+    body_bytes: int
+    receipt_handle: str
+
+
+class RetryRules(Protocol):
+    """What the server says about failed messages; attempts count from 1."""
+
+    @property
+    def max_attempts(self) -> int: ...
+
+    def delay_ms(self, attempt: int) -> int:
+        """How long to wait after this attempt failed."""
+
+
+class HeldState(enum.Enum):
+    """See the module."""
+
+    CACHED = "CACHED"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    SETTLING = "SETTLING"
+    GONE = "GONE"
+
+
+_MAY_BECOME: Final = {
+    HeldState.CACHED: {HeldState.RUNNING, HeldState.SETTLING, HeldState.GONE},
+    HeldState.RUNNING: {
+        HeldState.CACHED,
+        HeldState.WAITING,
+        HeldState.SETTLING,
+        HeldState.GONE,
+    },
+    HeldState.WAITING: {HeldState.CACHED, HeldState.SETTLING, HeldState.GONE},
+    HeldState.SETTLING: {HeldState.GONE},
+    HeldState.GONE: set[HeldState](),
+}
+
+
+class Held:
+    """One message with its lease. Changed by `HeldMessages` only."""
+
+    __slots__ = (
+        "attempt",
+        "began_ms",
+        "is_acked",
+        "is_doubtful",
+        "lane",
+        "look",
+        "message",
+        "receipt_handle",
+        "renew_at_ms",
+        "renewing",
+        "retry_at_ms",
+        "source",
+        "state",
+        "until_ms",
+        "verdict",
+    )
+
+    def __init__(
+        self, message: Delivered, source: MessageQueue, lane: object, until_ms: int
+    ) -> None:
+        self.message = message
+        self.source = source
+        self.lane = lane
+        self.state = HeldState.CACHED
+        self.receipt_handle = message.receipt_handle
+        #: monotonic: when others may get it
+        self.until_ms = until_ms
+        #: the number of this delivery, from 1; tries in its place count
+        self.attempt = message.delivery_attempt
+        #: monotonic: when a listener got it last
+        self.began_ms = 0
+        #: monotonic: when it is tried again in its place, while it is WAITING
+        self.retry_at_ms = 0
+        #: monotonic: when its lease is renewed
+        self.renew_at_ms = until_ms - RENEW_AHEAD_MS
+        #: the handle that is being renewed
+        self.renewing: str | None = None
+        #: a renewal was sent and not answered: nobody knows the valid handle
+        self.is_doubtful = False
+        #: what waits for the end of the renewal
+        self.verdict: Verdict | None = None
+        #: whether it was consumed, and only its acknowledgement is missing
+        self.is_acked = False
+        #: the number of the look that counts, 0 for none; others are void
+        self.look = 0
+
+    def __repr__(self) -> str:
+        return f"Held({self.message!r}, {self.state.name}, attempt={self.attempt})"
+
+
+class Settlement(enum.Enum):
+    """What has to be done about a message."""
+
+    ACK = "ACK"
+    #: change its invisible time, so that it is delivered again then
+    REDELIVER = "REDELIVER"
+    DEAD_LETTER = "DEAD_LETTER"
+    #: nothing: it is not ours any more, and will be delivered again
+    LOST = "LOST"
+    #: nothing now: it is tried again in its place
+    TRY_HERE = "TRY_HERE"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about a message; `delay_ms` is of REDELIVER and TRY_HERE.
+
+    ACK, REDELIVER and DEAD_LETTER end with a call of `settled`.
+    """
+
+    held: Held
+    settlement: Settlement
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What the time has brought: leases to renew, messages to give back."""
+
+    renew: list[Held]
+    verdicts: list[Verdict]
+
+
+class _Lane:
+    """Messages that wait for a consume thread, in their order."""
+
+    __slots__ = ("cached", "is_ready", "key", "out")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.cached: deque[Held] = deque()
+        #: in order: the one that is with a listener, waits or is being settled
+        self.out: Held | None = None
+        #: whether it is among the lanes that may be taken from
+        self.is_ready = False
+
+
+class HeldMessages:
+    """See the module. Belongs to one thread.
+
+    `in_order`: the group is FIFO. `retry` may be replaced at any time.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, retry: RetryRules, *, in_order: bool
+    ) -> None:
+        self.retry = retry
+        self.in_order = in_order
+        self._batch_size = 1 if in_order else config.consume_message_batch_max_size
+        self._consume_timeout_ms = config.consume_timeout_ms
+        self._limits = _Limits(config)
+        self._lanes: dict[object, _Lane] = {}
+        #: lanes with a message that may be handed out, the next one first
+        self._ready: OrderedDict[object, _Lane] = OrderedDict()
+        self._held: set[Held] = set()
+        #: in order: where a message lies -> the message, so that none is held twice
+        self._places: dict[object, Held] = {}
+        #: (monotonic ms, number, message): when to look at a message next
+        self._looks: list[tuple[int, int, Held]] = []
+        self._numbers = itertools.count(1)
+        self._is_stopped = False
+        self._counts: Counter[HeldState] = Counter()
+
+    def count(self, state: HeldState) -> int:
+        """How many messages are in a state other than GONE."""
+        return self._counts[state]
+
+    @property
+    def held_count(self) -> int:
+        """How many messages are held."""
+        return len(self._held)
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes their bodies have, as they came."""
+        return self._limits.bytes_in_all
+
+    # --- receiving ---
+
+    def begin_receive(self, source: MessageQueue, batch_size: int) -> int:
+        """How many messages to ask a source for, `batch_size` at most.
+
+        0 while a limit is reached. Otherwise room is kept for them until `end_receive`.
+        """
+        if self._is_stopped:
+            return 0
+        count = self._limits.room(source, batch_size)
+        self._limits.reserve(source, count)
+        return count
+
+    def end_receive(
+        self,
+        source: MessageQueue,
+        asked: int,
+        messages: Sequence[Delivered],
+        *,
+        now_ms: int,
+    ) -> list[Verdict]:
+        """Hold what a receive brought; `asked` is what `begin_receive` returned.
+
+        After `stop` everything is given back.
+        """
+        self._limits.reserve(source, -asked)
+        verdicts: list[Verdict] = []
+        for message in messages:
+            verdicts += self._add(source, message, now_ms + INVISIBLE_MS)
+        return verdicts
+
+    def _add(
+        self, source: MessageQueue, message: Delivered, until_ms: int
+    ) -> list[Verdict]:
+        queue = message.message_queue
+        known = self._places.get(_place(message)) if self.in_order else None
+        if known is not None and known.state is not HeldState.SETTLING:
+            # Delivered again, so its old lease is void. It is not begun twice.
+            known.receipt_handle = message.receipt_handle
+            known.until_ms, known.is_doubtful = until_ms, False
+            known.renew_at_ms = until_ms - RENEW_AHEAD_MS
+            self._schedule(known)
+            return []
+        group = message.message_group if self.in_order else None
+        key: object = queue if group is None else (queue.topic, group)
+        held = Held(message, source, key, until_ms)
+        self._held.add(held)
+        self._counts[HeldState.CACHED] += 1
+        self._limits.add(held)
+        if self.in_order:
+            self._places[_place(message)] = held
+        if known is not None and known.is_acked:
+            return self._settle(held, Settlement.ACK)
+        if self._is_stopped:
+            return self._settle(held, Settlement.REDELIVER, GIVE_BACK_MS)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        lane.cached.append(held)
+        self._make_ready(lane)
+        self._schedule(held)
+        return []
+
+    # --- handing out ---
+
+    def next_batch(self, now_ms: int) -> list[Held]:
+        """Messages of one queue for a listener; none when nothing may be begun.
+
+        The caller says of each of them what came of it: `succeeded`, `failed`, `left`.
+        """
+        if self._is_stopped or not self._ready:
+            return []
+        key, lane = self._ready.popitem(last=False)
+        lane.is_ready = False
+        batch: list[Held] = []
+        while lane.cached and len(batch) < self._batch_size:
+            held = lane.cached.popleft()
+            self._change(held, HeldState.RUNNING)
+            held.began_ms = now_ms
+            batch.append(held)
+        if self.in_order:
+            lane.out = batch[0]
+        elif lane.cached:
+            self._make_ready(lane)
+        else:
+            del self._lanes[key]
+        return batch
+
+    def left(self, batch: Iterable[Held]) -> None:
+        """Take messages back that a listener was not shown, or left; then `stop`."""
+        for held in reversed(list(batch)):
+            self._put_first(held)
+        self._is_stopped = True
+
+    def succeeded(self, held: Held) -> list[Verdict]:
+        """Decide on a message that was consumed. Nothing: once its renewal ends."""
+        return self._settle(held, Settlement.ACK)
+
+    def failed(
+        self,
+        held: Held,
+        *,
+        now_ms: int,
+        delay_level: int = 0,
+        suspend_ms: int | None = None,
+    ) -> list[Verdict]:
+        """Decide on a message that was not consumed. Nothing: once its renewal ends.
+
+        `delay_level` is what a concurrent listener's context said, `suspend_ms` what an
+        orderly one's did.
+        """
+        if now_ms >= held.until_ms:
+            return [self._lose(held), *self._give_back_lane(held)]
+        if held.attempt >= self.retry.max_attempts or delay_level < 0:
+            return self._settle(held, Settlement.DEAD_LETTER)
+        delay_ms = self.retry.delay_ms(held.attempt)
+        if delay_level > 0:
+            delay_ms = DELAY_LEVELS_MS[min(delay_level, len(DELAY_LEVELS_MS)) - 1]
+        if suspend_ms is not None:
+            delay_ms = max(0, suspend_ms)
+        if not self.in_order:
+            delay_ms = min(delay_ms, DELAY_MS_MAX)
+            return self._settle(held, Settlement.REDELIVER, delay_ms)
+        held.attempt += 1
+        held.retry_at_ms = now_ms + delay_ms
+        self._change(held, HeldState.WAITING)
+        self._schedule(held)
+        return [Verdict(held, Settlement.TRY_HERE, delay_ms)]
+
+    def settled(self, held: Held) -> None:
+        """What was decided has been done, or can no longer be done. Idempotent."""
+        self._forget(held)
+
+    # --- time ---
+
+    def next_due_ms(self) -> int | None:
+        """When to call `run_due` next (monotonic); None: no message is held."""
+        while self._looks and self._looks[0][1] != self._looks[0][2].look:
+            heapq.heappop(self._looks)
+        return self._looks[0][0] if self._looks else None
+
+    def run_due(self, now_ms: int) -> Due:
+        """Look at the messages whose time has come; to be called before `next_batch`.
+
+        Each lease to renew is answered by `renewed` or `not_renewed`.
+        """
+        due = Due([], [])
+        while self._looks and self._looks[0][0] <= now_ms:
+            _, number, held = heapq.heappop(self._looks)
+            if number == held.look:
+                self._look(held, now_ms, due)
+        return due
+
+    def _look(self, held: Held, now_ms: int, due: Due) -> None:
+        if held.until_ms <= now_ms:
+            if held.state is not HeldState.RUNNING:
+                due.verdicts.append(self._lose(held))
+                due.verdicts.extend(self._give_back_lane(held))
+            return  # a listener that has it goes on
+        if self._may_renew(held, now_ms) and held.renew_at_ms <= now_ms:
+            held.renewing = held.receipt_handle
+            due.renew.append(held)
+        if held.state is HeldState.WAITING and held.retry_at_ms <= now_ms:
+            self._put_first(held)
+        self._schedule(held, now_ms)
+
+    def _may_renew(self, held: Held, now_ms: int | None) -> bool:
+        if held.renewing is not None or held.is_doubtful:
+            return False
+        if self.in_order or held.state is not HeldState.RUNNING or now_ms is None:
+            return True
+        # A listener that takes so long is not waited for: others shall get it.
+        return now_ms - held.began_ms < self._consume_timeout_ms
+
+    def _schedule(self, held: Held, now_ms: int | None = None) -> None:
+        """Look at the message again when the next thing about it is due."""
+        at_ms = held.until_ms
+        if self._may_renew(held, now_ms):
+            at_ms = min(at_ms, held.renew_at_ms)
+        if held.state is HeldState.WAITING:
+            at_ms = min(at_ms, held.retry_at_ms)
+        if len(self._looks) > _LOOKS_MIN + 2 * len(self._held):
+            # Looks that are void would keep messages that are gone in memory.
+            self._looks = [look for look in self._looks if look[1] == look[2].look]
+            heapq.heapify(self._looks)
+        held.look = next(self._numbers)
+        heapq.heappush(self._looks, (at_ms, held.look, held))
+
+    def renewed(self, held: Held, receipt_handle: str, *, now_ms: int) -> list[Verdict]:
+        """Take the new handle over; what waited for it, if anything did."""
+        if held.renewing == held.receipt_handle:  # else it was delivered again
+            held.receipt_handle = receipt_handle
+            held.until_ms = now_ms + INVISIBLE_MS
+            held.renew_at_ms = held.until_ms - RENEW_AHEAD_MS
+        return self._renewal_ended(held)
+
+    def not_renewed(
+        self, held: Held, *, now_ms: int, is_doubtful: bool, is_lost: bool
+    ) -> list[Verdict]:
+        """A renewal failed: what waited for it, if anything did.
+
+        `is_doubtful`: it may have been carried out all the same. `is_lost`: the server
+        does not know the handle any more. Otherwise it is tried again.
+        """
+        if held.renewing == held.receipt_handle:
+            held.is_doubtful = held.is_doubtful or is_doubtful
+            held.renew_at_ms = now_ms + RENEW_AGAIN_MS
+            if is_lost:
+                held.until_ms = min(held.until_ms, now_ms)
+        return self._renewal_ended(held)
+
+    def _renewal_ended(self, held: Held) -> list[Verdict]:
+        held.renewing = None
+        verdict, held.verdict = held.verdict, None
+        if verdict is not None:
+            return [self._checked(verdict)]
+        if held.state is not HeldState.GONE:
+            self._schedule(held)
+        return []
+
+    # --- the end ---
+
+    def stop(self) -> None:
+        """Hand nothing out from now on, and ask for nothing."""
+        self._is_stopped = True
+
+    def give_back_all(self) -> list[Verdict]:
+        """Give back what no listener has begun, after `stop`."""
+        verdicts: list[Verdict] = []
+        for held in [*self._held]:
+            if held.state in (HeldState.CACHED, HeldState.WAITING):
+                verdicts += self._give_back(held)
+        return verdicts
+
+    # --- inside ---
+
+    def _settle(
+        self, held: Held, settlement: Settlement, delay_ms: int = 0
+    ) -> list[Verdict]:
+        self._change(held, HeldState.SETTLING)
+        held.is_acked = settlement is Settlement.ACK
+        verdict = Verdict(held, settlement, delay_ms)
+        if held.renewing is not None:
+            held.verdict = verdict
+            return []
+        return [self._checked(verdict)]
+
+    def _checked(self, verdict: Verdict) -> Verdict:
+        """The same, or LOST where nobody knows the valid handle.
+
+        An ack by a void handle does nothing, but a second change of the invisible time
+        would bring the message twice.
+        """
+        is_change = verdict.settlement is Settlement.REDELIVER
+        if is_change and verdict.held.is_doubtful:
+            return self._lose(verdict.held)
+        return verdict
+
+    def _give_back(self, held: Held) -> list[Verdict]:
+        self._take_out(held)
+        return self._settle(held, Settlement.REDELIVER, GIVE_BACK_MS)
+
+    def _give_back_lane(self, held: Held) -> list[Verdict]:
+        """Give back what is behind a message that another member may get."""
+        lane = self._lanes.get(held.lane)
+        if lane is None or not self.in_order:
+            return []
+        verdicts: list[Verdict] = []
+        for each in list(lane.cached):
+            verdicts += self._give_back(each)
+        return verdicts
+
+    def _lose(self, held: Held) -> Verdict:
+        self._take_out(held)
+        self._forget(held)
+        return Verdict(held, Settlement.LOST)
+
+    def _forget(self, held: Held) -> None:
+        if held.state is HeldState.GONE:
+            return
+        self._change(held, HeldState.GONE)
+        self._held.discard(held)
+        self._limits.remove(held)
+        if self.in_order and self._places.get(_place(held.message)) is held:
+            del self._places[_place(held.message)]
+        lane = self._lanes.get(held.lane)
+        if lane is None:
+            return
+        if lane.out is held:
+            lane.out = None
+        if lane.cached:
+            self._make_ready(lane)
+        elif lane.out is None:
+            del self._lanes[lane.key]
+
+    def _put_first(self, held: Held) -> None:
+        """Let a message be handed out again, before those behind it."""
+        self._change(held, HeldState.CACHED)
+        lane = self._lanes.get(held.lane)
+        if lane is None:
+            lane = self._lanes[held.lane] = _Lane(held.lane)
+        if lane.out is held:
+            lane.out = None
+        lane.cached.appendleft(held)
+        self._make_ready(lane)
+        self._schedule(held)
+
+    def _take_out(self, held: Held) -> None:
+        """Take a message out of its lane, if it waits there."""
+        lane = self._lanes.get(held.lane)
+        if lane is None or held.state is not HeldState.CACHED:
+            return
+        lane.cached.remove(held)
+        if not lane.cached:
+            self._ready.pop(lane.key, None)
+            lane.is_ready = False
+            if lane.out is None:
+                del self._lanes[lane.key]
+
+    def _make_ready(self, lane: _Lane) -> None:
+        if not lane.is_ready and lane.cached and lane.out is None:
+            lane.is_ready = True
+            self._ready[lane.key] = lane
+
+    def _change(self, held: Held, state: HeldState) -> None:
+        if state not in _MAY_BECOME[held.state]:
+            raise RuntimeError(f"{held!r} cannot become {state.name}")
+        self._counts[held.state] -= 1
+        held.state = state
+        if state is not HeldState.GONE:
+            self._counts[state] += 1
+        if state in (HeldState.SETTLING, HeldState.GONE):
+            held.look = 0
+
+    def validate(self) -> None:
+        """Raise AssertionError when the tables contradict each other; for tests."""
+        by_state = Counter(each.state for each in self._held)
+        assert by_state == +self._counts, (by_state, self._counts)  # noqa: S101
+        cached = [each for lane in self._lanes.values() for each in lane.cached]
+        assert len(cached) == len(set(cached))  # noqa: S101
+        known = {each for each in self._held if each.state is HeldState.CACHED}
+        assert set(cached) == known  # noqa: S101
+        for key, lane in self._lanes.items():
+            assert lane.cached or lane.out is not None, f"lane {key} is empty"  # noqa: S101
+            assert lane.is_ready == (key in self._ready)  # noqa: S101
+            assert lane.is_ready == (bool(lane.cached) and lane.out is None)  # noqa: S101
+            if not self.in_order:
+                assert lane.out is None  # noqa: S101
+        for held in self._held:
+            if self.in_order and held.state in (HeldState.RUNNING, HeldState.WAITING):
+                assert self._lanes[held.lane].out is held  # noqa: S101
+        self._limits.validate(self._held)
+
+
+def _place(message: Delivered) -> object:
+    return message.message_queue, message.queue_offset, message.msg_id
+
+
+class _Limits:
+    """How many messages and bytes may be held: of a queue, of a topic, of all.
+
+    How large messages will be is estimated by those that came before.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        mib = 1024 * 1024
+        by_queue = config.pull_threshold_size_for_queue_mib
+        by_topic = config.pull_threshold_size_for_topic_mib
+        #: the scope's name -> its highest count and its highest bytes
+        self._highest = {
+            "queue": (config.pull_threshold_for_queue, by_queue * mib),
+            "topic": (
+                config.pull_threshold_for_topic,
+                None if by_topic is None else by_topic * mib,
+            ),
+            "all": (None, config.cached_bytes_max),
+        }
+        self._counts: Counter[object] = Counter()
+        self._bytes: Counter[object] = Counter()
+        #: messages that receives under way may bring
+        self._reserved: Counter[object] = Counter()
+        self._mean_bytes = 1_024.0
+
+    @property
+    def bytes_in_all(self) -> int:
+        return self._bytes["all", None]
+
+    def room(self, source: MessageQueue, wanted: int) -> int:
+        """How many more messages may be asked for."""
+        room = wanted
+        for scope in _scopes(source):
+            count_max, bytes_max = self._highest[scope[0]]
+            reserved = self._reserved[scope]
+            if count_max is not None:
+                room = min(room, count_max - self._counts[scope] - reserved)
+            if bytes_max is not None:
+                left = bytes_max - self._bytes[scope] - reserved * self._mean_bytes
+                fitting = int(left // self._mean_bytes)
+                # A message that is larger than the limit is consumed, too.
+                is_idle = not self._counts[scope] and not reserved
+                room = min(room, max(fitting, 1 if is_idle else 0))
+        return max(0, room)
+
+    def reserve(self, source: MessageQueue, count: int) -> None:
+        for scope in _scopes(source):
+            self._reserved[scope] += count
+            if not self._reserved[scope]:
+                del self._reserved[scope]
+
+    def add(self, held: Held) -> None:
+        size = held.message.body_bytes
+        self._mean_bytes = max(1.0, self._mean_bytes + (size - self._mean_bytes) / 16)
+        for scope in _scopes(held.source):
+            self._counts[scope] += 1
+            self._bytes[scope] += size
+
+    def remove(self, held: Held) -> None:
+        for scope in _scopes(held.source):
+            self._counts[scope] -= 1
+            self._bytes[scope] -= held.message.body_bytes
+            if not self._counts[scope]:
+                del self._counts[scope], self._bytes[scope]
+
+    def validate(self, held: Iterable[Held]) -> None:
+        counts: Counter[object] = Counter()
+        sizes: Counter[object] = Counter()
+        for each in held:
+            for scope in _scopes(each.source):
+                counts[scope] += 1
+                sizes[scope] += each.message.body_bytes
+        assert counts == self._counts, (counts, self._counts)  # noqa: S101
+        assert sizes == self._bytes, (sizes, self._bytes)  # noqa: S101
+        assert all(count > 0 for count in self._reserved.values())  # noqa: S101
+
+
+def _scopes(
+    source: MessageQueue,
+) -> tuple[tuple[str, MessageQueue], tuple[str, str], tuple[str, None]]:
+    return ("queue", source), ("topic", source.topic), ("all", None)

@@ -1,0 +1,545 @@
+"""`Consumer` by way of the embedded proxy, and of one whose answers are scripted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from rmqcli import (
+    ClientConfig,
+    ConnectError,
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    Consumer,
+    ConsumerConfig,
+    MessageModel,
+    NotFoundError,
+    SimpleConsumer,
+    UnsupportedError,
+    connect,
+    sql,
+)
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.broker.proxy.options import ProxyOptions
+from rmqcli.testing import ManualClock
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.consumer.collecting import Seen
+from tests.kit.ports import PortBlock
+from tests.kit.scripted_inbox import Inbox
+from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    made = rmq_cluster_factory(proxy=True)
+    made.create_topic("orders")
+    return made
+
+
+@pytest.fixture
+def proxy():
+    with ScriptedProxy() as made:
+        made.answers["QueryAssignment"] = assignment
+        yield made
+
+
+@pytest.fixture
+def inbox(proxy):
+    made = Inbox(proxy)
+    yield made
+    made.end()
+
+
+def assignment(request, _context):
+    """All queues of the one broker, as a proxy answers for a group without order."""
+    answer = service.QueryAssignmentResponse(status=OK)
+    queue = answer.assignments.add().message_queue
+    queue.topic.name = request.topic.name
+    queue.id = -1
+    queue.permission = pb.Permission.READ_WRITE
+    queue.broker.name = "broker-a"
+    queue.broker.endpoints.CopyFrom(request.endpoints)
+    return answer
+
+
+def consumer(server, listener=None, *, group="g", topics="orders", **options):
+    """A consumer with settings or other options."""
+    settings = {
+        name: options.pop(name)
+        for name in list(options)
+        if name in ConsumerConfig.__dataclass_fields__
+    }
+    if options.pop("batch", False):
+        options["on_batch"], listener = listener, None
+    return Consumer(
+        group,
+        topics,
+        listener,
+        client=ClientConfig(endpoints=(server.endpoints,), plaintext=True),
+        config=ConsumerConfig(**settings),
+        **options,
+    )
+
+
+def stored(cluster, topic):
+    store = cluster.brokers[0].store
+    bounds = cluster.call(lambda: store.queue_bounds(topic, 0))
+    return 0 if bounds is None else bounds[1]
+
+
+def left_over(cluster, group="g", topic="orders"):
+    """Bodies that the group has not acknowledged, received once more."""
+    config = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
+    found = []
+    with SimpleConsumer(group, topic, client=config) as other:
+        while messages := other.receive(await_ms=5_000):
+            found += [each.body for each in messages]
+            other.ack(messages)
+    return sorted(found)
+
+
+def test_messages_are_consumed_and_acknowledged(cluster):
+    cluster.send("orders", [f"m{n}" for n in range(100)], tags="A")
+    seen = Seen()
+    with consumer(cluster, seen) as running:
+        assert seen.wait_for(100) == sorted(f"m{n}" for n in range(100))
+        assert running.client_id is not None
+        (queue,) = running.queues()
+        assert (queue.topic, queue.broker_name, queue.queue_id) == (
+            "orders",
+            "broker-a",
+            -1,
+        )
+    assert len(seen.bodies) == 100
+    message = seen.messages[0]
+    assert (message.topic, message.tags, message.reconsume_times) == ("orders", "A", 0)
+    assert running.wait(0)
+    assert left_over(cluster) == []
+
+
+def test_tags_select_messages(cluster):
+    cluster.send("orders", ["a"], tags="A")
+    cluster.send("orders", ["b"], tags="B")
+    seen = Seen()
+    with consumer(cluster, seen, topics={"orders": "B"}):
+        assert seen.wait_for(1) == ["b"]
+
+
+def test_batches_have_messages_of_one_queue(cluster):
+    cluster.send("orders", [f"m{n}" for n in range(20)])
+    found = []
+
+    def handle(messages, context):
+        found.append((context.message_queue, [each.message_queue for each in messages]))
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    with consumer(cluster, handle, batch=True, consume_message_batch_max_size=4):
+        wait_until(lambda: sum(len(queues) for _, queues in found) == 20)
+    assert all(set(queues) == {queue} for queue, queues in found)
+    assert max(len(queues) for _, queues in found) <= 4
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda: False,
+        lambda: 1 / 0,
+        lambda: ConsumeConcurrentlyStatus.RECONSUME_LATER,
+    ],
+    ids=["False", "raises", "later"],
+)
+def test_a_failed_message_is_delivered_again(cluster, first):
+    cluster.send("orders", ["x"])
+    seen = Seen(lambda _, times: None if times > 1 else first())
+    failures: list[Any] = []
+    with consumer(cluster, seen, on_failed=failures.append):
+        wait_until(lambda: len(seen.bodies) == 2)
+    assert [each.reconsume_times for each in seen.messages] == [0, 1]
+    (failed,) = failures
+    told = (failed.fate.name, failed.retry, failed.retries_max)
+    assert told == ("DELIVERED_AGAIN", 1, 16)
+
+
+def test_a_message_is_a_dead_letter_after_its_last_attempt(cluster):
+    cluster.create_group("g", retry_max_times=1)
+    cluster.send("orders", ["bad"])
+    seen = Seen(lambda *_: False)
+    failures: list[Any] = []
+    with consumer(cluster, seen, on_failed=failures.append):
+        wait_until(lambda: stored(cluster, "%DLQ%g") == 1)
+        wait_until(lambda: len(failures) == 2)
+    assert [each.reconsume_times for each in seen.messages] == [0, 1]
+    assert [each.fate.name for each in failures] == ["DELIVERED_AGAIN", "DEAD_LETTER"]
+    assert left_over(cluster) == []
+
+
+def test_a_fifo_group_is_consumed_in_order_with_retries_in_place(cluster):
+    cluster.create_group("g", consume_message_orderly=True, retry_max_times=1)
+    for number in range(4):
+        for name in "ab":
+            body = f"{name}{number}".encode()
+            seed = Seed(body=body, properties={"__SHARDINGKEY": name})
+            cluster.send("orders", [seed], queue_id=0)
+    seen = Seen(lambda message, _: message.body not in (b"a1", b"b2"))
+    with consumer(cluster, seen, orderly=True):
+        seen.wait_for(8)
+        wait_until(lambda: stored(cluster, "%DLQ%g") == 2)
+    by_group = {
+        name: [each for each in seen.bodies if each[0] == name] for name in "ab"
+    }
+    assert by_group == {
+        "a": ["a0", "a1", "a1", "a2", "a3"],
+        "b": ["b0", "b1", "b2", "b2", "b3"],
+    }
+    times = [m.reconsume_times for m in seen.messages if m.body == b"a1"]
+    # The message is the same object, which counts its attempts.
+    assert times == [1, 1]
+    assert left_over(cluster) == []
+
+
+def test_an_orderly_listener_may_suspend_its_message(cluster):
+    cluster.create_group("g", consume_message_orderly=True)
+    cluster.send("orders", ["x", "y"], queue_id=0)
+    bodies = []
+
+    def handle(messages, context):
+        (message,) = messages
+        bodies.append(message.body)
+        if len(bodies) < 3:
+            context.suspend_current_queue_time_ms = 20
+            return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        return ConsumeOrderlyStatus.SUCCESS
+
+    with consumer(cluster, handle, batch=True, orderly=True):
+        wait_until(lambda: len(bodies) == 4)
+    assert bodies == [b"x", b"x", b"x", b"y"]
+
+
+def test_orderly_needs_a_fifo_group(cluster):
+    with pytest.raises(UnsupportedError, match="group g is not a FIFO group") as raised:
+        consumer(cluster, Seen(), orderly=True).start()
+    assert "updateSubGroup" in raised.value.hint
+
+
+def test_a_consumer_is_iterated(cluster):
+    cluster.send("orders", ["x", "y", "z"], queue_id=0)
+    with consumer(cluster) as running:
+        loop = iter(running)
+        first, second = next(loop), next(loop)
+        assert {first.body, second.body} <= {b"x", b"y", b"z"}
+    (third,) = {b"x", b"y", b"z"} - {first.body} - {second.body}
+    # The message that the loop was left with is not consumed.
+    assert left_over(cluster) == sorted([second.body, third])
+
+
+def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
+    cluster.send("orders", [f"m{n}" for n in range(10)], queue_id=0)
+    begun, go_on = threading.Event(), threading.Event()
+    bodies = []
+
+    def handle(message):
+        begun.set()
+        assert go_on.wait(400)
+        bodies.append(message.body)
+
+    running = consumer(cluster, handle, consume_threads=1)
+    running.start()
+    assert begun.wait(400)
+    closer = threading.Thread(target=running.close)
+    closer.start()
+    wait_until(lambda: running._is_close_asked)
+    go_on.set()
+    closer.join(400)
+    assert running.wait(0)
+    (consumed,) = bodies
+    everything = sorted(b"m%d" % n for n in range(10))
+    everything.remove(consumed)
+    assert left_over(cluster) == everything
+
+
+def test_a_listener_may_close_its_consumer(cluster):
+    cluster.send("orders", ["x"])
+    made: list[Any] = []
+    with consumer(cluster, lambda _: made[0].close()) as running:
+        made.append(running)
+        assert running.wait(400_000)
+    assert left_over(cluster) == []
+
+
+def test_nothing_is_lost_when_the_proxy_is_killed_and_started_again(
+    rmq_cluster_factory,
+):
+    ports = PortBlock()
+    options = ProxyOptions(port=ports.first)
+    cluster = rmq_cluster_factory(proxy=options)
+    cluster.create_topic("orders")
+    cluster.send("orders", [f"a{n}" for n in range(50)])
+    seen = Seen()
+    with consumer(cluster, seen, pull_time_delay_when_exception_ms=50):
+        seen.wait_for(10)
+        cluster.proxy.close()
+        cluster.send("orders", [f"b{n}" for n in range(50)])
+        cluster._proxy = cluster._start_proxy()
+        seen.wait_for(100)
+    assert left_over(cluster) == []
+    ports.close()
+
+
+def test_consuming_pauses_and_goes_on(cluster):
+    seen = Seen()
+    with consumer(cluster, seen) as running:
+        cluster.send("orders", ["a"])
+        seen.wait_for(1)
+        running.pause()
+        running.resume()
+        cluster.send("orders", ["b"])
+        assert seen.wait_for(2) == ["a", "b"]
+
+
+def test_queues_come_and_go_with_reports(cluster):
+    told = []
+    with consumer(
+        cluster,
+        Seen(),
+        on_assigned=lambda queues: told.append(("assigned", len(queues))),
+        on_revoked=lambda queues: told.append(("revoked", len(queues))),
+    ):
+        pass
+    assert told == [("assigned", 1), ("revoked", 1)]
+
+
+def test_a_lease_is_renewed_while_a_listener_runs(proxy, inbox):
+    clock = ManualClock()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        begun.set()
+        assert go_on.wait(400)
+
+    with consumer(proxy, handle, clock=clock) as running:
+        inbox.put(1)
+        assert begun.wait(400)
+        clock.advance(31_000)
+        running.resume()  # what is due is looked at
+        (change,) = wait_until(lambda: proxy.asked("ChangeInvisibleDuration"))
+        assert (change.receipt_handle, change.invisible_duration.seconds) == (
+            "handle 1",
+            60,
+        )
+        go_on.set()
+        (ack,) = wait_until(lambda: proxy.asked("AckMessage"))
+        assert [each.receipt_handle for each in ack.entries] == ["new handle"]
+        (receive, *_) = proxy.asked("ReceiveMessage")
+        assert receive.invisible_duration.seconds == 60
+        assert not receive.auto_renew
+        assert receive.attempt_id
+
+
+def test_a_failed_ack_is_repeated(proxy, inbox):
+    failures = [status("INTERNAL_SERVER_ERROR", "not now")]
+
+    def answer(request, _context):
+        found = service.AckMessageResponse(status=OK)
+        for entry in request.entries:
+            code = failures.pop() if failures else OK
+            found.entries.add(receipt_handle=entry.receipt_handle, status=code)
+        return found
+
+    proxy.answers["AckMessage"] = answer
+    seen = Seen()
+    with consumer(proxy, seen):
+        inbox.put(1)
+        wait_until(lambda: len(proxy.asked("AckMessage")) == 2)
+    assert seen.bodies == ["1"]
+    assert proxy.asked("NotifyClientTermination")
+
+
+def test_acks_that_fall_due_together_go_out_together(proxy, inbox):
+    asked, answer = threading.Event(), threading.Event()
+
+    def slowly(request, _context):
+        asked.set()
+        assert answer.wait(400)
+        found = service.AckMessageResponse(status=OK)
+        for entry in request.entries:
+            found.entries.add(receipt_handle=entry.receipt_handle, status=OK)
+        return found
+
+    proxy.answers["AckMessage"] = slowly
+    seen = Seen()
+    with consumer(proxy, seen):
+        inbox.put(1)
+        assert asked.wait(400)
+        inbox.put(2, 3, 4)
+        seen.wait_for(4)
+        answer.set()
+        wait_until(
+            lambda: sum(len(each.entries) for each in proxy.asked("AckMessage")) == 4
+        )
+    assert len(proxy.asked("AckMessage")) <= 3
+
+
+def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
+    seen = Seen(lambda *_: False)
+    with consumer(proxy, seen):
+        inbox.put(1)  # its second delivery, of 3
+        (change,) = wait_until(lambda: proxy.asked("ChangeInvisibleDuration"))
+        assert change.invisible_duration.ToMilliseconds() == 2
+        assert change.message_id == "id 1"
+
+
+def test_sql_and_several_topics_are_subscribed(proxy, inbox):
+    topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
+    with consumer(proxy, Seen(), topics=topics):
+        wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 2)
+    found = {
+        each.message_queue.topic.name: each.filter_expression.expression
+        for each in proxy.asked("ReceiveMessage")
+    }
+    assert found == {"orders": "A || B", "payments": "amount > 5"}
+
+
+def test_a_topic_or_a_proxy_that_is_not_there_is_an_error(cluster):
+    with pytest.raises(NotFoundError):
+        consumer(cluster, Seen(), topics="nowhere").start()
+    config = ClientConfig(endpoints=("127.0.0.1:1",), plaintext=True)
+    with pytest.raises(ConnectError):
+        Consumer("g", "orders", Seen(), client=config).start()
+
+
+def test_a_topic_that_is_not_there_may_be_waited_for(cluster):
+    running = consumer(cluster, Seen(), topics="later")
+    starter = threading.Thread(target=lambda: running.start(wait_for_cluster=True))
+    starter.start()
+    cluster.create_topic("later")
+    starter.join(400)
+    assert [each.topic for each in running.queues()] == ["later"]
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("message_model", MessageModel.BROADCASTING),
+        ("consume_from_where", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        ("consume_timestamp_ms", 1),
+        ("max_reconsume_times", 3),
+        ("unit_name", "u"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(setting, value):
+    config = ConsumerConfig(**{setting: value})
+    with pytest.raises(UnsupportedError, match=f"{setting} cannot be set") as raised:
+        Consumer("g", "orders", print, endpoints="127.0.0.1:1", config=config)
+    assert "namesrv" in raised.value.hint
+
+
+def test_what_needs_offsets_is_refused(proxy):
+    with consumer(proxy, Seen()) as running:
+        (queue,) = running.queues()
+        for call in (
+            running.commit,
+            running.lag,
+            running.offsets,
+            running.running_info,
+            lambda: running.seek(queue, 1),
+        ):
+            with pytest.raises(UnsupportedError, match="by way of a proxy"):
+                call()
+
+
+def test_connect_makes_consumers_by_its_proxy(proxy, inbox, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    inbox.put(1)
+    with (
+        connect(endpoints=proxy.endpoints, plaintext=True) as cluster,
+        cluster.consumer("billing", "orders") as running,
+    ):
+        assert next(iter(running)).body == b"1"
+
+
+def test_endpoints_may_come_from_the_environment(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    running = Consumer("g", "orders", print)
+    with pytest.raises(ConnectError):
+        running.start()
+
+
+#: A program whose listener consumes one message; then what `{end}` says.
+PROGRAM = """
+import os, signal, sys, threading
+from rmqcli import ClientConfig, Consumer
+
+consumed = threading.Event()
+
+def handle(message):
+    {handle}
+    print(message.body, flush=True)
+    consumed.set()
+
+config = ClientConfig(endpoints=(sys.argv[1],), plaintext=True)
+consumer = Consumer("g", "orders", handle, client=config)
+consumer.start()
+assert consumed.wait(400)
+{end}
+"""
+FORKS = """
+    child = os.fork()
+    if child == 0:
+        return
+    assert os.waitpid(child, 0)[1] == 0
+"""
+SIGNAL = """
+signal.signal(signal.SIGTERM, lambda *_: consumer.close())
+os.kill(os.getpid(), signal.SIGTERM)
+assert consumer.wait(400_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handle", "end"),
+    [("", ""), (FORKS, "consumer.close()"), ("", SIGNAL)],
+    ids=["no close", "fork", "signal"],
+)
+def test_a_process_may_end_fork_or_be_told_to_end(cluster, handle, end):
+    """Its consumer is closed, and what it consumed is acknowledged."""
+    cluster.send("orders", ["x"])
+    program = PROGRAM.format(handle=handle, end=end)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, cluster.endpoints],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "b'x'\n"), ended.stderr
+    wait_until(lambda: not cluster.proxy.client_ids())
+    assert left_over(cluster) == []
+
+
+def test_a_close_does_not_wait_for_a_listener_for_ever(cluster):
+    """Its message is not acknowledged, and others are."""
+    cluster.send("orders", ["fine", "stuck"], queue_id=0)
+    go_on = threading.Event()
+    bodies = []
+
+    def handle(message):
+        if message.body == b"stuck":
+            assert go_on.wait(400)
+        bodies.append(message.body)
+
+    running = consumer(cluster, handle)
+    with running:
+        wait_until(lambda: bodies == [b"fine"])
+        running.close(timeout_ms=1)
+        assert running.wait(0)
+    go_on.set()
+    wait_until(lambda: len(bodies) == 2)
