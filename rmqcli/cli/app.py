@@ -317,7 +317,7 @@ def _usage_error(error: typer.TyperException) -> UsageError:
         )
         hint = "give --namesrv HOST:PORT"
         if context.command_path == "rmq consume":
-            hint += ", or use SimpleConsumer(endpoints=...) of the library"
+            hint += ", or use Consumer(endpoints=...) of the library"
     elif near:
         message = error.message
         hint = f"did you mean {' or '.join(sorted(near))}?"

@@ -189,7 +189,7 @@ def test_a_secret_file_that_is_open_to_others_is_one_line(tmp_path, capfd):
         (
             "consume",
             (
-                "give --namesrv HOST:PORT, or use SimpleConsumer(endpoints=...) of the"
+                "give --namesrv HOST:PORT, or use Consumer(endpoints=...) of the"
                 " library\n"
             ),
         ),
