@@ -47,6 +47,9 @@ def pytest_configure():
     A run under `nohup`, or in the background of a script, starts with them ignored,
     and processes inherit that: rmq would rightly ignore them too.
     """
+    # gRPC closes its descriptors in a process that is forked, also where the child only
+    # starts another program: Java did not start then, when gRPC was in use elsewhere.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     settings.register_profile(
         "rmq", deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
