@@ -30,7 +30,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 _HELP = """Consume, inspect and move Apache RocketMQ queues.
 
-Data goes to stdout, words to stderr. `rmq COMMAND --help` has examples.
+Results go to stdout, messages to stderr. `rmq COMMAND --help` has examples.
 """
 
 #: What is done with a command, its values and the names of those that were typed.

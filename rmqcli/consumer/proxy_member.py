@@ -230,7 +230,7 @@ class ProxyMember:
         return self._session.in_io_thread() or self._threads.is_current()
 
     def begin_close(self, wait_ms: int) -> None:
-        """Close, and wait for listeners so long at most. Never blocks."""
+        """Begin to close; listeners get until the time-out. Never blocks."""
         self._session.post(lambda: self._close(wait_ms))
 
     def abort(self) -> None:

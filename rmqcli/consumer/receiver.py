@@ -10,7 +10,7 @@ the close it is given back. With one topic on one broker there is no such reques
 An ack may be repeated, so a lost connection is not the end of it. A change of the
 invisible time is sent once: the broker makes a new handle for each that it gets, and
 the message comes back for each handle that is not acknowledged. When the answer is
-missing, nobody knows which handle is valid, and an ack is refused.
+missing, the client cannot know which handle is valid, and an ack is refused.
 
 Everything here runs in the consumer's thread; `network` is remoting or gRPC.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: After a failure, doubled each time, a source is left alone for so long.
+#: After a failure, doubled each time, the time before a source is asked again.
 _REST_MS: Final = 200
 _REST_MS_MAX: Final = 5_000
 #: An empty answer is early when it came after less than this part of the time.

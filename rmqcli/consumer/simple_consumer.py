@@ -372,7 +372,7 @@ class SimpleConsumer:
     def change_invisible(
         self, message: ReceivedMessage, invisible_duration_ms: int
     ) -> None:
-        """Let a message be delivered again so long from now, and not before.
+        """Set when a message may be delivered again, counted from now.
 
         Called in time it gives longer work the time that it needs; with a short time it
         gives the message back. The message gets another receipt handle.

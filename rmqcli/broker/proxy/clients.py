@@ -247,7 +247,7 @@ class Clients:
         return settings
 
     async def wait_for_settings(self, client_id: str, timeout_ms: int) -> None:
-        """Wait until the client has settings, for so long at most.
+        """Wait until the client has settings, or the time is over.
 
         RocketMQ's proxy does not wait. The official Python client (5.1.2) may ask for
         messages some ms before it sends its settings.

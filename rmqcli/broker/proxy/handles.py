@@ -205,7 +205,7 @@ class Handles:
     async def change(
         self, handle: ReceiptHandle, topic: str, group: str, invisible_ms: int
     ) -> ReceiptHandle:
-        """Hide a message for so long from now; returns its new handle."""
+        """Hide a message for a time from now; returns its new handle."""
         answer = await self._links.ask(
             await self._address(handle),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,

@@ -1,4 +1,4 @@
-"""What POP gave out and nobody acknowledged yet, and its return when its time is over.
+"""Messages that POP gave out, until they are acknowledged or their time is over.
 
 Each batch of a queue that a POP answer brings is a check point. It is written to the
 revive topic before the answer, and each acknowledgement after it; both have RocketMQ's
