@@ -48,7 +48,7 @@ _REST_MS_MAX: Final = 5_000
 _EARLY: Final = 0.5
 #: A message that has waited here for this part of its time is hidden anew.
 _STALE: Final = 0.1
-#: How long messages stay hidden that a closing consumer has and nobody asked for.
+#: How long a closing consumer hides messages that no receive took from it.
 _GIVE_BACK_MS: Final = 1_000
 #: Between two attempts of an ack; doubled each time.
 _ACK_AGAIN_MS: Final = 100

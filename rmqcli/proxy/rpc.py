@@ -485,7 +485,7 @@ def _status_only(
 def keeps_batches_apart() -> Rpc[bool]:
     """Whether the proxy is new enough to store a batch as it was sent.
 
-    Those before 5.4 give all messages of a batch the first one's id, tag, keys and
+    Those of 5.3 give all messages of a batch the first one's id, tag, keys and
     properties. They are told by a call that came with the repair, and which this one,
     for no topic, asks nothing of. Raises UnsupportedError for an old one.
     """

@@ -554,7 +554,9 @@ class CallerVia:
         pending: tasks.Pending[T] = tasks.start(make(self), self)
         while not pending.is_done:
             if not self._timers:
-                raise RuntimeError("the task waits for what nobody provides")
+                raise RuntimeError(
+                    "the task waits for something that no runner provides"
+                )
             due_ms, _, action = heapq.heappop(self._timers)
             left_ms = due_ms - clock.monotonic_ms()
             if left_ms > 0:

@@ -1,7 +1,8 @@
 """The embedded proxy: a gRPC server in a thread of its own, in front of the cores.
 
-asyncio is used here and nowhere else: grpc.aio is the only server of gRPC in Python
-that holds thousands of long polls and telemetry streams without a thread for each.
+Of the embedded cluster only the proxy uses asyncio: grpc.aio is the only server of gRPC
+in Python that holds thousands of long polls and telemetry streams without a thread for
+each.
 
 Not imitated: reflection and channelz, lite topics, PROXY protocol, TLS and plaintext on
 one port, permissions of an account for single topics and groups. A request may have
