@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-MESSAGES_MAX: Final = 32
+MESSAGES_MAX: Final = 32  # More is refused (PopMessageProcessor).
 INVISIBLE_MS_MIN: Final = 1_000
 PROXY_INVISIBLE_MS_MIN: Final = 10_000  # ProxyConfig.minInvisibleTimeMillsForRecv
 INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMills

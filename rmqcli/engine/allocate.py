@@ -144,23 +144,6 @@ class AllocateMessageQueueByConfig:
         return list(self.queues)
 
 
-def strategy_named(name: str) -> AllocateMessageQueueStrategy:
-    """The strategy of that name, which needs no settings. Raises UsageError."""
-    known: dict[str, type[AllocateMessageQueueStrategy]] = {
-        "AVG": AllocateMessageQueueAveragely,
-        "AVG_BY_CIRCLE": AllocateMessageQueueAveragelyByCircle,
-        "CIRCLE": AllocateMessageQueueAveragelyByCircle,
-        "CONSISTENT_HASH": AllocateMessageQueueConsistentHash,
-        "HASH": AllocateMessageQueueConsistentHash,
-    }
-    found = known.get(name.upper())
-    if found is None:
-        raise UsageError(
-            f"there is no allocation strategy {name!r}", hint="try avg, circle or hash"
-        )
-    return found()
-
-
 def md5_hash(key: str) -> int:
     """The first four bytes of the MD5 of the key, unsigned."""
     digest = hashlib.md5(key.encode("utf-8", "replace"), usedforsecurity=False)

@@ -16,7 +16,7 @@ from typing import TypeGuard
 from rmqcli.errors import BodyError, HeaderError
 from rmqcli.wire import fastjson
 from rmqcli.wire.codes import LANGUAGE_NAMES, LANGUAGE_NUMBERS, LanguageCode
-from rmqcli.wire.frame import Frame, SerializeType, frame_bytes
+from rmqcli.wire.frame import Frame, SerializeType, encode_frame
 from rmqcli.wire.version import CLIENT_VERSION
 
 RESPONSE_FLAG = 1  # RemotingCommand.RPC_TYPE: bit 0
@@ -89,7 +89,7 @@ def encode_command(
     else:
         numbered = command if opaque is None else command.with_opaque(opaque)
         header = _encode_binary(numbered)
-    return frame_bytes(serialize_type, header, command.body)
+    return encode_frame(serialize_type, header, command.body)
 
 
 def decode_command(frame: Frame) -> RemotingCommand:

@@ -58,17 +58,12 @@ class Frame:
     body: bytes
 
 
-def encode_frame(frame: Frame) -> bytes:
-    """Return the bytes of `frame`, ready to send.
+def encode_frame(serialize_type: int, header: bytes, body: bytes) -> bytes:
+    """Return the bytes of a frame, ready to send.
 
     Raises FrameError if the header does not fit in 24 bits or the whole does not fit
     in `FRAME_LENGTH_MAX`.
     """
-    return frame_bytes(frame.serialize_type, frame.header, frame.body)
-
-
-def frame_bytes(serialize_type: int, header: bytes, body: bytes) -> bytes:
-    """As `encode_frame`, of the parts."""
     length = 4 + len(header) + len(body)
     if len(header) > _HEADER_LENGTH_MAX or length + 4 > FRAME_LENGTH_MAX:
         raise FrameError(

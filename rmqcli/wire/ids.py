@@ -48,17 +48,6 @@ class UniqueId:
     since_month_start_ms: int
     counter: int
 
-    def near_ms(self, now_ms: int, *, tz: tzinfo) -> int:
-        """Return the epoch ms the id was made, if that was less than a month ago.
-
-        `tz` is the producer's. Source: `MessageClientIDSetter.getNearlyTimeFromID`.
-        """
-        this_month_ms, last_month_ms = _month_starts(now_ms, tz)
-        made_ms = this_month_ms + self.since_month_start_ms
-        if made_ms >= now_ms:
-            made_ms = last_month_ms + self.since_month_start_ms
-        return made_ms
-
 
 def host_text(raw: bytes) -> str:
     """Return "ip:port" of 8 or 20 stored bytes; IPv6 as Java: `[fe80:0:...:1]:10911`.
@@ -158,7 +147,11 @@ def encode_unique_id(unique_id: UniqueId) -> str:
 
 def since_month_start_ms(now_ms: int, *, tz: tzinfo) -> int:
     """Return the ms since the first of the month, 00:00 in `tz`: a unique id's time."""
-    return now_ms - _month_starts(now_ms, tz)[0]
+    from datetime import datetime
+
+    now = datetime.fromtimestamp(now_ms / 1000, tz)
+    start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return now_ms - int(start.timestamp() * 1000)
 
 
 def java_string_hash(text: str) -> int:
@@ -192,14 +185,3 @@ def _hex_id(text: str) -> bytes:
     raise UsageError(
         f"message id {text!r} is not 32 or 56 hex digits but {len(text)} characters"
     )
-
-
-def _month_starts(now_ms: int, tz: tzinfo) -> tuple[int, int]:
-    """Return epoch ms of the first of this month and of the one before, in `tz`."""
-    from datetime import datetime
-
-    now = datetime.fromtimestamp(now_ms / 1000, tz)
-    this = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    year, month = (this.year, this.month - 1) if this.month > 1 else (this.year - 1, 12)
-    last = this.replace(year=year, month=month)
-    return int(this.timestamp() * 1000), int(last.timestamp() * 1000)

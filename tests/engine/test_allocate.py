@@ -13,11 +13,11 @@ from rmqcli.engine.allocate import (
     AllocateMessageQueueByConfig,
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
+    AllocateMessageQueueStrategy,
     md5_hash,
     queue_key,
     sort_client_ids,
     sort_queues,
-    strategy_named,
 )
 from rmqcli.errors import UsageError
 from rmqcli.model import MessageQueue
@@ -39,6 +39,13 @@ def room_of_client(cid):
     return cid.partition("-")[0]
 
 
+BY_NAME: dict[str, type[AllocateMessageQueueStrategy]] = {
+    "AVG": AllocateMessageQueueAveragely,
+    "AVG_BY_CIRCLE": AllocateMessageQueueAveragelyByCircle,
+    "CIRCLE": AllocateMessageQueueAveragelyByCircle,
+}
+
+
 def strategy_of(vector):
     name, settings = vector["strategy"], vector["settings"]
     if name == "MACHINE_ROOM":
@@ -52,11 +59,11 @@ def strategy_of(vector):
         return AllocateMessageQueueConsistentHash(count)
     if name.startswith("MACHINE_ROOM_NEARBY-"):
         return AllocateMachineRoomNearby(
-            strategy_named(name.removeprefix("MACHINE_ROOM_NEARBY-")),
+            BY_NAME[name.removeprefix("MACHINE_ROOM_NEARBY-")](),
             room_of_queue=room_of_queue,
             room_of_client=room_of_client,
         )
-    return strategy_named(name)
+    return BY_NAME[name]()
 
 
 def allocate(strategy, cid, queues, cids):
@@ -151,11 +158,6 @@ def test_a_member_without_a_machine_room_is_an_error():
     )
     with pytest.raises(UsageError, match="is in no machine room"):
         allocate(nearby, "a", many(1), ["a"])
-
-
-def test_an_unknown_strategy_is_an_error():
-    with pytest.raises(UsageError, match="no allocation strategy 'best'"):
-        strategy_named("best")
 
 
 def test_client_ids_are_sorted_by_their_utf_16_units():

@@ -19,8 +19,8 @@ from rmqcli.producer.message import OutgoingMessage
 from rmqcli.producer.send import DEAD_AFTER, Sender, SendOptions
 from rmqcli.producer.target import SendTarget
 from rmqcli.wire.codes import RequestCode
-from rmqcli.wire.message.batch import decode_batch
 from rmqcli.wire.message.properties import parse_properties
+from tests.kit.batch import decode_batch
 from tests.transport.peer import Peer, free_port, silent
 
 

@@ -20,7 +20,7 @@ from rmqcli.errors import (
     WireError,
 )
 from rmqcli.wire.command import RemotingCommand, encode_command
-from rmqcli.wire.frame import Frame, encode_frame
+from rmqcli.wire.frame import encode_frame
 from tests.kit.waiting import PATIENCE_S
 from tests.transport.peer import Peer, PeerConnection, answer_to
 
@@ -71,14 +71,10 @@ GARBAGE = [
     ),
     pytest.param(b"SSH-2.0-OpenSSH_9.6\r\n", "look like SSH ", id="ssh"),
     pytest.param(b"\x1b]0;owned\x07\x1b[2J", r"are b'\x1b]0;owned\x07", id="terminal"),
-    pytest.param(encode_frame(Frame(0, b"{", b"")), "header ", id="header not JSON"),
-    pytest.param(encode_frame(Frame(0, b"[1]", b"")), "header ", id="header a list"),
-    pytest.param(
-        encode_frame(Frame(1, b"\0\0", b"")), "binary header ends", id="binary"
-    ),
-    pytest.param(
-        encode_frame(Frame(0, b"[" * 10_000, b"")), "header ", id="deep header"
-    ),
+    pytest.param(encode_frame(0, b"{", b""), "header ", id="header not JSON"),
+    pytest.param(encode_frame(0, b"[1]", b""), "header ", id="header a list"),
+    pytest.param(encode_frame(1, b"\0\0", b""), "binary header ends", id="binary"),
+    pytest.param(encode_frame(0, b"[" * 10_000, b""), "header ", id="deep header"),
 ]
 
 

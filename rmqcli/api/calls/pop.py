@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from rmqcli.wire.message.record import StoredMessage
     from rmqcli.wire.receipt_handle import OrderKey
 
-#: More is refused (PopMessageProcessor).
-POP_MESSAGES_MAX: Final = 32
 POP_CK: Final = "POP_CK"  # MessageConst.PROPERTY_POP_CK
 
 _INIT_MODE_MIN: Final = 0  # ConsumeInitMode.MIN

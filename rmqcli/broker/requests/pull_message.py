@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 FLAG_COMMIT_OFFSET: Final = 1
 FLAG_SUSPEND: Final = 2
 FLAG_SUBSCRIPTION: Final = 4
-FLAG_CLASS_FILTER: Final = 8
 
 # ForbiddenType (5.x)
 _GROUP_FORBIDDEN: Final = 2

@@ -15,11 +15,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmqcli.errors import DecodeError
 from rmqcli.wire.message.properties import (
     PROPERTIES_BYTES_MAX,
     encode_properties,
-    parse_properties,
 )
 
 if TYPE_CHECKING:
@@ -56,24 +54,6 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     Raises ValueError for properties over 32767 bytes.
     """
     return b"".join(map(_encode_item, items))
-
-
-def decode_batch(data: bytes) -> list[BatchItem]:
-    """Return the items of a batch.
-
-    Raises DecodeError when the bytes do not divide into whole items.
-    """
-    spans, error = split_batch(data)
-    if error:
-        raise DecodeError(error)
-    return [
-        BatchItem(
-            body=data[span.body_at : span.body_end],
-            properties=parse_properties(data[span.properties_at : span.end]),
-            flag=span.flag,
-        )
-        for span in spans
-    ]
 
 
 def split_batch(data: bytes) -> tuple[list[ItemSpan], str]:
