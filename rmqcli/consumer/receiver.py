@@ -93,7 +93,10 @@ class PopNetwork(Protocol):
 class _Source:
     """What is known of one source, and the requests that it holds."""
 
-    open_count: int = 0
+    #: each request that is held, and what it asks for
+    open: dict[tasks.Pending[list[ReceivedMessage]], SubscriptionData] = field(
+        default_factory=dict
+    )
     rest_until_ms: int = 0
     rest_ms: int = 0
     failure: RmqError | None = None
@@ -216,6 +219,23 @@ class Receiver:
         renewed.sort(key=lambda each: (each.message_queue, each.queue_offset or 0))
         return renewed
 
+    def settled(self, topic: str) -> tasks.Task[None]:
+        """Wait for the end of requests that ask for another choice of the topic.
+
+        A broker that holds such a request moves the group's offset past messages which
+        only the new choice matches: they would be skipped.
+        """
+        subscription = self.subscriptions.get(topic)
+        yield tasks.All(
+            [
+                pending
+                for queue, source in self._sources.items()
+                if queue.topic == topic
+                for pending, asked in source.open.items()
+                if subscription is None or not _is_same_choice(asked, subscription)
+            ]
+        )
+
     def put_back(self, messages: list[ReceivedMessage]) -> None:
         """Keep messages for the next receive: their caller was interrupted."""
         self._messages.extendleft(reversed(messages))
@@ -242,7 +262,7 @@ class Receiver:
             source = self._sources.setdefault(queue, _Source())
             is_new = queue not in wanted.asked
             wanted.asked.add(queue)
-            if source.open_count >= self._waiting or now_ms < source.rest_until_ms:
+            if len(source.open) >= self._waiting or now_ms < source.rest_until_ms:
                 continue
             left_ms = wanted.deadline.left_ms()
             if left_ms or is_new:
@@ -259,12 +279,11 @@ class Receiver:
         network = self._network
         poll_ms = max(network.poll_ms_min, min(left_ms, network.poll_ms_max))
         is_own = poll_ms <= left_ms or not network.poll_ms_min
-        source.open_count += 1
         wanted.open_count += is_own
         opened_ms = self._clock.monotonic_ms()
 
         def ended(pending: tasks.Pending[list[ReceivedMessage]]) -> None:
-            source.open_count -= 1
+            source.open.pop(pending, None)
             wanted.open_count -= is_own
             outcome = pending.outcome()
             if isinstance(outcome, RmqError):
@@ -279,16 +298,19 @@ class Receiver:
                 self._messages.extend(outcome)
             self._tell()
 
-        tasks.start(
+        subscription = self.subscriptions[queue.topic]
+        pending = tasks.start(
             network.receive(
                 queue,
-                self.subscriptions[queue.topic],
+                subscription,
                 max_messages=share,
                 invisible_ms=wanted.invisible_ms,
                 poll_ms=poll_ms,
             ),
             self._runner,
-        ).on_done(ended)
+        )
+        source.open[pending] = subscription
+        pending.on_done(ended)
 
     def _failed(self, queue: MessageQueue, source: _Source, error: RmqError) -> None:
         source.failure = error
@@ -345,7 +367,7 @@ class Receiver:
     def _forget_others(self, sources: Collection[MessageQueue]) -> None:
         known = set(sources)
         for queue, source in list(self._sources.items()):
-            if queue not in known and not source.open_count:
+            if queue not in known and not source.open:
                 del self._sources[queue]
 
     # --- acknowledging ---
@@ -484,3 +506,10 @@ class Receiver:
 
 def _named(message: ReceivedMessage) -> str:
     return f"message {message.msg_id} of {message.topic}"
+
+
+def _is_same_choice(one: SubscriptionData, other: SubscriptionData) -> bool:
+    return (one.sub_string, one.expression_type) == (
+        other.sub_string,
+        other.expression_type,
+    )

@@ -310,14 +310,19 @@ class SimpleConsumer:
     def subscribe(self, topic: str, expression: str | SubscriptionData = "*") -> None:
         """Receive from another topic, or another choice of a topic's messages.
 
-        Receives under way go on as they began. Raises ConfigError or UsageError for a
-        topic or an expression that is not possible.
+        Receives under way go on as they began. Another choice of a topic that is
+        received already waits for the end of requests that brokers hold for the former
+        choice (20 s at most): they would skip messages which only the new one matches.
+        Raises ConfigError or UsageError for a topic or an expression that is not
+        possible.
         """
         (subscription,) = _subscriptions({topic: expression}, self._clock)
         with self._changed:
             self._subscriptions[topic] = subscription
-            if self._is_started:
-                self._network.subscribed()
+            if not self._is_started or self._is_closed:
+                return
+            self._network.subscribed()
+        self._run(lambda: self._receiver.settled(topic))
 
     def unsubscribe(self, topic: str) -> None:
         """Receive no more from a topic. Raises UsageError for the last one."""

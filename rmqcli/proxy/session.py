@@ -103,7 +103,7 @@ SETTINGS_MS: Final = 300_000
 _SILENT_MAX: Final = 3
 #: A stream that lasted this long has proved that the server can be used.
 _PROVED_MS: Final = 10_000
-_GOODBYE_MS: Final = 1_000
+_GOODBYE_MS: Final = 3_000
 _STACK_BYTES_MAX: Final = 64 << 10
 _POLLING_ASKED_MS: Final = 20_000
 _NUMBERS: Final = itertools.count()
@@ -194,7 +194,7 @@ class Session:
         self._refuse_in_thread()
         self.run(self._open(tuple(topics), timeout_ms)).result()
 
-    def close(self, *, timeout_ms: int = 2 * _GOODBYE_MS) -> None:
+    def close(self, *, timeout_ms: int = _GOODBYE_MS + 1_000) -> None:
         """Say goodbye to every server and end the connections. Idempotent.
 
         Calls under way fail with DisconnectedError.

@@ -372,6 +372,28 @@ def test_a_message_of_a_topic_that_was_unsubscribed_is_given_back():
     assert world.changed == [("m1", 1_000)]
 
 
+def test_another_choice_of_a_topic_waits_for_requests_of_the_former_one():
+    world = World(A, PAYMENTS)
+    world.start(1)
+    world.answer(world.asks[0])
+    assert [each.source for each in world.open()] == [PAYMENTS]
+    subscriptions = world.receiver.subscriptions
+    same = tasks.start(world.receiver.settled("payments"), world)
+    assert same.is_done
+    subscriptions["payments"] = parse_subscription("payments", "A || B")
+    other = tasks.start(world.receiver.settled("payments"), world)
+    unrelated = tasks.start(world.receiver.settled("orders"), world)
+    assert unrelated.is_done
+    assert not other.is_done
+    world.answer(world.open()[0], 0)
+    assert other.is_done
+    world.start(1)
+    asked = {each.source: each.expression for each in world.open()}
+    world.pass_ms(1_000)
+    asked |= {each.source: each.expression for each in world.open()}
+    assert asked == {A: "*", PAYMENTS: "A || B"}
+
+
 def test_a_receive_ends_at_the_close_and_what_nobody_took_is_given_back():
     world = World(A, B)
     first = world.start(1)
