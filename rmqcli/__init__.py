@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rmqcli.cluster import Cluster, connect
     from rmqcli.config import ClientConfig
     from rmqcli.consumer.consumer import Consumer, sql
-    from rmqcli.consumer.received import ReceivedMessage
-    from rmqcli.consumer.simple_consumer import SimpleConsumer
+    from rmqcli.consumer.simple.consumer import SimpleConsumer
+    from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.engine.allocate import (
         AllocateMachineRoomNearby,
         AllocateMessageQueueAveragely,
@@ -94,8 +94,8 @@ _NAMES = {
     "rmqcli.cluster": ("Cluster", "connect"),
     "rmqcli.config": ("ClientConfig",),
     "rmqcli.consumer.consumer": ("Consumer", "sql"),
-    "rmqcli.consumer.received": ("ReceivedMessage",),
-    "rmqcli.consumer.simple_consumer": ("SimpleConsumer",),
+    "rmqcli.consumer.simple.received": ("ReceivedMessage",),
+    "rmqcli.consumer.simple.consumer": ("SimpleConsumer",),
     "rmqcli.engine.allocate": (
         "AllocateMachineRoomNearby",
         "AllocateMessageQueueAveragely",

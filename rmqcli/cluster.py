@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rmqcli.admin.admin import Admin
     from rmqcli.consumer.consumer import Consumer, OnBatch, OnMessage, OnQueues, Topics
-    from rmqcli.consumer.simple_consumer import SimpleConsumer
+    from rmqcli.consumer.simple.consumer import SimpleConsumer
     from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
     from rmqcli.engine.message import Message, UndecodableMessage
     from rmqcli.engine.reports import FailedDelivery, QueueStart
@@ -158,7 +158,7 @@ class Cluster:
         consume_from_where: ConsumeFromWhere | None = None,
     ) -> SimpleConsumer:
         """See SimpleConsumer; to be started by `with` or `start`."""
-        from rmqcli.consumer.simple_consumer import SimpleConsumer
+        from rmqcli.consumer.simple.consumer import SimpleConsumer
 
         consumer = SimpleConsumer(
             group,

@@ -2,6 +2,5 @@
 
 `consumer` is the push consumer's public face: the engine, its threads and its network
 put together, or `proxy_member` (gRPC) in their place; `iteration` hands messages to a
-`for` loop. `simple_consumer` receives by POP when it is asked to: `receiver` decides
-what is asked, and `pop_network` (remoting) or `proxy_pop` (gRPC) asks.
+`for` loop. `simple` is the consumer that receives by POP when it is asked to.
 """

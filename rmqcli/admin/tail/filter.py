@@ -1,4 +1,4 @@
-"""Which of the messages that a broker gave are shown: `--tag --key --property --grep`.
+"""Which of the messages that a broker gave are shown: by tag, key, property and text.
 
 A broker filters tags by their hash, and "Aa" and "BB" share one, so tags are compared
 again here. What cannot be decoded is never filtered out, since its content is unknown.

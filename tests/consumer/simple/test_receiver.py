@@ -12,8 +12,8 @@ import pytest
 
 from rmqcli import tasks
 from rmqcli.clock import Now
-from rmqcli.consumer.received import Lease, ReceivedMessage
-from rmqcli.consumer.receiver import Receiver
+from rmqcli.consumer.simple.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.receiver import Receiver
 from rmqcli.errors import (
     BrokerError,
     ConnectError,

@@ -43,9 +43,9 @@ from rmqcli.api.client import Client
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.consumer.client_id import make_client_id
-from rmqcli.consumer.pop_network import RemotingPop
-from rmqcli.consumer.received import ReceivedMessage
-from rmqcli.consumer.receiver import Receiver
+from rmqcli.consumer.simple.received import ReceivedMessage
+from rmqcli.consumer.simple.receiver import Receiver
+from rmqcli.consumer.simple.remoting import RemotingPop
 from rmqcli.engine.checks import check_group, check_topic
 from rmqcli.engine.config import ConsumeFromWhere
 from rmqcli.errors import AckError, RmqError, UsageError
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmqcli.clock import Clock
-    from rmqcli.consumer.proxy_pop import ProxyPop
+    from rmqcli.consumer.simple.proxy import ProxyPop
 
     Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | SubscriptionData]
 
@@ -208,7 +208,7 @@ class SimpleConsumer:
     def _make_network(self) -> RemotingPop | ProxyPop:
         config, clock = self._client_config, self._clock
         if config.endpoints:
-            from rmqcli.consumer.proxy_pop import ProxyPop  # loads gRPC
+            from rmqcli.consumer.simple.proxy import ProxyPop  # loads gRPC
 
             return ProxyPop(
                 config,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli import tasks
-from rmqcli.consumer.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.received import Lease, ReceivedMessage
 from rmqcli.errors import BrokerError, DeniedError, ReceiptHandleError, RmqError
 from rmqcli.log import get_logger
 from rmqcli.model import MessageQueue
@@ -43,7 +43,7 @@ _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 
 
 class ProxyPop:
-    """The network of one consumer; see `pop_network.RemotingPop` for the methods.
+    """The network of one consumer; see `remoting.RemotingPop` for the methods.
 
     Tasks run in the thread rmq-proxy, which all clients of proxies in this process
     share.

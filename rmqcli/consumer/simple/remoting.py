@@ -33,7 +33,7 @@ from rmqcli.api.calls.pop import (
     pop_message,
 )
 from rmqcli.api.task_thread import TaskThread
-from rmqcli.consumer.received import Lease, ReceivedMessage
+from rmqcli.consumer.simple.received import Lease, ReceivedMessage
 from rmqcli.errors import (
     DecodeError,
     DeniedError,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from rmqcli.clock import Clock
-    from rmqcli.consumer.received import ReceivedMessage
+    from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.model import MessageQueue
     from rmqcli.wire.subscription import SubscriptionData
 
