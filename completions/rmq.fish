@@ -208,6 +208,7 @@ complete -c rmq -n '__rmq_at \'export\'' -l compression -x -a 'zstd snappy lz4 g
 complete -c rmq -n '__rmq_at \'export\'' -l resume -d 'Finish an interrupted run'
 complete -c rmq -n '__rmq_at \'export\'' -l since-last -d 'Continue where the last run ended'
 complete -c rmq -n '__rmq_at \'export\'' -l allow-gaps -d 'Do not fail because of missing messages'
+complete -c rmq -n '__rmq_at \'export\'' -l allow-undecodable -d 'Do not fail because of messages that cannot be decoded'
 complete -c rmq -n '__rmq_at \'export\'' -l allow-unencrypted-keys -d 'Allow access keys to be sent unencrypted to the workers of --master'
 complete -c rmq -n '__rmq_at \'export\'' -l store -x -a '(__fish_complete_directories)' -d 'Read a broker\'s store folder, without changing it, instead of a cluster'
 complete -c rmq -n '__rmq_at \'export\'' -s n -l namesrv -x -d 'Name servers'

@@ -1,8 +1,9 @@
 """`rmq export`: flags in, an export through Spark, the summary of its manifest out.
 
 Checks what the flags mean together, shows the progress, and says how to resume a run
-that did not end. Exits 6 when offsets are missing without --allow-gaps. The export
-itself is `rmqcli.spark.export.export`.
+that did not end. Exits 6 when offsets are missing without --allow-gaps, or messages
+could not be decoded without --allow-undecodable. The export itself is
+`rmqcli.spark.export.export`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.export.export import ExportOptions
@@ -163,6 +166,13 @@ class ExportCommandOptions:
         bool,
         option("--allow-gaps", help="Do not fail because of missing messages."),
     ] = False
+    allow_undecodable: Annotated[
+        bool,
+        option(
+            "--allow-undecodable",
+            help="Do not fail because of messages that cannot be decoded.",
+        ),
+    ] = False
     allow_unencrypted_keys: Annotated[
         bool,
         option(
@@ -221,7 +231,18 @@ class ExportCommandOptions:
             resume=self.resume,
             since_last=self.since_last,
             allow_gaps=self.allow_gaps,
+            allow_undecodable=self.allow_undecodable,
         )
+
+    def flags_to_repeat(self) -> list[str]:
+        """What a run that is resumed has to be given again: it is not in its plan."""
+        words = [] if self.master is None else ["--master", self.master]
+        flags = {
+            "--allow-gaps": self.allow_gaps,
+            "--allow-undecodable": self.allow_undecodable,
+            "--allow-unencrypted-keys": self.allow_unencrypted_keys,
+        }
+        return words + [name for name, is_given in flags.items() if is_given]
 
 
 @command_options(ExportCommandOptions, formats=FORMATS, fields=FIELDS)
@@ -241,13 +262,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
     with read_from(common, options.store) as source:
         client_config = source.client_config()
         is_secret = client_config.credentials is not None and not is_allowed
-        report = _Report(
-            source,
-            options.topic,
-            options.to_parquet,
-            master,
-            allow_unencrypted_keys=is_allowed,
-        )
+        report = _Report(source, options)
         job = Export(
             request=options.request(),
             options=options.run_options(),
@@ -279,7 +294,7 @@ def _check_ready(master: str | None, *, is_secret: bool) -> None:
 
 
 def _finish(common: Common, record: RunRecord, path: str) -> int:
-    """Print the summary. The exit code is 6 for gaps without --allow-gaps."""
+    """Print the summary. The exit code is 6 for what is missing and not accepted."""
     from rmqcli.spark.export.summary import summarise
 
     summary = summarise(record, root=os.path.realpath(path))
@@ -297,6 +312,11 @@ def _finish(common: Common, record: RunRecord, path: str) -> int:
             f"{summary['undecodable']} messages could not be decoded; their bytes are "
             f"in _rmq/runs/{record.run_id}/undecodable.jsonl"
         )
+        if not record.undecodable_allowed:
+            common.messages.warn(
+                "the export is not marked as complete; to accept it without these "
+                "messages, run it again with --allow-undecodable"
+            )
     if output == "json":
         emit_json(summary)
     elif output == "jsonl":
@@ -309,8 +329,7 @@ def _finish(common: Common, record: RunRecord, path: str) -> int:
             f"{summary['rows']:,} rows in {summary['files']} files, "
             f"{summary['bytes']:,} bytes, in {summary['dir']}"
         )
-    has_all = record.gaps_allowed or not record.gaps()
-    return ExitCode.OK if has_all else ExitCode.PARTIAL
+    return ExitCode.OK if record.is_accepted else ExitCode.PARTIAL
 
 
 def _spans(gaps: list[dict[str, Any]]) -> str:
@@ -318,23 +337,18 @@ def _spans(gaps: list[dict[str, Any]]) -> str:
 
 
 def resume_command(
-    common: Common,
-    topic: str,
-    path: str,
-    master: str | None,
-    *,
-    allow_unencrypted_keys: bool = False,
+    common: Common, topic: str, path: str, *, repeated: Sequence[str] = ()
 ) -> str:
-    """What to type to finish a run that was interrupted. Holds no secret."""
+    """What to type to finish a run that was interrupted. Holds no secret.
+
+    `repeated` are the flags of the export that its plan does not hold.
+    """
     words = ["rmq", "export", topic, "--to-parquet", path, "--resume"]
     if common.store is not None:
         words += ["--store", common.store]
     elif common.namesrv_text != NAMESRV_DEFAULT:
         words += ["-n", common.namesrv_text]
-    if master is not None:
-        words += ["--master", master]
-    if allow_unencrypted_keys:
-        words.append("--allow-unencrypted-keys")
+    words += repeated
     if common.acl_file is not None:
         words += ["--acl-file", common.acl_file]
     if common.tls is not None:
@@ -353,23 +367,14 @@ def resume_command(
 class _Report:
     """Tells people how an export goes, and how to go on when it does not end."""
 
-    def __init__(
-        self,
-        common: Common,
-        topic: str,
-        path: str,
-        master: str | None,
-        *,
-        allow_unencrypted_keys: bool,
-    ) -> None:
+    def __init__(self, common: Common, options: ExportCommandOptions) -> None:
         self._messages = common.messages
-        self._topic = topic
+        self._topic = options.topic
         self._resume = resume_command(
             common,
-            topic,
-            path,
-            master,
-            allow_unencrypted_keys=allow_unencrypted_keys,
+            options.topic,
+            options.to_parquet,
+            repeated=options.flags_to_repeat(),
         )
         self._progress: Progress | None = None
         self._plan: ExportPlan | None = None

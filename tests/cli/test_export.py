@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import socket
+from dataclasses import replace
 
 import pytest
 
-from rmqcli.cli.export import FIELDS, _parse_folder, resume_command
+from rmqcli.cli.export import (
+    FIELDS,
+    ExportCommandOptions,
+    _finish,
+    _parse_folder,
+    resume_command,
+)
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord
@@ -109,7 +116,8 @@ def test_resume_command_can_be_pasted_and_holds_no_secret():
         acl_file="/etc/rmq acl",
         tls=TlsOptions(ca_file="ca.pem"),
     )
-    text = resume_command(common, "%RETRY%g", "my dir", "spark://h:7077")
+    repeated = ["--master", "spark://h:7077"]
+    text = resume_command(common, "%RETRY%g", "my dir", repeated=repeated)
     assert shlex.split(text) == [
         "rmq", "export", "%RETRY%g", "--to-parquet", "my dir", "--resume",
         "-n", "10.0.0.1:9876;10.0.0.2:9876", "--master", "spark://h:7077",
@@ -117,39 +125,81 @@ def test_resume_command_can_be_pasted_and_holds_no_secret():
     ]  # fmt: skip
 
 
+def test_resume_command_repeats_what_the_plan_does_not_hold():
+    options = ExportCommandOptions(
+        topic="t",
+        to_parquet="out",
+        master="spark://h:7077",
+        allow_gaps=True,
+        allow_undecodable=True,
+    )
+    assert options.flags_to_repeat() == [
+        "--master", "spark://h:7077", "--allow-gaps", "--allow-undecodable",
+    ]  # fmt: skip
+
+
 def test_resume_command_is_short_by_default():
-    assert resume_command(Common(), "orders", "out", None) == (
+    assert resume_command(Common(), "orders", "out") == (
         "rmq export orders --to-parquet out --resume"
     )
 
 
-def test_fields_of_help_are_the_keys_of_the_summary():
-    record = RunRecord(
+def a_run(**part):
+    """A run of one offset, which became a row unless `part` says otherwise."""
+    row = FileRow(
+        path="x", start=0, end=1, rows=1, first_offset=0, last_offset=0,
+        file_bytes=9, first_store_timestamp_ms=1, last_store_timestamp_ms=1,
+        body_crc32=0,
+    )  # fmt: skip
+    counts = {"rows": 1, "undecodable": 0, "missing": (), "files": (row,), **part}
+    queue = QueuePlan(
+        broker_name="b", queue_id=0, start=0, end=1, min_offset=0, max_offset=1
+    )
+    return RunRecord(
         run_id="20251009T085320Z-00c0ffee",
         finished_at_ms=0,
         request=ExportRequest(topic="t", from_position="0", to_position="9"),
-        queues=(
-            QueuePlan(
-                broker_name="b", queue_id=0, start=0, end=1, min_offset=0, max_offset=1
-            ),
-        ),
+        queues=(queue,),
         parts=(
             PartResult(
-                index=0, broker_name="b", queue_id=0, start=0, end=1, rows=1,
-                filtered=0, undecodable=0, missing=(),
-                files=(
-                    FileRow(
-                        path="x", start=0, end=1, rows=1, first_offset=0, last_offset=0,
-                        file_bytes=9, first_store_timestamp_ms=1,
-                        last_store_timestamp_ms=1, body_crc32=0,
-                    ),
-                ),
+                index=0, broker_name="b", queue_id=0, start=0, end=1, filtered=0,
+                **counts,
             ),
         ),
     )  # fmt: skip
-    summary = summarise(record, root="/d")
+
+
+def test_fields_of_help_are_the_keys_of_the_summary():
+    summary = summarise(a_run(), root="/d")
     keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys == {column.name for column in FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("part", "allowed", "code"),
+    [
+        ({}, {}, 0),
+        ({"rows": 0, "undecodable": 1, "files": ()}, {}, 6),
+        ({"rows": 0, "undecodable": 1, "files": ()}, {"gaps_allowed": True}, 6),
+        ({"rows": 0, "undecodable": 1, "files": ()}, {"undecodable_allowed": True}, 0),
+        ({"rows": 0, "missing": ((0, 1),), "files": ()}, {}, 6),
+        ({"rows": 0, "missing": ((0, 1),), "files": ()}, {"gaps_allowed": True}, 0),
+        (
+            {"rows": 0, "missing": ((0, 1),), "files": ()},
+            {"undecodable_allowed": True},
+            6,
+        ),
+    ],
+)
+def test_what_is_not_in_the_files_is_6_until_it_is_allowed(capfd, part, allowed, code):
+    record = replace(a_run(**part), **allowed)
+    assert _finish(Common(output="json"), record, "out") == code
+    out, err = capfd.readouterr()
+    assert json.loads(out)["undecodable"] == record.undecodable
+    assert ("could not be decoded" in err) == (record.undecodable > 0)
+    assert ("--allow-undecodable" in err) == (
+        record.undecodable > 0 and not record.undecodable_allowed
+    )
 
 
 @pytest.mark.parametrize(

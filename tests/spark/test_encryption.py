@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rmqcli.cli.export import resume_command
+from rmqcli.cli.export import ExportCommandOptions, resume_command
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.config import ClientConfig
@@ -128,9 +128,14 @@ def test_a_missing_java_is_reported_before_a_run_begins(export, monkeypatch):
 
 
 def test_the_resume_command_repeats_the_flag():
-    text = resume_command(
-        Common(), "T", "out", "spark://h:7077", allow_unencrypted_keys=True
+    options = ExportCommandOptions(
+        topic="T",
+        to_parquet="out",
+        master="spark://h:7077",
+        allow_unencrypted_keys=True,
     )
+    repeated = options.flags_to_repeat()
+    text = resume_command(Common(), "T", "out", repeated=repeated)
     assert text.endswith("--master spark://h:7077 --allow-unencrypted-keys")
 
 

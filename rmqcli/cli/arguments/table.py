@@ -257,6 +257,7 @@ COMMANDS: dict[str, Any] = {
          '--resume': ('resume', 'true', 'text'),
          '--since-last': ('since_last', 'true', 'text'),
          '--allow-gaps': ('allow_gaps', 'true', 'text'),
+         '--allow-undecodable': ('allow_undecodable', 'true', 'text'),
          '--allow-unencrypted-keys': ('allow_unencrypted_keys', 'true', 'text'),
          '--store': ('store', 'store', 'text'),
          '--output': ('output',

@@ -36,6 +36,7 @@ _CALLS: Final = {
 #: them.
 _ARGUMENTS: Final = {
     "allow_gaps": "--allow-gaps",
+    "allow_undecodable": "--allow-undecodable",
     "allow_unencrypted": "--allow-unencrypted-keys",
     "ca_file": "--tls-ca",
     "cluster": "--cluster",

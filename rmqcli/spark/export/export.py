@@ -114,6 +114,7 @@ class ExportOptions:
     resume: bool = False
     since_last: bool = False
     allow_gaps: bool = False
+    allow_undecodable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,8 @@ class Export:
     def run(self) -> RunRecord:
         """Do what is left to do; return the finished run.
 
-        Its `gaps_allowed` is False unless `allow_gaps` accepted its gaps. Raises
+        It is complete only when its `is_accepted` is true: gaps need `allow_gaps`, and
+        messages that cannot be decoded need `allow_undecodable`. Raises
         RefusedError when the directory may not be written to, PartialError when some
         parts could not be written or offsets are lost, UsageError when there is nothing
         to resume or to follow. KeyboardInterrupt leaves a run that can be resumed.
@@ -208,10 +210,17 @@ class Export:
         self, directory: ExportDirectory, manifest: Manifest, record: RunRecord
     ) -> RunRecord:
         self.report.info(f"run {record.run_id} is finished: nothing to do")
-        if self.options.allow_gaps and not record.gaps_allowed:
-            record = replace(record, gaps_allowed=True)
+        accepted = replace(
+            record,
+            gaps_allowed=record.gaps_allowed or self.options.allow_gaps,
+            undecodable_allowed=(
+                record.undecodable_allowed or self.options.allow_undecodable
+            ),
+        )
+        if accepted != record:
+            record = accepted
             directory.commit(manifest.with_run(record))
-        if record.gaps_allowed or not record.gaps():
+        if record.is_accepted:
             directory.set_success()
         # A process that was killed right after it committed has not done this.
         directory.drop_part_records(record.run_id)
@@ -282,11 +291,12 @@ class Export:
                 finished_at_ms=self.clock.epoch_ms(),
                 gone=gone,
                 gaps_allowed=self.options.allow_gaps,
+                undecodable_allowed=self.options.allow_undecodable,
             )
             directory.remove_strays(plan, results)
             directory.merge_undecodable(plan, temp)
             directory.commit(manifest.with_run(record))
-            if self.options.allow_gaps or not record.gaps():
+            if record.is_accepted:
                 directory.set_success()
             directory.drop_part_records(plan.run_id)
             return record

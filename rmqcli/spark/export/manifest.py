@@ -100,7 +100,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One finished run. `gaps_allowed`: the user accepted its gaps."""
+    """One finished run.
+
+    `gaps_allowed` and `undecodable_allowed`: the user accepted its gaps, and that some
+    messages are not in the Parquet files because they could not be decoded.
+    """
 
     run_id: str
     finished_at_ms: int
@@ -109,6 +113,19 @@ class RunRecord:
     parts: tuple[PartResult, ...]
     gone: tuple[Gap, ...] = ()
     gaps_allowed: bool = False
+    undecodable_allowed: bool = False
+
+    @property
+    def undecodable(self) -> int:
+        """The number of messages that could not be decoded."""
+        return sum(part.undecodable for part in self.parts)
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether every message is in the files, except what the user accepted."""
+        return (self.gaps_allowed or not self.gaps()) and (
+            self.undecodable_allowed or not self.undecodable
+        )
 
     def gaps(self) -> list[Gap]:
         """Return all gaps, by queue and offset: trimmed, missing, and queues gone."""
@@ -183,6 +200,7 @@ def finish_run(
     finished_at_ms: int,
     gone: tuple[Gap, ...] = (),
     gaps_allowed: bool = False,
+    undecodable_allowed: bool = False,
 ) -> RunRecord:
     """Return the record of a run whose parts are complete and add up.
 
@@ -206,6 +224,7 @@ def finish_run(
         parts=tuple(by_index[part.index] for part in parts),
         gone=gone,
         gaps_allowed=gaps_allowed,
+        undecodable_allowed=undecodable_allowed,
     )
 
 

@@ -27,7 +27,7 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
         "bytes": sum(file.file_bytes for file in files),
         "gaps": _length(gaps),
         "filtered": sum(part.filtered for part in record.parts),
-        "undecodable": sum(part.undecodable for part in record.parts),
+        "undecodable": record.undecodable,
         "queues": queue_rows(record),
     }
 

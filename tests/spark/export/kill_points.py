@@ -82,7 +82,12 @@ def export(path: str, calls: int, partition_by: str) -> None:
     request = {**REQUEST, "partition_by": partition_by}
     runner = InlineRunner()
     export_of(
-        path, cluster, disk=KillingDisk(calls), request=request, runner=runner
+        path,
+        cluster,
+        disk=KillingDisk(calls),
+        request=request,
+        runner=runner,
+        allow_undecodable=True,
     ).run()
 
 

@@ -106,6 +106,23 @@ def test_undecodable_messages_are_kept_in_one_side_file(tmp_path):
     )
 
 
+def test_undecodable_messages_are_not_a_success_until_allowed(tmp_path):
+    cluster = MadeCluster({0: (0, 250)}, MadeSource(broken=frozenset({9, 150})))
+    record = export_of(tmp_path, cluster).run()
+    assert not record.is_accepted
+    assert not (tmp_path / "_SUCCESS").exists()
+    runner = InlineRunner()
+    # Gaps are another matter: allowing them does not allow these.
+    gaps = export_of(tmp_path, cluster, allow_gaps=True, runner=runner).run()
+    assert not gaps.is_accepted
+    assert not (tmp_path / "_SUCCESS").exists()
+    again = export_of(tmp_path, cluster, allow_undecodable=True, runner=runner).run()
+    assert again.is_accepted
+    assert runner.runs == []
+    assert (tmp_path / "_SUCCESS").exists()
+    assert export_of(tmp_path, cluster).run().is_accepted
+
+
 def test_empty_topic_is_a_finished_export_without_spark(tmp_path):
     runner = InlineRunner()
     record = export_of(tmp_path, MadeCluster({0: (7, 7)}), runner=runner).run()
