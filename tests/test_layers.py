@@ -146,7 +146,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("main",),
     ],
     "spark": [
-        ("counts", "encryption", "extent", "java", "scratch"),
+        ("counts", "encryption", "extent", "failure", "java", "master", "scratch"),
         ("rows", "session"),
         ("export", "source"),
     ],

@@ -183,11 +183,14 @@ class ExportCommandOptions:
     store: Annotated[str | None, store_option()] = None
 
     def check(self) -> None:
-        """Raise UsageError for options that cannot be used together."""
+        """Raise UsageError for options that cannot be used, or not together."""
+        from rmqcli.spark.master import check_master_url
+
         if self.since_last and (self.resume or self.from_ is not None):
             other = "--resume" if self.resume else "--from"
             raise UsageError(f"--since-last and {other} cannot be used together")
         master = self.master
+        check_master_url(master, os.environ)
         if self.store is not None and not (master or "local").startswith("local"):
             raise UsageError(
                 f"--store cannot be exported by --master {master}: the folder is read"
@@ -286,11 +289,12 @@ def _check_ready(master: str | None, *, is_secret: bool) -> None:
     """Raise for what would end the run, before there is one."""
     from rmqcli.spark.encryption import check_encrypted, submitted_settings
     from rmqcli.spark.java import find_java
-    from rmqcli.spark.session import is_local
+    from rmqcli.spark.master import check_master_answers, is_local
 
     find_java(os.environ)
     if is_secret and not is_local(master):
         check_encrypted(submitted_settings(os.environ).get)
+    check_master_answers(master)
 
 
 def _finish(common: Common, record: RunRecord, path: str) -> int:

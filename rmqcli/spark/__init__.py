@@ -7,6 +7,8 @@
     extent      what is read of each queue, clipped to what it holds
     session     starts and stops Spark quietly, on this machine or on a cluster
     java        finds the Java runtime that Spark needs
+    master      checks the URL of a Spark master before Java is started
+    failure     what went wrong in Spark, in words
     encryption  refuses to send keys over connections that Spark does not encrypt
     scratch     the temporary folder of a session, removed even after a crash
     daemon      the process from which Spark forks its Python workers

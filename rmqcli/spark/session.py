@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from dataclasses import dataclass
@@ -22,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
-from rmqcli.errors import RmqError
+from rmqcli.errors import ConnectError, RmqError
+from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
+from rmqcli.spark.master import is_local
 from rmqcli.spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -58,25 +62,21 @@ class SessionOptions:
 def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     """Start a SparkContext for the time of the block; its JVM ends with the block.
 
-    Raises ConfigError without a Java, and RmqError naming the log when Spark does not
-    start. Call it from the main thread; the process keeps its SIGINT handler.
+    Raises ConfigError without a Java, ConnectError when no master of a cluster answers,
+    and RmqError naming the log when Spark does not start. Call it from the main thread;
+    the process keeps its SIGINT handler.
     """
     with scratch_folder() as folder:
         with _environment(options, folder), _sigint_kept():
             context = _start(options, folder)
         try:
             if not is_local(options.master):
-                context.addPyFile(zip_package(folder))
+                _ship(context, zip_package(folder), options)
             yield context
         except BaseException:
             _stop(context, orderly=False)
             raise
         _stop(context, orderly=not is_local(options.master))
-
-
-def is_local(master: str | None) -> bool:
-    """Whether the workers are children of a JVM on this machine."""
-    return master is None or master == "local" or master.startswith("local[")
 
 
 def cores() -> int:
@@ -136,14 +136,44 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
         context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
     except (PySparkException, Py4JError, OSError) as error:
-        raise RmqError(
-            f"Spark did not start: {last_words(options.log_path) or error}",
-            hint=f"see its log, {options.log_path}",
-        ) from error
+        raise _not_started(error, options) from error
     # It would print a traceback when the JVM ends before this process.
     server = context._accumulatorServer  # noqa: SLF001  # PySpark has no option for it
     server.handle_error = lambda *_: None
     return context
+
+
+def _ship(context: SparkContext, path: str, options: SessionOptions) -> None:
+    """Give the executors a file of Python modules."""
+    from py4j.protocol import Py4JError
+
+    try:
+        context.addPyFile(path)
+    except (Py4JError, OSError) as error:
+        # Without an answer of the master the constructor ends as if all were well.
+        raise _not_started(error, options) from error
+
+
+def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
+    reason = start_reason(error, options.log_path)
+    if "masters are unresponsive" in reason:
+        return ConnectError(
+            f"the Spark master {options.master} does not answer",
+            address=options.master or "",
+            hint="start the master, or check the master argument",
+        )
+    return RmqError(
+        f"Spark did not start: {reason}", hint=f"see its log, {_kept(options.log_path)}"
+    )
+
+
+def _kept(log_path: str) -> str:
+    """Copy the log to a file of its own: its folder goes when nothing was exported."""
+    handle, path = tempfile.mkstemp(prefix="rmq-spark-", suffix=".log")
+    os.close(handle)
+    with contextlib.suppress(OSError):
+        shutil.copyfile(log_path, path)
+    return path
 
 
 def _stop(context: SparkContext, *, orderly: bool) -> None:
@@ -187,17 +217,6 @@ def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def last_words(log_path: str) -> str:
-    """Return the last line of a log that names an error, or an empty text."""
-    try:
-        with open(log_path, encoding="utf-8", errors="replace") as file:
-            lines = file.read()[-20_000:].splitlines()
-    except OSError:
-        return ""
-    errors = [line.strip() for line in lines if "rror" in line or "xception" in line]
-    return errors[-1][:300] if errors else ""
 
 
 @contextlib.contextmanager

@@ -101,6 +101,19 @@ def look_up(address: Address) -> list[Endpoint]:
     return [(family, sockaddr) for family, _, _, _, sockaddr in found]  # type: ignore[misc]  # stream sockets have these two forms
 
 
+def check_listens(address: Address, *, timeout_ms: int) -> None:
+    """Connect and close again. Blocks; raises ConnectError when it is not possible."""
+    reason = "no address"
+    for _, sockaddr in look_up(address):
+        try:
+            socket.create_connection(sockaddr[:2], timeout_ms / 1000).close()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        else:
+            return
+    raise ConnectError(f"cannot connect to {address}: {reason}", address=address.text)
+
+
 def unknown(address: Address, reason: str) -> ConnectError:
     """The error for a host of which no address is known."""
     return ConnectError(

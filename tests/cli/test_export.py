@@ -242,6 +242,49 @@ def test_a_folder_is_taken_out_of_its_url(folder, path):
     assert _parse_folder(folder) == path
 
 
+@pytest.mark.parametrize(
+    ("master", "words", "hint"),
+    [
+        ("foo://", "'foo://' is not a Spark master", "give spark://HOST:PORT"),
+        ("sc://h:1", "sc://h:1 is a Spark Connect server", "give spark://HOST:PORT"),
+        ("yarn", "neither HADOOP_CONF_DIR nor", "set HADOOP_CONF_DIR"),
+    ],
+)
+def test_what_is_no_master_is_2_before_anything_is_asked(
+    rmq, tmp_path, closed_port, monkeypatch, master, words, hint
+):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    root = tmp_path / "out"
+    code, out, err = rmq(
+        "export", "T", "--to-parquet", root, "-n", closed_port, "--master", master
+    )
+    assert (code, out) == (2, "")
+    error, advice = err.splitlines()
+    assert words in error
+    assert hint in advice
+    assert not root.exists()
+
+
+def test_an_absent_master_is_5_and_leaves_nothing(
+    rmq, rmq_cluster, tmp_path, closed_port
+):
+    rmq_cluster.send(rmq_cluster.create_topic("T"), ["x"])
+    root = tmp_path / "out"
+    master = f"spark://{closed_port}"
+    code, out, err = rmq(
+        "export", "T", "--to-parquet", root, "-n", rmq_cluster.namesrv,
+        "--master", master,
+    )  # fmt: skip
+    assert (code, out) == (5, "")
+    error, advice = err.splitlines()[-2:]
+    assert f"the Spark master {master} cannot be reached: " in error
+    assert "connection refused" in error
+    assert advice == "hint: start the master, or check --master"
+    assert not root.exists()
+
+
 def test_hints_name_the_flags_of_the_command(rmq, tmp_path):
     """The library's own hints name its arguments."""
     code, _, err = rmq("export", "orders", "--to-parquet", tmp_path, "--since-last")

@@ -98,7 +98,7 @@ def describe(error: BaseException) -> Failure:
             return _describe_os_error(error)
     return Failure(
         kind="InternalError",
-        message=f"internal error: {type(error).__name__}: {error}",
+        message=f"internal error: {type(error).__name__}: {_text_of(error)}",
         hint="run again with -vv for the traceback",
         exit_code=ExitCode.FAILED,
     )
@@ -139,6 +139,14 @@ def _describe_os_error(error: OSError) -> Failure:
     elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):
         message = f"cannot write the output: {message}"
     return Failure(kind="OSError", message=message, exit_code=ExitCode.FAILED)
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of any exception, also of one that cannot say it any more."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001  # a report must never raise
+        return f"(its text could not be read: {type(failure).__name__})"
 
 
 def _exit_code_of(error: SystemExit) -> int:

@@ -45,6 +45,7 @@ _ARGUMENTS: Final = {
     "force": "--force",
     "include_retry": "--include-retry",
     "insecure": "--tls-insecure",
+    "master": "--master",
     "may_create": "--create",
     "message_group": "--message-group",
     "namesrv": "--namesrv",

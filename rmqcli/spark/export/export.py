@@ -75,7 +75,8 @@ def run_on_spark(
     """Start Spark, have its workers write the parts, and stop Spark."""
     from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.export.job import run_parts
-    from rmqcli.spark.session import SessionOptions, is_local, spark_context
+    from rmqcli.spark.master import is_local
+    from rmqcli.spark.session import SessionOptions, spark_context
 
     files = context.files
     session = SessionOptions(

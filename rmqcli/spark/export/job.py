@@ -18,6 +18,7 @@ from rmqcli.errors import RmqError
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
 from rmqcli.spark.export.plan import group_tasks
+from rmqcli.spark.failure import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 #: How often a part is tried that fails for a retriable reason.
 ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
+
+#: All that Py4J says of a call during which the JVM ended.
+_NO_ANSWER: Final = r"An error occurred while calling \S+"
 
 _POLL_S: Final = 0.25
 _CANCEL_WAIT_S: Final = 5.0
@@ -170,14 +174,23 @@ class _Job:
 
 def _translated(error: BaseException) -> RmqError | BaseException:
     """Return the error of a failed Spark job in words, or an unknown one unchanged."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     if isinstance(error, RmqError) or not isinstance(
         error, Py4JError | PySparkException | OSError
     ):
         return error
-    text = str(error)
+    text = text_of(error)
+    if (
+        isinstance(error, Py4JNetworkError | OSError)
+        or not text
+        or re.fullmatch(_NO_ANSWER, text)
+    ):
+        return RmqError(
+            "Spark's Java process ended before the export did",
+            hint="see spark.log in the folder of the run",
+        )
     if "Python worker exited" in text or "Python worker failed" in text:
         return RmqError(
             "a Spark worker died, as did the workers that tried the same task again",

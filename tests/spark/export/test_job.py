@@ -103,6 +103,19 @@ def test_interrupt_leaves_a_resumable_state_and_no_process(tmp_path, moment):
     resume(path)
 
 
+def test_when_java_ends_the_export_says_so_and_can_be_resumed(tmp_path):
+    path = tmp_path / "out"
+    with ExportProcess(path, QUEUES) as export:
+        wait_until(lambda: "offsets_done=" in export.errors.read_text())
+        for pid in in_session(export.process.pid):
+            if Path(f"/proc/{pid}/exe").resolve().name == "java":
+                os.kill(pid, signal.SIGKILL)
+        assert export.process.wait(PATIENCE_S) == 1
+    last = export.errors.read_text().splitlines()[-1]
+    assert last == "RmqError: Spark's Java process ended before the export did"
+    resume(path)
+
+
 def test_a_kill_then_resume_give_each_row_once(tmp_path):
     """Of the driver while its workers write; with a real broker it is killed ten times.
 
