@@ -97,20 +97,25 @@ class TimedRunner:
 
     seconds = 0.0
 
-    def __call__(self, parts, context, /, *, master, watch):
+    @contextlib.contextmanager
+    def __call__(self, start, /):
         session = SessionOptions(
             name="bench",
-            log_path=os.path.join(context.files.temp, "spark.log"),
-            workers_max=len(parts),
-            master=master,
+            log_path=start.log_path,
+            workers_max=start.parts,
+            master=start.options.master,
         )
         with spark_context(session) as spark:
             # Spark forks its Python workers with the first task that needs one.
-            spark.parallelize(range(len(parts)), len(parts)).map(str).collect()
-            stopwatch = Stopwatch()
-            outcomes = run_parts(spark, parts, context, watch=watch)
-            self.seconds = stopwatch.seconds()
-        return outcomes
+            spark.parallelize(range(start.parts), start.parts).map(str).collect()
+
+            def write(parts, context, /, *, watch):
+                stopwatch = Stopwatch()
+                outcomes = run_parts(spark, parts, context, watch=watch)
+                self.seconds = stopwatch.seconds()
+                return outcomes
+
+            yield write
 
 
 def once_up(arguments: argparse.Namespace, path: str) -> tuple[int, int, float]:

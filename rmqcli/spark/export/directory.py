@@ -94,6 +94,16 @@ class ExportDirectory:
             self.paths.meta, f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
         )
 
+    def log_path(self, run_id: str, temp: str) -> str:
+        """Return where Spark logs: with a run that exists, else in its temp folder."""
+        path = self.paths.log(run_id)
+        return path if os.path.exists(os.path.dirname(path)) else _temp_log(temp)
+
+    def keep_log(self, run_id: str, temp: str) -> None:
+        """Move Spark's log to its run, which exists now. Spark still writes to it."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(_temp_log(temp), self.paths.log(run_id))
+
     def sweep(self) -> None:
         """Remove all temporary files, of this run and of earlier ones.
 
@@ -270,6 +280,10 @@ def _lock(handle: int, root: str) -> None:
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+
+
+def _temp_log(temp: str) -> str:
+    return os.path.join(temp, "spark.log")
 
 
 def _listed(manifest: Manifest | None) -> Iterator[str]:

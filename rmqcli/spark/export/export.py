@@ -2,12 +2,15 @@
 
 It decides, in this order, to continue an unfinished run (`resume`, or the same request
 again), to follow the last run (`since_last`), that the same request is already
-finished, or to plan a new run. Nothing is read before its plan is on the disk, and a
-run counts only once the manifest lists it.
+finished, or to plan a new run. Nothing is read before its plan is on the disk, and the
+plan is written only when Spark runs: a run that cannot begin must not fix what a later
+one reads. A run counts only once the manifest lists it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +25,8 @@ from rmqcli.spark.export.plan import ExportPlan
 from rmqcli.spark.extent import QueueExtent, plan_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from rmqcli.clock import Clock
     from rmqcli.spark.export.directory import ExportDirectory
@@ -50,8 +54,8 @@ class Cluster(Protocol):
         """
 
 
-class Runner(Protocol):
-    """Has the parts written: `run_on_spark`, or a test in its own process."""
+class Workers(Protocol):
+    """Have parts written and return the outcome of each: `run_parts`, or a test."""
 
     def __call__(
         self,
@@ -59,36 +63,52 @@ class Runner(Protocol):
         context: PartContext,
         /,
         *,
-        master: str | None,
         watch: Callable[[JobProgress], None],
     ) -> Sequence[PartResult | PartFailure]: ...
 
 
-def run_on_spark(
-    parts: list[PartSpec],
-    context: PartContext,
-    /,
-    *,
-    master: str | None,
-    watch: Callable[[JobProgress], None],
-) -> Sequence[PartResult | PartFailure]:
-    """Start Spark, have its workers write the parts, and stop Spark."""
+class Runner(Protocol):
+    """Starts workers for the time of a block: `spark_workers`, or a test.
+
+    Nothing that lasts is in the directory yet. An error means that no run has begun.
+    """
+
+    def __call__(self, start: WorkersStart, /) -> AbstractContextManager[Workers]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersStart:
+    """What workers need to know before they get parts. `parts` is how many there are.
+
+    The file at `log_path` may be renamed while it is written to.
+    """
+
+    topic: str
+    parts: int
+    log_path: str
+    is_secret: bool
+    options: ExportOptions
+
+
+@contextlib.contextmanager
+def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
+    """Start Spark, and stop it at the end of the block."""
     from rmqcli.spark.encryption import check_encrypted
     from rmqcli.spark.export.job import run_parts
     from rmqcli.spark.master import is_local
     from rmqcli.spark.session import SessionOptions, spark_context
 
-    files = context.files
+    master = start.options.master
     session = SessionOptions(
-        name=f"rmq export {files.request.topic}",
-        log_path=os.path.join(files.layout.run(files.run_id), "spark.log"),
-        workers_max=len(parts),
+        name=f"rmq export {start.topic}",
+        log_path=start.log_path,
+        workers_max=start.parts,
         master=master,
     )
     with spark_context(session) as spark:
-        if context.source.is_secret and not is_local(master):
+        if start.is_secret and not is_local(master):
             check_encrypted(lambda name: spark.getConf().get(name))
-        return run_parts(spark, parts, context, watch=watch)
+        yield functools.partial(run_parts, spark)
 
 
 class Reporter(Protocol):
@@ -128,8 +148,8 @@ class Export:
     report: Reporter
     clock: Clock
     disk: Disk
-    runner: Runner = run_on_spark
-    #: called before parts are written; an error that it raises ends the export
+    runner: Runner = spark_workers
+    #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
 
     def run(self) -> RunRecord:
@@ -276,14 +296,18 @@ class Export:
     ) -> RunRecord:
         done = directory.finished_parts(plan)
         left = [part for part in plan.parts() if part.index not in done]
-        if left:
-            self.check_ready()
-        directory.write_plan(plan)
-        self.report.planned(plan)
         temp = directory.new_attempt(plan.run_id)
         try:
-            directory.clear_success()
-            results = [*done.values(), *self._write(directory, plan, left, temp)]
+            if left:
+                self.check_ready()
+            with self._workers(directory, plan, left, temp) as workers:
+                # From here on there is a run: what it reads must not change any more.
+                directory.write_plan(plan)
+                directory.keep_log(plan.run_id, temp)
+                self.report.planned(plan)
+                directory.clear_success()
+                written = self._write(directory, plan, left, temp, workers)
+            results = [*done.values(), *written]
             for result in results:
                 directory.check_files(plan, result)
             record = finish_run(
@@ -304,14 +328,34 @@ class Export:
         finally:
             directory.sweep()
 
+    def _workers(
+        self,
+        directory: ExportDirectory,
+        plan: ExportPlan,
+        parts: list[PartSpec],
+        temp: str,
+    ) -> AbstractContextManager[Workers | None]:
+        if not parts:
+            return contextlib.nullcontext()
+        return self.runner(
+            WorkersStart(
+                topic=plan.request.topic,
+                parts=len(parts),
+                log_path=directory.log_path(plan.run_id, temp),
+                is_secret=self.cluster.source.is_secret,
+                options=self.options,
+            )
+        )
+
     def _write(
         self,
         directory: ExportDirectory,
         plan: ExportPlan,
         parts: list[PartSpec],
         temp: str,
+        workers: Workers | None,
     ) -> list[PartResult]:
-        if not parts:
+        if workers is None:
             return []
         context = PartContext(
             files=FilesContext(
@@ -323,9 +367,7 @@ class Export:
             ),
             source=self.cluster.source,
         )
-        outcomes = self.runner(
-            parts, context, master=self.options.master, watch=self.report.progress
-        )
+        outcomes = workers(parts, context, watch=self.report.progress)
         failures = [o for o in outcomes if isinstance(o, PartFailure)]
         if len(failures) == len(outcomes):
             raise failures[0].error

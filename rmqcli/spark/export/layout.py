@@ -126,6 +126,9 @@ class Layout:
     def plan(self, run_id: str) -> str:
         return os.path.join(self.run(run_id), "plan.json")
 
+    def log(self, run_id: str) -> str:
+        return os.path.join(self.run(run_id), "spark.log")
+
     def part_record(self, run_id: str, index: int) -> str:
         return os.path.join(self.run(run_id), f"part-{index:06d}.json")
 

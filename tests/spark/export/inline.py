@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from rmqcli.spark.export.part import PartFailure, write_task
 from rmqcli.spark.export.plan import ExportRequest
 
 if TYPE_CHECKING:
+    from rmqcli.spark.export.export import WorkersStart
     from rmqcli.spark.export.manifest import PartResult
     from tests.spark.export.sources import MadeCluster
 
@@ -37,8 +39,14 @@ class InlineRunner:
 
     stop_after: int | None = None
     runs: list[list[int]] = field(default_factory=list)
+    starts: list[WorkersStart] = field(default_factory=list)
 
-    def __call__(self, parts, context, /, *, master, watch):
+    @contextlib.contextmanager
+    def __call__(self, start, /):
+        self.starts.append(start)
+        yield self.write
+
+    def write(self, parts, context, /, *, watch):
         self.runs.append([part.index for part in parts])
         outcomes: list[PartResult | PartFailure] = []
         for part in parts:

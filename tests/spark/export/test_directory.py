@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.manifest import Manifest
@@ -63,7 +65,7 @@ def test_the_success_mark_is_absent_from_the_beginning_to_the_end_of_a_run(
     seen = []
 
     class Looks(InlineRunner):
-        def __call__(self, parts, context, /, *, master, watch):
+        def write(self, parts, context, /, *, watch):
             seen.append((tmp_path / "_SUCCESS").exists())
             raise KeyboardInterrupt
 
@@ -78,8 +80,8 @@ def test_the_success_mark_is_absent_from_the_beginning_to_the_end_of_a_run(
 
 def test_a_part_that_does_not_add_up_ends_the_run_without_a_manifest(tmp_path):
     class Miscounts(InlineRunner):
-        def __call__(self, parts, context, /, *, master, watch):
-            found = super().__call__(parts, context, master=master, watch=watch)
+        def write(self, parts, context, /, *, watch):
+            found = super().write(parts, context, watch=watch)
             return [*found[:-1], replace(found[-1], filtered=1)]
 
     with pytest.raises(
@@ -192,6 +194,64 @@ def test_only_the_temporary_files_of_an_attempt_are_removed(tmp_path):
         assert not [each for each in os.listdir(meta) if each.startswith(name)]
     assert (meta / "manifest.json").exists()
     assert (meta / "runs").exists()
+
+
+class StartFails(InlineRunner):
+    """Workers that cannot be started, as without Java or a master."""
+
+    def __call__(self, start, /):
+        Path(start.log_path).write_text("why")
+        raise RmqError("Spark did not start")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_run_whose_workers_do_not_start_has_not_begun(tmp_path, is_there):
+    root = tmp_path / "out"
+    if is_there:
+        root.mkdir()
+    with pytest.raises(RmqError, match="did not start"):
+        export_of(root, MadeCluster(QUEUES), runner=StartFails()).run()
+    assert root.exists() == is_there
+    assert not (root / "_rmq").exists()
+    # The end is that of the next try, not of the one that failed.
+    export_of(root, MadeCluster({0: (0, 300)})).run()
+    assert offsets_in(root) == expected({0: (0, 300)})
+
+
+def test_a_complete_export_stays_complete_when_the_next_run_does_not_start(tmp_path):
+    export_of(tmp_path, MadeCluster(QUEUES)).run()
+    more = MadeCluster({0: (0, 300)})
+    with pytest.raises(RmqError, match="did not start"):
+        export_of(tmp_path, more, since_last=True, runner=StartFails()).run()
+    assert (tmp_path / "_SUCCESS").exists()
+    assert len(list(tmp_path.glob("_rmq/runs/*"))) == 1
+    more = MadeCluster({0: (0, 400)})
+    record = export_of(tmp_path, more, since_last=True).run()
+    assert [(q.start, q.end) for q in record.queues] == [(250, 400)]
+
+
+def test_a_resumed_run_whose_workers_do_not_start_can_still_be_resumed(tmp_path):
+    interrupted(tmp_path)
+    with pytest.raises(RmqError, match="did not start"):
+        export_of(tmp_path, MadeCluster(QUEUES), resume=True, runner=StartFails()).run()
+    export_of(tmp_path, MadeCluster(QUEUES), resume=True).run()
+    assert offsets_in(tmp_path) == expected(QUEUES)
+
+
+def test_the_log_of_the_start_is_kept_with_the_run(tmp_path):
+    class Logs(InlineRunner):
+        @contextlib.contextmanager
+        def __call__(self, start, /):
+            with open(start.log_path, "a") as log:
+                log.write("begins ")
+                yield self.write
+                log.write("and ends ")
+
+    with pytest.raises(KeyboardInterrupt):
+        export_of(tmp_path, MadeCluster(QUEUES), runner=Logs(stop_after=1)).run()
+    export_of(tmp_path, MadeCluster(QUEUES), resume=True, runner=Logs()).run()
+    (log,) = tmp_path.glob("_rmq/runs/*/spark.log")
+    assert log.read_text() == "begins begins and ends "
 
 
 def fail_in(path):
