@@ -289,6 +289,5 @@ def _temp_log(temp: str) -> str:
 def _listed(manifest: Manifest | None) -> Iterator[str]:
     if manifest is not None:
         for run in manifest.runs:
-            for part in run.parts:
-                for row in part.files:
-                    yield row.path
+            for path, _ in run.files():
+                yield path

@@ -20,7 +20,7 @@ from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
-from rmqcli.spark.export.part_files import FilesContext
+from rmqcli.spark.export.part_files import FilesContext, write_empty
 from rmqcli.spark.export.plan import ExportPlan
 from rmqcli.spark.extent import QueueExtent, plan_queue
 
@@ -319,6 +319,12 @@ class Export:
                 undecodable_allowed=self.options.allow_undecodable,
             )
             directory.remove_strays(plan, results)
+            if plan.queues and not any(run.files() for run in (*manifest.runs, record)):
+                context = self._files(directory, plan, temp)
+                empty = write_empty(
+                    plan.queues[0], context, epoch_ms=plan.created_at_ms
+                )
+                record = replace(record, empty_file=empty)
             directory.merge_undecodable(plan, temp)
             directory.commit(manifest.with_run(record))
             if record.is_accepted:
@@ -358,14 +364,7 @@ class Export:
         if workers is None:
             return []
         context = PartContext(
-            files=FilesContext(
-                layout=directory.paths,
-                run_id=plan.run_id,
-                temp=temp,
-                request=plan.request,
-                disk=self.disk,
-            ),
-            source=self.cluster.source,
+            files=self._files(directory, plan, temp), source=self.cluster.source
         )
         outcomes = workers(parts, context, watch=self.report.progress)
         failures = [o for o in outcomes if isinstance(o, PartFailure)]
@@ -378,6 +377,17 @@ class Export:
                 hint=failures[0].error.hint,
             )
         return [o for o in outcomes if not isinstance(o, PartFailure)]
+
+    def _files(
+        self, directory: ExportDirectory, plan: ExportPlan, temp: str
+    ) -> FilesContext:
+        return FilesContext(
+            layout=directory.paths,
+            run_id=plan.run_id,
+            temp=temp,
+            request=plan.request,
+            disk=self.disk,
+        )
 
 
 def _continued(

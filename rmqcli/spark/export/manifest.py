@@ -53,6 +53,14 @@ class FileRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyFile:
+    """A Parquet file without rows, so that readers find the columns."""
+
+    path: str
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
     """One part that was written. `missing` are sorted, disjoint, half-open ranges."""
 
@@ -114,6 +122,15 @@ class RunRecord:
     gone: tuple[Gap, ...] = ()
     gaps_allowed: bool = False
     undecodable_allowed: bool = False
+    #: written when no run of the directory has a row
+    empty_file: EmptyFile | None = None
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return path and bytes of every file of the run."""
+        files = [(row.path, row.file_bytes) for p in self.parts for row in p.files]
+        if self.empty_file is not None:
+            files.append((self.empty_file.path, self.empty_file.file_bytes))
+        return files
 
     @property
     def undecodable(self) -> int:
@@ -271,6 +288,7 @@ def _part(value: dict[str, Any]) -> PartResult:
 
 
 def _run(value: dict[str, Any]) -> RunRecord:
+    empty = value.get("empty_file")
     return RunRecord(
         **{
             **value,
@@ -278,5 +296,6 @@ def _run(value: dict[str, Any]) -> RunRecord:
             "queues": tuple(queue_plan_from_json(queue) for queue in value["queues"]),
             "parts": tuple(_part(part) for part in value["parts"]),
             "gone": tuple(Gap(**gap) for gap in value["gone"]),
+            "empty_file": EmptyFile(**empty) if empty else None,
         }
     )

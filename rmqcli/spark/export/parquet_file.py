@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
+#: Columns that every message has. Readers may rely on them, as on a key.
+REQUIRED: Final = (
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "reconsume_times",
+    "flag",
+    "sys_flag",
+    "commit_log_offset",
+    "body",
+)
+_SORTED_BY: Final = "queue_offset"
+
 #: Columns whose values repeat. A dictionary of bodies or ids would only cost time.
 _DICTIONARY: Final = (
     "topic",
@@ -113,7 +127,8 @@ class ParquetFile:
         self._sink = Sink(self._file)
         self.pending_bytes = 0
         try:
-            self._writer = _writer(self._sink, schema, compression)
+            self._schema = file_schema(schema)
+            self._writer = _writer(self._sink, self._schema, compression)
         except BaseException:
             self._file.close()
             disk.remove(path)
@@ -141,7 +156,8 @@ class ParquetFile:
         import pyarrow as pa
 
         if self._pending_rows:
-            table = pa.Table.from_batches(self._pending)
+            columns = pa.Table.from_batches(self._pending).columns
+            table = pa.Table.from_arrays(columns, schema=self._schema)
             self._pending.clear()
             self._writer.write_table(table, row_group_size=self._pending_rows)
         self._pending_rows = 0
@@ -179,6 +195,15 @@ class ParquetFile:
         extent.body_crc32 = _body_crc32(batch.column("body"), extent.body_crc32)
 
 
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns as a file declares them: some of them without null."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [field.with_nullable(field.name not in REQUIRED) for field in schema]
+    )
+
+
 def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: ANN401
     import pyarrow.parquet as pq
 
@@ -190,6 +215,9 @@ def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: AN
         compression_level=_LEVELS.get(compression),
         use_dictionary=[n for n in _DICTIONARY if n.split(".")[0] in names],
         version="2.6",
+        # For readers that look for an offset: which pages, and that they ascend.
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(schema.get_field_index(_SORTED_BY))],
     )
 
 

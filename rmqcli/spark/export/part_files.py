@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import RefusedError
 from rmqcli.spark.export import layout
-from rmqcli.spark.export.manifest import FileRow
+from rmqcli.spark.export.manifest import EmptyFile, FileRow
 from rmqcli.spark.export.parquet_file import (
     ROW_GROUP_BYTES,
     Footer,
     ParquetFile,
     read_footer,
 )
+from rmqcli.spark.export.plan import PartSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.layout import Layout
-    from rmqcli.spark.export.plan import ExportRequest, PartSpec
+    from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.extent import QueuePlan
 
 #: A file of this size is closed, and the next one begun.
 FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
@@ -156,18 +158,7 @@ class PartFiles:
         self._written.append(_Written(file.path, folder, name, row))
 
     def _publish(self, written: _Written) -> None:
-        disk, root = self._context.disk, self._context.layout.root
-        folder = disk.make_folders(root, written.folder) if written.folder else root
-        target = os.path.join(folder, written.name)
-        if os.path.lexists(target):
-            footer = read_footer(target)
-            if footer is None or footer.run_id != self._context.run_id:
-                raise RefusedError(
-                    f"{target} exists and was not written by this export",
-                    hint="choose an empty folder, or move the file away",
-                )
-        disk.replace(written.temp_path, target)
-        disk.sync_folder(folder)
+        _publish(self._context, written.temp_path, written.folder, written.name)
 
     def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         """Return the batch by folder, of which there is nearly always one."""
@@ -189,6 +180,65 @@ class PartFiles:
             folder = layout.time_folder(int(hour), with_hour=with_hour)
             pieces.setdefault(folder, []).append(batch.filter(pa.array(hours == hour)))
         return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
+
+
+def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> EmptyFile:
+    """Write a file without rows, named after an empty range of `queue`.
+
+    When partitioned by time it lies in the folder of `epoch_ms`: readers want path keys
+    on every file. Raises as `PartFiles.finish` does.
+    """
+    from rmqcli.wire.message.columns import message_schema  # loads numpy
+
+    topic, at = context.request.topic, queue.start
+    part = PartSpec(0, queue.broker_name, queue.queue_id, at, at)
+    folder = ""
+    if context.request.partition_by == "queue":
+        folder = layout.queue_folder(part)
+    elif context.request.partition_by != "none":
+        with_hour = context.request.partition_by == "hour"
+        folder = layout.time_folder(epoch_ms // 3_600_000, with_hour=with_hour)
+    file = ParquetFile(
+        os.path.join(context.temp, f"{secrets.token_hex(8)}.parquet"),
+        message_schema(),
+        compression=context.request.compression,
+        disk=context.disk,
+    )
+    name = layout.file_name(topic, part, start=at, end=at)
+    try:
+        file.finish(
+            Footer(
+                run_id=context.run_id,
+                part=part.index,
+                topic=topic,
+                broker_name=part.broker_name,
+                queue_id=part.queue_id,
+                start=at,
+                end=at,
+                rows=0,
+            )
+        )
+        _publish(context, file.path, folder, name)
+    finally:
+        file.abort()
+    path = f"{folder}/{name}" if folder else name
+    return EmptyFile(path=path, file_bytes=file.file_bytes)
+
+
+def _publish(context: FilesContext, temp_path: str, folder: str, name: str) -> None:
+    """Give a complete file its final name, unless a file that is not ours has it."""
+    disk, root = context.disk, context.layout.root
+    whole = disk.make_folders(root, folder) if folder else root
+    target = os.path.join(whole, name)
+    if os.path.lexists(target):
+        footer = read_footer(target)
+        if footer is None or footer.run_id != context.run_id:
+            raise RefusedError(
+                f"{target} exists and was not written by this export",
+                hint="choose an empty folder, or move the file away",
+            )
+    disk.replace(temp_path, target)
+    disk.sync_folder(whole)
 
 
 def _to_ms(us: int | None) -> int | None:

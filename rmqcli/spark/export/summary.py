@@ -18,13 +18,13 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
     `gaps` is None when one of them has no known end, because its queue left the route.
     """
     gaps = record.gaps()
-    files = [file for part in record.parts for file in part.files]
+    files = record.files()
     return {
         "dir": root,
         "run_id": record.run_id,
-        "rows": sum(file.rows for file in files),
+        "rows": sum(part.rows for part in record.parts),
         "files": len(files),
-        "bytes": sum(file.file_bytes for file in files),
+        "bytes": sum(file_bytes for _, file_bytes in files),
         "gaps": _length(gaps),
         "filtered": sum(part.filtered for part in record.parts),
         "undecodable": record.undecodable,

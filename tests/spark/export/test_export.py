@@ -131,6 +131,40 @@ def test_empty_topic_is_a_finished_export_without_spark(tmp_path):
     assert (tmp_path / "_SUCCESS").exists()
 
 
+@pytest.mark.parametrize(
+    ("partition_by", "folder"),
+    [
+        ("none", ""),
+        ("queue", "broker=broker-a/queue=0/"),
+        ("date", "dt=2025-10-09/"),
+        ("hour", "dt=2025-10-09/hour=08/"),
+    ],
+)
+@pytest.mark.parametrize("tag", [None, "none has it"])
+def test_an_export_without_a_row_is_an_empty_file_with_the_columns(
+    tmp_path, partition_by, folder, tag
+):
+    """DuckDB cannot read a folder without files, and no reader knows its columns."""
+    queues = {0: (7, 7)} if tag is None else {0: (7, 40)}
+    request = {"partition_by": partition_by, "tag": tag}
+    record = export_of(tmp_path, MadeCluster(queues), request=request).run()
+    name = f"{folder}orders.broker-a.q0.{7:020d}-{7:020d}.parquet"
+    assert [path for path, _ in record.files()] == [name]
+    summary = summarise(record, root="/d")
+    assert (summary["rows"], summary["files"]) == (0, 1)
+    assert summary["bytes"] == (tmp_path / name).stat().st_size
+    with_keys = pa.dataset.dataset(tmp_path, format="parquet", partitioning="hive")
+    assert with_keys.count_rows() == 0
+    assert with_keys.schema.names[:4] == [
+        "topic", "broker_name", "queue_id", "queue_offset",
+    ]  # fmt: skip
+    # It stays beside what comes later, and no further one is written.
+    export_of(tmp_path, MadeCluster({0: (7, 40)}), since_last=True).run()
+    again = MadeCluster({0: (7, 50)})
+    export_of(tmp_path, again, since_last=True, request={"tag": "A"}).run()
+    assert (tmp_path / name).exists()
+
+
 def test_second_run_of_the_same_does_nothing(tmp_path):
     first = export_of(tmp_path, MadeCluster(QUEUES)).run()
     before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*.parquet")}

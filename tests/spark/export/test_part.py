@@ -20,6 +20,7 @@ from rmqcli.spark.export.part import PartContext, PartFailure, write_part, write
 from rmqcli.spark.export.part_files import FilesContext
 from rmqcli.spark.export.plan import ExportRequest, PartSpec
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
+from rmqcli.wire.message.encode import MessageFields, encode_message
 from tests.spark.export.sources import MadeSource, record
 
 RUN_ID = "20251009T085320Z-00c0ffee"
@@ -104,6 +105,37 @@ def test_types_are_what_spark_reads(tmp_path):
     assert schema.field("body").type == pa.binary()
     assert schema.field("properties").type == pa.map_(pa.string(), pa.string())
     assert schema.names[:4] == ["topic", "broker_name", "queue_id", "queue_offset"]
+
+
+def test_columns_that_every_message_has_are_declared_so(tmp_path):
+    write(context_of(tmp_path))
+    schema = pq.read_schema(tmp_path / NAME)
+    assert [field.name for field in schema if not field.nullable] == [
+        "topic", "broker_name", "queue_id", "queue_offset", "reconsume_times", "flag",
+        "sys_flag", "commit_log_offset", "body",
+    ]  # fmt: skip
+
+
+def test_readers_that_look_for_an_offset_are_told_where_it_is(tmp_path):
+    write(context_of(tmp_path))
+    row_group = pq.read_metadata(tmp_path / NAME).row_group(0)
+    assert row_group.sorting_columns == (pq.SortingColumn(3),)
+    assert row_group.column(3).path_in_schema == "queue_offset"
+    assert row_group.column(3).has_column_index
+    assert row_group.column(3).has_offset_index
+
+
+def test_an_empty_body_is_empty_and_not_null(tmp_path):
+    class Empty(MadeSource):
+        def _records(self, queue, start, end):
+            for offset in range(start, end):
+                fields = MessageFields(
+                    topic="orders", body=b"", queue_id=3, queue_offset=offset
+                )
+                yield encode_message(fields)
+
+    write(context_of(tmp_path, Empty()))
+    assert {row["body"] for row in rows_of(tmp_path, [NAME])} == {b""}
 
 
 def test_missing_and_undecodable_are_counted_and_kept(tmp_path):
@@ -260,7 +292,7 @@ def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
     """Files with a final name are complete, and a second attempt writes all rows."""
     source = MadeSource(step=50, broken=frozenset({2310}))
     part = PartSpec(0, "broker-a", 3, 2300, 2400)
-    for calls in range(200):
+    for calls in range(500):  # the index of pages needs some
         root = tmp_path / str(calls)
         disk = FullDisk(calls)
         context = context_of(root, source, disk=disk, partition_by=partition_by)
