@@ -422,7 +422,10 @@ class _Report:
                 self._messages, self._topic, total=progress.offsets
             )
         note = f"{progress.tasks_done} of {progress.tasks} tasks done"
-        self._progress.update(progress.offsets_done, note)
+        if progress.is_end:
+            self._progress.end(progress.offsets_done, note)
+        else:
+            self._progress.update(progress.offsets_done, note)
 
     def _close(self) -> None:
         if self._progress is not None:

@@ -52,12 +52,23 @@ class Progress:
             )
         #: When something may be shown next. A terminal at once, a log after a while.
         self._next_ms = self._started_ms + (LINE_MS if self._bar is None else 0)
+        #: what is shown on the last line; None while there is none
+        self._shown: tuple[int, str] | None = None
 
     def update(self, done: int, note: str = "") -> None:
         """Say that `done` are done. Cheap: most calls show nothing."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
             return
+        self._show(done, note, now_ms)
+
+    def end(self, done: int, note: str = "") -> None:
+        """Show how it ended, unless nothing was shown before, or just this."""
+        if self._shown not in (None, (done, note)):
+            self._show(done, note, self._clock.monotonic_ms())
+
+    def _show(self, done: int, note: str, now_ms: int) -> None:
+        self._shown = done, note
         if self._bar is not None:
             self._next_ms = now_ms + REDRAW_MS
             self._messages.draw(self._bar.drawn(done, note))

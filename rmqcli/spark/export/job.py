@@ -8,6 +8,7 @@ job itself.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import secrets
 import threading
@@ -50,6 +51,11 @@ class JobProgress:
     tasks_done: int
     tasks: int
 
+    @property
+    def is_end(self) -> bool:
+        """Whether all is done."""
+        return (self.offsets_done, self.tasks_done) == (self.offsets, self.tasks)
+
 
 def run_parts(
     spark: SparkContext,
@@ -66,8 +72,9 @@ def run_parts(
     """
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
+    counters = _Counters(parts, context)
     for _ in range(ROUNDS_MAX):
-        for outcome in _run_once(spark, left, context, watch=watch):
+        for outcome in _run_once(spark, left, context, counters, watch=watch):
             outcomes[outcome.index] = outcome
         left = [part for part in left if _is_retriable(outcomes[part.index])]
         if not left:
@@ -83,6 +90,7 @@ def _run_once(
     spark: SparkContext,
     parts: Sequence[PartSpec],
     context: PartContext,
+    counters: _Counters,
     *,
     watch: Callable[[JobProgress], None],
 ) -> list[Outcome]:
@@ -95,7 +103,7 @@ def _run_once(
     try:
         while thread.is_alive():
             thread.join(_POLL_S)
-            watch(job.progress(parts))
+            watch(job.progress(counters))
     except BaseException:
         # From another thread: an interrupted call leaves the connection of this one to
         # the JVM out of step.
@@ -105,7 +113,63 @@ def _run_once(
         cancel.join(_CANCEL_WAIT_S)
         thread.join(_CANCEL_WAIT_S)
         raise
-    return job.outcomes()
+    outcomes = job.outcomes()
+    for outcome in outcomes:
+        if isinstance(outcome, PartResult):
+            counters.finish(outcome.index)
+    # Whatever was seen last of a job that has ended: all of its tasks are done.
+    watch(JobProgress(counters.done, counters.total, len(tasks), len(tasks)))
+    return outcomes
+
+
+class _Counters:
+    """How many offsets the workers have read, from the files that they write.
+
+    Only the files of parts that have begun and not ended are read.
+    """
+
+    def __init__(self, parts: Sequence[PartSpec], context: PartContext) -> None:
+        self.total = sum(len(part) for part in parts)
+        self._context = context
+        self._finished = 0
+        self._left = {
+            os.path.basename(context.progress_path(part.index)): part for part in parts
+        }
+        self._running: dict[str, int] = {}
+
+    @property
+    def done(self) -> int:
+        """The offsets read when the files were last read."""
+        return self._finished + sum(self._running.values())
+
+    def update(self) -> None:
+        """Read the files."""
+        folder = self._context.files.temp
+        try:
+            names = self._left.keys() & set(os.listdir(folder))
+        except OSError:
+            return  # a network's folder may not be readable for a moment
+        for name in names:
+            part = self._left[name]
+            self._running[name] = _number_in(os.path.join(folder, name))
+            if self._running[name] >= len(part):
+                self.finish(part.index)
+
+    def finish(self, index: int) -> None:
+        """Count a part as read to its end."""
+        name = os.path.basename(self._context.progress_path(index))
+        self._running.pop(name, None)
+        part = self._left.pop(name, None)
+        if part is not None:
+            self._finished += len(part)
+
+
+def _number_in(path: str) -> int:
+    try:
+        with open(path, "rb") as file:
+            return int(file.read(20) or 0)
+    except (OSError, ValueError):
+        return 0  # written on another machine and not visible yet
 
 
 class _Job:
@@ -146,18 +210,11 @@ class _Job:
             raise _translated(self._error) from self._error
         return self._found or []
 
-    def progress(self, parts: Sequence[PartSpec]) -> JobProgress:
+    def progress(self, counters: _Counters) -> JobProgress:
         """Return the progress, from the workers' counters and Spark's tracker."""
-        done = sum(min(len(part), self._counter(part)) for part in parts)
-        total = sum(len(part) for part in parts)
-        return JobProgress(done, total, self._tasks_done(), len(self._tasks))
-
-    def _counter(self, part: PartSpec) -> int:
-        try:
-            with open(self._context.progress_path(part.index), "rb") as file:
-                return int(file.read(20) or 0)
-        except (OSError, ValueError):
-            return 0  # not begun, or written on another machine and not visible yet
+        counters.update()
+        tasks_done = self._tasks_done()
+        return JobProgress(counters.done, counters.total, tasks_done, len(self._tasks))
 
     def _tasks_done(self) -> int:
         from py4j.protocol import Py4JError

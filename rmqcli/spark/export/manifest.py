@@ -9,7 +9,7 @@ unfinished. Pure: text in, text out.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqcli.errors import ConfigError, PartialError
@@ -145,14 +145,17 @@ class RunRecord:
         )
 
     def gaps(self) -> list[Gap]:
-        """Return all gaps, by queue and offset: trimmed, missing, and queues gone."""
+        """Return all gaps, by queue and offset: trimmed, missing, and queues gone.
+
+        What is missing at the edges of two or more parts is one gap.
+        """
         gaps = list(self.gone)
         for queue in self.queues:
             if queue.trimmed is not None:
                 gaps += [_gap(queue, queue.trimmed, "trimmed")]
         for part in self.parts:
             gaps.extend(_gap(part, span, "missing") for span in part.missing)
-        return sorted(gaps, key=lambda g: (g.broker_name, g.queue_id, g.start))
+        return _merged(sorted(gaps, key=lambda g: (g.broker_name, g.queue_id, g.start)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,22 @@ class Manifest:
                         f"already been exported by run {run_id}"
                     )
         return None
+
+
+def _merged(gaps: list[Gap]) -> list[Gap]:
+    """Join sorted gaps of one queue and reason that touch each other."""
+    merged: list[Gap] = []
+    for gap in gaps:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.end == gap.start
+            and replace(last, start=gap.start, end=gap.end) == gap
+        ):
+            merged[-1] = replace(last, end=gap.end)
+        else:
+            merged.append(gap)
+    return merged
 
 
 def _gap(owner: QueuePlan | PartResult, span: tuple[int, int], reason: str) -> Gap:

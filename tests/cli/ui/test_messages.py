@@ -178,6 +178,22 @@ def test_elsewhere_a_line_every_ten_seconds(capsys):
     ]
 
 
+def test_the_end_is_a_line_when_there_was_one_before(capsys):
+    clock = ManualClock(0)
+    for seconds in (9, 12):
+        with Progress(Messages(), "read", total=50, clock=clock) as progress:
+            started_ms = clock.now_ms
+            for _ in range(seconds):
+                clock.now_ms += 1000
+                progress.update((clock.now_ms - started_ms) // 1000, "1 of 2 tasks")
+            progress.end(50, "2 of 2 tasks")
+            progress.end(50, "2 of 2 tasks")
+    assert capsys.readouterr().err.splitlines() == [
+        "read  20%  10 of 50  1/s  1 of 2 tasks",
+        "read 100%  50 of 50  4/s  2 of 2 tasks",
+    ]
+
+
 def test_quiet_shows_no_progress(terminal):
     with (
         redirect_stderr(terminal),

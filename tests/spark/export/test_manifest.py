@@ -204,6 +204,26 @@ def test_gaps_are_listed_in_order_of_queue_and_offset():
     ]
 
 
+def test_what_is_missing_in_several_parts_is_one_gap():
+    """A queue of a lost broker is one line, however many parts it was cut into."""
+    whole = replace(RESULT, rows=0, filtered=0, undecodable=0, files=())
+    parts = [
+        replace(whole, index=0, start=0, end=100, missing=((40, 100),)),
+        replace(whole, index=1, start=100, end=200, missing=((100, 200),)),
+        replace(whole, index=2, start=200, end=300, missing=((200, 201), (299, 300))),
+        # Another queue's gap that begins where the last one ends.
+        replace(whole, index=3, queue_id=3, start=300, end=400, missing=((300, 400),)),
+    ]
+    plan = queue(40, 300, queue_id=2, trimmed=(0, 40))
+    record = run("r1", plan, parts=tuple(parts))
+    assert [(g.queue_id, g.start, g.end, g.reason) for g in record.gaps()] == [
+        (2, 0, 40, "trimmed"),
+        (2, 40, 201, "missing"),
+        (2, 299, 300, "missing"),
+        (3, 300, 400, "missing"),
+    ]
+
+
 def test_records_are_read_back_from_their_files():
     gone = Gap(broker_name="b", queue_id=9, start=4, end=None, reason="gone")
     record = run("r1", queue(50, 200, trimmed=(1, 50)), parts=(RESULT,), gone=(gone,))

@@ -1,0 +1,59 @@
+"""How far an export is: the counters of the parts that are being written."""
+
+from __future__ import annotations
+
+import os
+
+from rmqcli.spark.export.job import JobProgress, _Counters
+from rmqcli.spark.export.plan import PartSpec
+from tests.spark.export.test_part import context_of
+
+PARTS = [PartSpec(n, "broker-a", 0, n * 100, n * 100 + 100) for n in range(3)]
+
+
+def write(context, index, offsets):
+    with open(context.progress_path(index), "wb") as file:
+        file.write(b"%020d" % offsets)
+
+
+def test_offsets_of_running_and_finished_parts_are_counted(tmp_path):
+    context = context_of(tmp_path)
+    counters = _Counters(PARTS, context)
+    counters.update()
+    assert (counters.done, counters.total) == (0, 300)
+    write(context, 0, 40)
+    write(context, 2, 7)
+    counters.update()
+    assert counters.done == 47
+    write(context, 0, 100)
+    counters.update()
+    assert counters.done == 107
+
+
+def test_a_finished_part_is_not_read_again(tmp_path):
+    context = context_of(tmp_path)
+    counters = _Counters(PARTS, context)
+    write(context, 0, 100)
+    counters.update()
+    write(context, 0, 3)
+    counters.finish(1)
+    counters.finish(1)
+    write(context, 1, 3)
+    counters.update()
+    assert counters.done == 200
+
+
+def test_a_counter_that_cannot_be_read_counts_nothing(tmp_path):
+    context = context_of(tmp_path)
+    counters = _Counters(PARTS, context)
+    with open(context.progress_path(0), "wb") as file:
+        file.write(b"x")
+    os.mkdir(context.progress_path(1))
+    counters.update()
+    assert counters.done == 0
+
+
+def test_a_job_has_ended_when_offsets_and_tasks_are_done():
+    assert JobProgress(3, 3, 2, 2).is_end
+    assert not JobProgress(3, 3, 1, 2).is_end
+    assert not JobProgress(2, 3, 2, 2).is_end
