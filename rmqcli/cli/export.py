@@ -21,6 +21,7 @@ from rmqcli.cli.options import (
     argument,
     choice_option,
     command_options,
+    duration_option,
     option,
     position_option,
     queue_option,
@@ -33,7 +34,7 @@ from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.queue_selector import QueueSelector
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import RunRecord
     from rmqcli.spark.export.plan import ExportPlan, ExportRequest
+
+#: What Spark itself hides of its settings: spark.redaction.regex.
+_REDACTED = r"(?i)secret|password|token|access.?key"
 
 FORMATS = ("auto", "table", "json", "jsonl")
 FIELDS = (
@@ -99,6 +103,28 @@ def _parse_folder(text: str) -> str:
     return path
 
 
+def _parse_setting(text: str) -> tuple[str, str]:
+    """A setting of Spark. Raises TextError for what is not KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    if not equals or not key or key != key.strip() or not key.startswith("spark."):
+        raise TextError(
+            text,
+            "not a setting of Spark",
+            start=0,
+            end=len(key) or len(text),
+            hint="write spark.NAME=VALUE, e.g. spark.executor.memory=2g",
+        )
+    if key == "spark.master":
+        raise TextError(
+            text,
+            "the master is an option of its own",
+            start=0,
+            end=len(key),
+            hint="give --master",
+        )
+    return key, value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCommandOptions:
     """The options of `rmq export` as they were typed, and what they mean together.
@@ -130,6 +156,30 @@ class ExportCommandOptions:
     master: Annotated[
         str | None,
         option(metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."),
+    ] = None
+    conf: Annotated[
+        list[Any] | None,
+        option(
+            "--conf",
+            parser=_parse_setting,
+            metavar="KEY=VALUE",
+            help="Setting of Spark; repeatable.",
+        ),
+    ] = None
+    archives: Annotated[
+        list[str] | None,
+        option(
+            "--archives",
+            metavar="FILE[#NAME]",
+            help="Archive to unpack on the executors of --master; repeatable.",
+        ),
+    ] = None
+    executor_timeout: Annotated[
+        Any,
+        duration_option(
+            "--executor-timeout",
+            help="Exit when --master runs no task for this long.  [default: 2m]",
+        ),
     ] = None
     rows_per_file: Annotated[
         int | None,
@@ -225,6 +275,7 @@ class ExportCommandOptions:
 
     def run_options(self) -> ExportOptions:
         """How the library is to export it."""
+        from rmqcli.spark.export.executors import TIMEOUT_MS
         from rmqcli.spark.export.export import ExportOptions
 
         return ExportOptions(
@@ -235,11 +286,23 @@ class ExportCommandOptions:
             since_last=self.since_last,
             allow_gaps=self.allow_gaps,
             allow_undecodable=self.allow_undecodable,
+            conf=tuple(self.conf or ()),
+            archives=tuple(self.archives or ()),
+            executor_timeout_ms=(
+                TIMEOUT_MS if self.executor_timeout is None else self.executor_timeout
+            ),
         )
 
     def flags_to_repeat(self) -> list[str]:
         """What a run that is resumed has to be given again: it is not in its plan."""
         words = [] if self.master is None else ["--master", self.master]
+        for key, value in self.conf or ():
+            is_secret = re.search(_REDACTED, key)
+            words += ["--conf", f"{key}={'VALUE' if is_secret else value}"]
+        for archive in self.archives or ():
+            words += ["--archives", archive]
+        if self.executor_timeout is not None:
+            words += ["--executor-timeout", f"{self.executor_timeout}ms"]
         flags = {
             "--allow-gaps": self.allow_gaps,
             "--allow-undecodable": self.allow_undecodable,
@@ -280,12 +343,16 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             report=report,
             clock=SYSTEM_CLOCK,
             disk=Disk(),
-            check_ready=lambda: _check_ready(master, is_secret=is_secret),
+            check_ready=lambda: _check_ready(
+                master, options.conf or (), is_secret=is_secret
+            ),
         )
         return _finish(common, report.watch(job), options.to_parquet)
 
 
-def _check_ready(master: str | None, *, is_secret: bool) -> None:
+def _check_ready(
+    master: str | None, conf: Iterable[tuple[str, str]], *, is_secret: bool
+) -> None:
     """Raise for what would end the run, before there is one."""
     from rmqcli.spark.encryption import check_encrypted, submitted_settings
     from rmqcli.spark.java import find_java
@@ -293,7 +360,7 @@ def _check_ready(master: str | None, *, is_secret: bool) -> None:
 
     find_java(os.environ)
     if is_secret and not is_local(master):
-        check_encrypted(submitted_settings(os.environ).get)
+        check_encrypted({**submitted_settings(os.environ), **dict(conf)}.get)
     check_master_answers(master)
 
 

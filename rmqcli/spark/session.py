@@ -1,7 +1,8 @@
 """Starting and stopping Spark.
 
 The default is a local master: as many workers as there are cores, each task tried three
-times, no web interface (it takes 1.3 s of the start), bound to the loopback address.
+times, no web interface (it takes 1.3 s of the start; an application on a cluster has
+one), bound to the loopback address.
 Only the RDD layer is started: the SQL layer would take half of the start. What Spark
 and Java print goes to a log file, never to the screen.
 """
@@ -56,6 +57,10 @@ class SessionOptions:
     log_path: str
     workers_max: int
     master: str | None = None
+    #: settings of Spark, which go before those made here
+    conf: tuple[tuple[str, str], ...] = ()
+    #: archives that Spark unpacks for the executors, as `FILE#FOLDER`
+    archives: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
@@ -93,11 +98,13 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
     chosen = {
         "spark.app.name": options.name,
         "spark.master": options.master or f"local[{workers},{_LOCAL_TRIES}]",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if options.archives:
+        chosen["spark.archives"] = ",".join(options.archives)
     if is_local(options.master):
         chosen |= {
+            "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.extraJavaOptions": (
@@ -108,7 +115,7 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
             # The driver may have found the package through sys.path alone.
             "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
         }
-    return chosen
+    return chosen | dict(options.conf)
 
 
 def zip_package(folder: str) -> str:

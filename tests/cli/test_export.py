@@ -138,6 +138,38 @@ def test_resume_command_repeats_what_the_plan_does_not_hold():
     ]  # fmt: skip
 
 
+def test_resume_command_repeats_the_settings_of_spark_without_secrets():
+    options = ExportCommandOptions(
+        topic="t",
+        to_parquet="out",
+        conf=[
+            ("spark.executor.memory", "2g"),
+            ("spark.authenticate.secret", "hunter2"),
+        ],
+        archives=["env.tar.gz#env"],
+        executor_timeout=300_000,
+    )
+    assert options.flags_to_repeat() == [
+        "--conf", "spark.executor.memory=2g",
+        "--conf", "spark.authenticate.secret=VALUE",
+        "--archives", "env.tar.gz#env",
+        "--executor-timeout", "300000ms",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "setting", ["x", "=1", "spark.x", "park.x=1", "spark.x =1", "spark.master=local"]
+)
+def test_what_is_no_setting_of_spark_is_2(rmq, tmp_path, closed_port, setting):
+    code, _, err = rmq(
+        "export", "T", "--to-parquet", tmp_path / "out", "-n", closed_port,
+        "--conf", setting,
+    )  # fmt: skip
+    assert code == 2
+    assert setting in err
+    assert "hint: " in err
+
+
 def test_resume_command_is_short_by_default():
     assert resume_command(Common(), "orders", "out") == (
         "rmq export orders --to-parquet out --resume"

@@ -106,6 +106,12 @@ def test_a_remote_master_is_refused_before_a_run_begins(export):
     assert not out.exists()
 
 
+def test_encryption_that_conf_switches_on_is_enough(export):
+    settings = ["--conf", "spark.network.crypto.enabled=true"]
+    _, err = export("--master", "spark://127.0.0.1:1", *settings, code=5)
+    assert "cannot be reached" in err
+
+
 def test_without_keys_nothing_is_secret(export, monkeypatch):
     monkeypatch.delenv("RMQ_ACCESS_KEY")
     monkeypatch.delenv("RMQ_SECRET_KEY")

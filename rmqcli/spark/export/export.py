@@ -15,9 +15,11 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
+from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
 from rmqcli.spark.export.part_files import FilesContext, write_empty
@@ -86,15 +88,23 @@ class WorkersStart:
     topic: str
     parts: int
     log_path: str
+    #: the folder that workers write to
+    temp: str
     is_secret: bool
     options: ExportOptions
+    #: called with what people should know while workers start
+    note: Callable[[str], None]
 
 
 @contextlib.contextmanager
 def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
-    """Start Spark, and stop it at the end of the block."""
+    """Start Spark, and stop it at the end of the block.
+
+    A cluster must grant an executor that can write parts before the block begins.
+    """
     from rmqcli.spark.encryption import check_encrypted
-    from rmqcli.spark.export.job import run_parts
+    from rmqcli.spark.export.executors import ResourceWatch
+    from rmqcli.spark.export.job import check_executors, run_parts
     from rmqcli.spark.master import is_local
     from rmqcli.spark.session import SessionOptions, spark_context
 
@@ -104,11 +114,22 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
         log_path=start.log_path,
         workers_max=start.parts,
         master=master,
+        conf=start.options.conf,
+        archives=start.options.archives,
     )
     with spark_context(session) as spark:
         if start.is_secret and not is_local(master):
             check_encrypted(lambda name: spark.getConf().get(name))
-        yield functools.partial(run_parts, spark)
+        resources = None
+        if not is_local(master):
+            resources = ResourceWatch(
+                master or "",
+                timeout_ms=start.options.executor_timeout_ms,
+                note=start.note,
+                clock=SYSTEM_CLOCK,
+            )
+            check_executors(spark, start.temp, resources=resources)
+        yield functools.partial(run_parts, spark, resources=resources)
 
 
 class Reporter(Protocol):
@@ -136,6 +157,11 @@ class ExportOptions:
     since_last: bool = False
     allow_gaps: bool = False
     allow_undecodable: bool = False
+    #: settings of Spark, and archives for its executors, as in `SessionOptions`
+    conf: tuple[tuple[str, str], ...] = ()
+    archives: tuple[str, ...] = ()
+    #: how long a cluster may run none of the export's tasks
+    executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,8 +374,10 @@ class Export:
                 topic=plan.request.topic,
                 parts=len(parts),
                 log_path=directory.log_path(plan.run_id, temp),
+                temp=temp,
                 is_secret=self.cluster.source.is_secret,
                 options=self.options,
+                note=self.report.info,
             )
         )
 

@@ -13,9 +13,10 @@ import re
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.errors import RmqError
+from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
 from rmqcli.spark.export.plan import group_tasks
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
+    from rmqcli.spark.export.executors import ResourceWatch
     from rmqcli.spark.export.part import PartContext
     from rmqcli.spark.export.plan import PartSpec
 
@@ -38,6 +40,9 @@ _NO_ANSWER: Final = r"An error occurred while calling \S+"
 
 _POLL_S: Final = 0.25
 _CANCEL_WAIT_S: Final = 5.0
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Outcome = PartResult | PartFailure
 
@@ -63,19 +68,29 @@ def run_parts(
     context: PartContext,
     *,
     watch: Callable[[JobProgress], None],
+    resources: ResourceWatch | None = None,
 ) -> list[Outcome]:
     """Write all parts; return one outcome for each, sorted by index.
 
     Parts that failed for a retriable reason are tried once more after all others.
-    Raises RmqError when the job itself fails. After KeyboardInterrupt, or any other
+    Raises RmqError when the job itself fails, and what `resources` raises when the
+    cluster runs none of its tasks. After KeyboardInterrupt, or any other
     exception, the job is cancelled before the exception is raised.
     """
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     counters = _Counters(parts, context)
     for _ in range(ROUNDS_MAX):
-        for outcome in _run_once(spark, left, context, counters, watch=watch):
+        tasks = group_tasks(left, tasks=TASKS_PER_CORE * spark.defaultParallelism)
+        job = _Job(spark, tasks, functools.partial(write_task, context=context))
+        progress = functools.partial(_report, counters, watch=watch)
+        found = _run(job, resources=resources, on_poll=progress)
+        for outcome in (outcome for of_task in found for outcome in of_task):
             outcomes[outcome.index] = outcome
+            if isinstance(outcome, PartResult):
+                counters.finish(outcome.index)
+        # Whatever was seen last of a job that has ended: all of its tasks are done.
+        watch(JobProgress(counters.done, counters.total, len(tasks), len(tasks)))
         left = [part for part in left if _is_retriable(outcomes[part.index])]
         if not left:
             break
@@ -86,24 +101,36 @@ def _is_retriable(outcome: Outcome) -> bool:
     return isinstance(outcome, PartFailure) and outcome.error.retriable
 
 
-def _run_once(
-    spark: SparkContext,
-    parts: Sequence[PartSpec],
-    context: PartContext,
-    counters: _Counters,
+def check_executors(
+    spark: SparkContext, folder: str, *, resources: ResourceWatch
+) -> None:
+    """Wait for an executor and look whether it can write parts.
+
+    Raises DeadlineError when the cluster grants none in time, ConfigError when its
+    Python or the folder is not as it must be.
+    """
+    job = _Job(spark, [0], functools.partial(look, folder=folder))
+    for report in _run(job, resources=resources, on_poll=lambda _: None):
+        check_report(report, folder=folder)
+
+
+def _run(
+    job: _Job[T, R],
     *,
-    watch: Callable[[JobProgress], None],
-) -> list[Outcome]:
+    resources: ResourceWatch | None,
+    on_poll: Callable[[_Job[T, R]], None],
+) -> list[R]:
+    """Run a job to its end; return its results. Cancel it when anything is raised."""
     from pyspark import InheritableThread
 
-    tasks = group_tasks(parts, tasks=TASKS_PER_CORE * spark.defaultParallelism)
-    job = _Job(spark, tasks, context)
     thread = InheritableThread(job.run)
     thread.start()
     try:
         while thread.is_alive():
             thread.join(_POLL_S)
-            watch(job.progress(counters))
+            on_poll(job)
+            if resources is not None and thread.is_alive():
+                resources.update(job.count_tasks("numActiveTasks"))
     except BaseException:
         # From another thread: an interrupted call leaves the connection of this one to
         # the JVM out of step.
@@ -113,13 +140,18 @@ def _run_once(
         cancel.join(_CANCEL_WAIT_S)
         thread.join(_CANCEL_WAIT_S)
         raise
-    outcomes = job.outcomes()
-    for outcome in outcomes:
-        if isinstance(outcome, PartResult):
-            counters.finish(outcome.index)
-    # Whatever was seen last of a job that has ended: all of its tasks are done.
-    watch(JobProgress(counters.done, counters.total, len(tasks), len(tasks)))
-    return outcomes
+    return job.results()
+
+
+def _report(
+    counters: _Counters,
+    job: _Job[list[PartSpec], list[Outcome]],
+    *,
+    watch: Callable[[JobProgress], None],
+) -> None:
+    counters.update()
+    tasks_done = job.count_tasks("numCompletedTasks")
+    watch(JobProgress(counters.done, counters.total, tasks_done, len(job.items)))
 
 
 class _Counters:
@@ -172,27 +204,26 @@ def _number_in(path: str) -> int:
         return 0  # written on another machine and not visible yet
 
 
-class _Job:
-    """One Spark job. `run` is called in a thread, all else in the main thread."""
+class _Job(Generic[T, R]):
+    """One Spark job, a task for each item. `run` is called in a thread of its own."""
 
     def __init__(
-        self, spark: SparkContext, tasks: list[list[PartSpec]], context: PartContext
+        self, spark: SparkContext, items: list[T], function: Callable[[T], R]
     ) -> None:
+        self.items = items
         self._spark = spark
-        self._tasks = tasks
-        self._context = context
+        self._function = function
         self._group = f"rmq-export-{secrets.token_hex(8)}"
-        self._found: list[Outcome] | None = None
+        self._found: list[R] | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the job to its end; keep its result or error for `outcomes`."""
+        """Run the job to its end; keep its results or error for `results`."""
         try:
             self._spark.setJobGroup(self._group, "rmq export", interruptOnCancel=True)
-            write = functools.partial(write_task, context=self._context)
-            rdd = self._spark.parallelize(self._tasks, len(self._tasks)).map(write)
-            self._found = [outcome for found in rdd.collect() for outcome in found]
-        except BaseException as error:  # noqa: BLE001  # raised again by outcomes()
+            rdd = self._spark.parallelize(self.items, len(self.items))
+            self._found = rdd.map(self._function).collect()
+        except BaseException as error:  # noqa: BLE001  # raised again by results()
             self._error = error
 
     def cancel(self) -> None:
@@ -204,19 +235,14 @@ class _Job:
         except (Py4JError, OSError):
             return  # the JVM is gone, and the job with it
 
-    def outcomes(self) -> list[Outcome]:
-        """Return the outcomes of the parts. Raises RmqError if the job failed."""
+    def results(self) -> list[R]:
+        """Return what the function returned. Raises RmqError if the job failed."""
         if self._error is not None:
             raise _translated(self._error) from self._error
         return self._found or []
 
-    def progress(self, counters: _Counters) -> JobProgress:
-        """Return the progress, from the workers' counters and Spark's tracker."""
-        counters.update()
-        tasks_done = self._tasks_done()
-        return JobProgress(counters.done, counters.total, tasks_done, len(self._tasks))
-
-    def _tasks_done(self) -> int:
+    def count_tasks(self, which: str) -> int:
+        """Return a number that Spark's tracker has of the job's stages, added up."""
         from py4j.protocol import Py4JError
 
         try:
@@ -224,7 +250,7 @@ class _Job:
             jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
             stages = [stage for job in jobs if job for stage in job.stageIds]
             infos = map(tracker.getStageInfo, stages)
-            return sum(info.numCompletedTasks for info in infos if info)
+            return sum(getattr(info, which) for info in infos if info)
         except (Py4JError, OSError):
             return 0  # `run` will get the job's own error
 
@@ -257,8 +283,9 @@ def _translated(error: BaseException) -> RmqError | BaseException:
         return RmqError("Spark lost the executors that ran the export")
     if "ModuleNotFoundError" in text or "ImportError" in text:
         return RmqError(
-            f"a Spark worker cannot import what it needs: {_python_error(text)}",
-            hint="executors need Python with pyarrow and numpy: set PYSPARK_PYTHON",
+            f"a Spark worker cannot import what it needs, which is"
+            f" {', '.join(PACKAGES)}: {_python_error(text)}",
+            hint=SHIP_HINT,
         )
     return RmqError(f"the Spark job failed: {_python_error(text)}")
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -134,9 +135,10 @@ def test_a_kill_then_resume_give_each_row_once(tmp_path):
     assert offsets_in(path) == expected(queues)
 
 
-@pytest.fixture
-def spark_cluster(tmp_path):
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory):
     """A master and a worker of PySpark's own Spark, on free ports."""
+    tmp_path = tmp_path_factory.mktemp("cluster")
     home = Path(pyspark.__file__).parent
     env = {
         **os.environ,
@@ -196,6 +198,38 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
     with ExportProcess(path, QUEUES, options=options, env=env) as export:
         assert export.summary()["rows"] == 17_500
     assert offsets_in(path) == expected(QUEUES)
+
+
+def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
+    tmp_path, spark_cluster
+):
+    path = tmp_path / "out"
+    options = {
+        "master": spark_cluster,
+        "conf": [["spark.executor.memory", "64g"]],
+        "executor_timeout_ms": 3000,
+    }
+    with ExportProcess(path, QUEUES, options=options) as export:
+        assert export.process.wait(PATIENCE_S) == 5
+    last = export.errors.read_text().splitlines()[-1]
+    assert last == (
+        f"DeadlineError: the Spark cluster {spark_cluster} has run no task for 3 s: it"
+        " grants no executor"
+    )
+    assert not path.exists()
+
+
+def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
+    path, bare = tmp_path / "out", tmp_path / "bare"
+    venv.create(bare, symlinks=True)
+    env = {"PYSPARK_PYTHON": str(bare / "bin" / "python")}
+    options = {"master": spark_cluster}
+    with ExportProcess(path, QUEUES, options=options, env=env) as export:
+        assert export.process.wait(PATIENCE_S) == 2
+    last = export.errors.read_text().splitlines()[-1]
+    assert last.startswith("ConfigError: Python 3.")
+    assert last.endswith("lacks lz4, numpy, pyarrow, zstandard")
+    assert not path.exists()
 
 
 def test_spark_reads_what_was_written(tmp_path):

@@ -1,0 +1,115 @@
+"""What the executors of a cluster must have, checked before a run begins.
+
+One task, which writes nothing, is sent to them. It waits until the cluster grants an
+executor, so a cluster without free resources is told from one that works. On the
+executor it looks for the Python packages that writing parts needs, all at once, and for
+the folder, which every machine has to see under the same path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import ConfigError, DeadlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqcli.clock import Clock
+
+#: Third-party packages that a part needs; rmqcli itself is sent to the executors.
+PACKAGES: Final = ("lz4", "numpy", "pyarrow", "zstandard")
+TIMEOUT_MS: Final = 120_000
+NOTICE_MS: Final = 10_000
+
+SHIP_HINT: Final = (
+    "install them for the executors' Python, or pack an environment (venv-pack), give"
+    " archives='ENV.tar.gz#env' and set PYSPARK_PYTHON=env/bin/python"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorReport:
+    """What the task found where it ran. `python` is a version such as `3.11`."""
+
+    host: str
+    python: str
+    executable: str
+    missing: tuple[str, ...]
+    sees_folder: bool
+
+
+def look(_item: int, *, folder: str) -> ExecutorReport:
+    """Look around; runs on an executor."""
+    return ExecutorReport(
+        host=platform.node(),
+        python=".".join(platform.python_version_tuple()[:2]),
+        executable=sys.executable,
+        missing=tuple(p for p in PACKAGES if importlib.util.find_spec(p) is None),
+        sees_folder=os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK),
+    )
+
+
+def check_report(report: ExecutorReport, *, folder: str) -> None:
+    """Raise ConfigError when parts could not be written there."""
+    if report.missing:
+        raise ConfigError(
+            f"Python {report.python} ({report.executable}) of the executor on"
+            f" {report.host} lacks {', '.join(report.missing)}",
+            hint=SHIP_HINT,
+        )
+    if not report.sees_folder:
+        raise ConfigError(
+            f"the executor on {report.host} cannot write to {folder}",
+            hint="export to a folder that every machine has under the same path",
+        )
+
+
+class ResourceWatch:
+    """Notices that a cluster runs no task, says so, and gives up after a while.
+
+    Call `update` regularly, with the number of tasks that run now. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        *,
+        timeout_ms: int,
+        note: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._master = master
+        self._timeout_ms = timeout_ms
+        self._note = note
+        self._clock = clock
+        self._idle_since_ms: int | None = None
+        self._is_noted = False
+
+    def update(self, running: int) -> None:
+        """Raise DeadlineError when no task has run for too long."""
+        now_ms = self._clock.monotonic_ms()
+        if running or self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+            self._is_noted = False
+            return
+        idle_ms = now_ms - self._idle_since_ms
+        if idle_ms >= self._timeout_ms:
+            raise DeadlineError(
+                f"the Spark cluster {self._master} has run no task for"
+                f" {self._timeout_ms // 1000} s: it grants no executor",
+                address=self._master,
+                hint="ask for less with conf='spark.executor.memory=512m', or wait"
+                " longer with executor_timeout_ms=MS",
+            )
+        if idle_ms >= NOTICE_MS and not self._is_noted:
+            self._is_noted = True
+            self._note(
+                f"waiting for the Spark cluster {self._master} to grant executors;"
+                f" giving up after {self._timeout_ms // 1000} s"
+            )
