@@ -89,6 +89,8 @@ complete -c rmq -n '__rmq_at \'consume\'' -l shell -d 'Run the command through /
 complete -c rmq -n '__rmq_at \'consume\'' -l format -x -d 'Output template, e.g'
 complete -c rmq -n '__rmq_at \'consume\'' -l count -x -d 'Exit after N consumed messages'
 complete -c rmq -n '__rmq_at \'consume\'' -l timeout -x -d 'Exit after this long'
+complete -c rmq -n '__rmq_at \'consume\'' -l endpoints -x -d 'Use a proxy, over gRPC and TLS, instead of name servers'
+complete -c rmq -n '__rmq_at \'consume\'' -l plaintext -d 'Do not use TLS with the proxy'
 complete -c rmq -n '__rmq_at \'consume\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'consume\'' -s o -l output -x -a 'auto pretty table json jsonl raw hex csv help' -d 'Form of the data'
 complete -c rmq -n '__rmq_at \'consume\'' -s q -l quiet -d 'Only warnings and errors'

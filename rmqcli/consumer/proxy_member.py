@@ -211,8 +211,8 @@ class ProxyMember:
             raise UnsupportedError(
                 f"group {self._group} is not a FIFO group, so a proxy does not deliver"
                 " its messages in order",
-                hint="create the group with consumeMessageOrderly (mqadmin"
-                " updateSubGroup -o true), or consume without orderly",
+                hint="set the group's consumeMessageOrderly with Admin.update_group(),"
+                " or consume without orderly",
             )
         self._held = HeldMessages(
             self._config, self._session.settings.retry, in_order=in_order

@@ -146,7 +146,7 @@ def grpc_error(
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         kind, hint = BusyError, "try again in a moment"
     elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:
-        kind, hint = NotFoundError, "create it first"
+        kind, hint = NotFoundError, "create it with Admin.create_group()"
     return kind(
         f"{what}: {address} ended the call with {code.name}{_words(remark)}",
         code=int(code.value[0]),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.wire.message.decode import DecodeFailure
     from rmqcli.wire.message.json import JsonWriter
+    from rmqcli.wire.message.record import Record
 
 T = TypeVar("T")
 
@@ -41,20 +42,14 @@ class Batcher(Generic[T]):
     def __init__(
         self,
         tail_filter: TailFilter,
-        render: Callable[
-            [MessageQueue, Sequence[StoredMessage | DecodeFailure]], list[T]
-        ],
+        render: Callable[[MessageQueue, Sequence[Record]], list[T]],
         counts: TailCounts,
     ) -> None:
         self._filter = tail_filter
         self._render = render
         self.counts = counts
 
-    def items(
-        self,
-        queue: MessageQueue,
-        messages: Sequence[StoredMessage | DecodeFailure],
-    ) -> list[T]:
+    def items(self, queue: MessageQueue, messages: Sequence[Record]) -> list[T]:
         """The items of messages that were decoded and chosen elsewhere."""
         return self._render(queue, messages)
 

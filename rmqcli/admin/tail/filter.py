@@ -15,7 +15,7 @@ from rmqcli.errors import DecodeError, TextError
 from rmqcli.wire.subscription import SQL92, TAG, parse_subscription, tag_matches
 
 if TYPE_CHECKING:
-    from rmqcli.wire.message.decode import StoredMessage
+    from rmqcli.wire.message.record import PartialMessage, StoredMessage
     from rmqcli.wire.subscription import SubscriptionData
 
 
@@ -80,7 +80,7 @@ class TailFilter:
     def _checks_here(self) -> bool:
         return self.key is not None or bool(self.properties) or self.pattern is not None
 
-    def matches(self, message: StoredMessage) -> bool:
+    def matches(self, message: StoredMessage | PartialMessage) -> bool:
         """Whether `message` is to be shown."""
         if self.subscription is not None and not tag_matches(
             self.subscription, message.tags
@@ -90,7 +90,7 @@ class TailFilter:
             return True
         return self._matches_here(message) != self.invert
 
-    def _matches_here(self, message: StoredMessage) -> bool:
+    def _matches_here(self, message: StoredMessage | PartialMessage) -> bool:
         if self.key is not None and not (
             self.key == message.msg_id or _has_key(message.keys, self.key)
         ):

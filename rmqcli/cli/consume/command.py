@@ -18,7 +18,9 @@ from rmqcli.cli.options import (
     choice_option,
     command_options,
     duration_option,
+    endpoints_option,
     option,
+    plaintext_option,
     refuse_together,
 )
 from rmqcli.cli.selection import format_option, sql_option, tag_option
@@ -146,6 +148,15 @@ _CONTRADICTIONS: Final = (
     ("--exec", "--output"),
     ("--broadcast", "--max-reconsume"),
 )
+#: Options that a proxy has no counterpart of -> what to do instead.
+_NOT_BY_PROXY: Final = {
+    "--from": "by way of a proxy a new group begins near the end;"
+    " rmq reset-offset moves a group",
+    "--broadcast": "a proxy shares the messages among the members of a group: give each"
+    " program a group of its own",
+    "--max-reconsume": "the group's settings count the retries: rmq group update GROUP"
+    " --retry-max-times N",
+}
 #: Options that mean nothing without `--exec`.
 _OF_EXEC: Final = ("--shell", "--exec-input", "--exec-timeout", "--max-failures")
 
@@ -277,9 +288,11 @@ class ConsumeOptions:
     timeout: Annotated[
         Any, duration_option("--timeout", help="Exit after this long.")
     ] = None
+    endpoints: Annotated[Any, endpoints_option()] = None
+    plaintext: Annotated[bool, plaintext_option()] = False
 
-    def check(self, output: str) -> None:
-        """Raise UsageError for options that cannot be used together."""
+    def check(self, output: str, *, by_proxy: bool) -> None:
+        """Raise UsageError for what does not go together, or not by way of a proxy."""
         given = {
             "--tag": self.tag is not None,
             "--sql": self.sql is not None,
@@ -292,8 +305,14 @@ class ConsumeOptions:
             "--output": output != "auto",
             "--broadcast": self.broadcast,
             "--max-reconsume": self.max_reconsume is not None,
+            "--from": self.from_ is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
+        for flag, hint in _NOT_BY_PROXY.items():
+            if by_proxy and given[flag]:
+                raise UsageError(
+                    f"{flag} and --endpoints cannot be used together", hint=hint
+                )
         for flag in _OF_EXEC:
             if given[flag] and not given["--exec"]:
                 raise UsageError(f"{flag} needs --exec")
@@ -338,10 +357,15 @@ def consume(common: Common, options: ConsumeOptions) -> None:
     Ctrl-C or SIGTERM, messages in progress are finished, offsets are committed, and the
     consumer leaves the group; a second signal kills the commands.
 
+    By way of a proxy (--endpoints), topic and group must exist, a new group begins near
+    the end, --orderly needs a FIFO group, and fields of the record that the proxy does
+    not tell (commit_log_offset, offset_msg_id, flag, sys_flag, store_bytes) are null.
+
     The exit code is 1 if every delivery failed, 6 if some failed and others were
     consumed, and 130 if rmq was interrupted.
     """
-    options.check(common.output)
+    common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
+    options.check(common.output, by_proxy=bool(common.endpoints))
     from rmqcli.cli.consume.run import run_consume
 
     run_consume(common, options)

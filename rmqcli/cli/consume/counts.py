@@ -23,6 +23,7 @@ _TURN_S: Final = 0.5
 _FATES: Final = {
     "RETRY_TOPIC": ("retry", "retries"),
     "RETRY_HERE": ("retry", "retries"),
+    "DELIVERED_AGAIN": ("retry", "retries"),
     "DEAD_LETTER": ("dead letter", "dead letters"),
     "GIVEN_UP": ("given up", "given up"),
     "QUEUE_LOST": ("not committed", "not committed"),

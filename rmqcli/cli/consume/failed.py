@@ -38,6 +38,19 @@ _PLACES_MAX: Final = 10_000
 _LOOKUP_TIMEOUT_MS: Final = 1_000
 
 
+#: Queue, offset (None: a proxy did not tell it) and id.
+_Key = tuple[MessageQueue, "int | None", "str | None"]
+
+
+def _key(message: Readable) -> _Key:
+    return message.message_queue, message.queue_offset, message.msg_id
+
+
+def _order(item: tuple[_Key, str]) -> tuple[MessageQueue, int]:
+    queue, queue_offset, _ = item[0]
+    return queue, -1 if queue_offset is None else queue_offset
+
+
 class FailedDeliveries:
     """Collects what failed and says what became of it."""
 
@@ -45,10 +58,11 @@ class FailedDeliveries:
         self._group = group
         self._counts = counts
         self._client_config = client_config
+        self._by_proxy = bool(client_config.endpoints)
         self._client: Client | None = None
         self._lock = threading.Lock()
-        #: (queue, offset) -> why the delivery failed; guarded by _lock
-        self._reasons: dict[tuple[MessageQueue, int], str] = {}
+        #: message -> why the delivery failed; guarded by _lock
+        self._reasons: dict[_Key, str] = {}
         #: (delivery, reason); guarded by _lock
         self._waiting: deque[tuple[FailedDelivery, str]] = deque()
         self._left_out = 0
@@ -58,15 +72,14 @@ class FailedDeliveries:
     def explain(self, message: Readable, reason: str) -> None:
         """Remember why a delivery failed, until its fate is known. Any thread."""
         with self._lock:
-            self._reasons[message.message_queue, message.queue_offset] = reason
+            self._reasons[_key(message)] = reason
 
     def on_failed(self, failed: FailedDelivery) -> None:
         """Take a fate from the engine; never waits for more than a lock."""
         message = failed.message
         self._counts.count_fate(failed.fate)
         with self._lock:
-            key = (message.message_queue, message.queue_offset)
-            reason = self._reasons.pop(key, "failed")
+            reason = self._reasons.pop(_key(message), "failed")
             if len(self._waiting) < _WAITING_MAX:
                 self._waiting.append((failed, reason))
             else:
@@ -92,14 +105,15 @@ class FailedDeliveries:
         self.say(status)
         with self._lock:
             unknown, self._reasons = self._reasons, {}
-        for (queue, queue_offset), reason in sorted(unknown.items()):
-            status.warn(
-                safe(
-                    f"{queue} offset {queue_offset}: {reason}; no broker confirmed that"
-                    " it took the message back: it may come again, or be in its retry"
-                    " topic"
-                )
+        for (queue, queue_offset, _), reason in sorted(unknown.items(), key=_order):
+            fate = (
+                "no broker confirmed that it took the message back: it may come again,"
+                " or be in its retry topic"
             )
+            if self._by_proxy:
+                fate = "what became of it is unknown: it may come again"
+            at = "" if queue_offset is None else f" offset {queue_offset}"
+            status.warn(safe(f"{queue}{at}: {reason}; {fate}"))
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -111,22 +125,27 @@ class FailedDeliveries:
     def _fate(self, failed: FailedDelivery) -> str:
         of = "" if failed.retries_max is None else f" of {failed.retries_max}"
         match failed.fate:
-            case Fate.RETRY_TOPIC:
+            case Fate.RETRY_TOPIC | Fate.DELIVERED_AGAIN:
                 return f"retry {failed.retry}{of} follows"
             case Fate.RETRY_HERE if failed.error is not None:
                 return f"no broker took it back ({failed.error}): tried again here"
             case Fate.RETRY_HERE:
-                return f"retry {failed.retry}{of} follows, its queue waits"
+                held_up = "message group" if self._by_proxy else "queue"
+                return f"retry {failed.retry}{of} follows, its {held_up} waits"
             case Fate.DEAD_LETTER:
                 return f"dead letter in {dlq_topic(self._group)}"
             case Fate.GIVEN_UP:
                 return "given up: there are no retries with --broadcast"
+            case Fate.QUEUE_LOST if self._by_proxy:
+                return "not acknowledged in time: it will be delivered again"
             case Fate.QUEUE_LOST:
                 return "not committed: the next owner of its queue gets it"
         return "it was sent back before, when it had taken too long"
 
     def _where(self, message: Readable) -> str:
         """The queue and offset of the first copy, as far as known, and its id."""
+        if self._by_proxy:
+            return self._where_by_proxy(message)
         queue, queue_offset = message.message_queue, message.queue_offset
         origin_id = self._origin_id(message)
         msg_id = message.msg_id or origin_id or message.offset_msg_id
@@ -145,6 +164,17 @@ class FailedDeliveries:
         else:
             where = f"{place[0]} offset {place[1]}"
         return f"{where}, id {msg_id}"
+
+    def _where_by_proxy(self, message: Readable) -> str:
+        """The same by way of a proxy, where a retry has the id of its first copy."""
+        msg_id = message.msg_id or "unknown"
+        queue_offset: int | None = message.queue_offset
+        if not message.reconsume_times and queue_offset is not None:
+            self._remember(msg_id, (message.message_queue, queue_offset))
+        place = self._places.get(msg_id)
+        if place is None:
+            return f"message of {message.topic}, id {msg_id}"
+        return f"{place[0]} offset {place[1]}, id {msg_id}"
 
     def _origin_id(self, message: Readable) -> str | None:
         return message.properties.get(ORIGIN_MESSAGE_ID)

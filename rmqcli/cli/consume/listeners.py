@@ -39,9 +39,11 @@ if TYPE_CHECKING:
     from rmqcli.cli.consume.failed import FailedDeliveries
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.engine.message import Message, MessageItem, UndecodableMessage
-    from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+    from rmqcli.wire.message.record import PartialMessage, Record
 
     Readable = Message | MessageItem
+    #: What is written of a message that is not a record itself.
+    AsRecord = Callable[[Any], PartialMessage]
 
 #: How long `close` waits for a thread that is in the middle of writing.
 _CLOSE_WAIT_S = 1.0
@@ -53,15 +55,24 @@ _LOOK_MS = 20
 
 
 class Printer:
-    """A listener that prints. `before_write` is called before something is written."""
+    """A listener that prints. `before_write` is called before something is written.
+
+    `as_record` makes a record of a message; None: messages are records.
+    """
 
     def __init__(
-        self, writer: Writer, counts: Counts, before_write: Callable[[], None]
+        self,
+        writer: Writer,
+        counts: Counts,
+        before_write: Callable[[], None],
+        *,
+        as_record: AsRecord | None = None,
     ) -> None:
         self._writer = writer
         self._batcher = writer.batcher(make_filter(), TailCounts())
         self._counts = counts
         self._before_write = before_write
+        self._as_record = as_record
         self._lock = threading.Lock()
 
     def on_batch(
@@ -71,7 +82,8 @@ class Printer:
         granted = self._counts.take(len(messages))
         shown = messages[:granted]
         if shown:
-            self._write(shown[0].message_queue, shown)
+            records = _records(shown, self._as_record)
+            self._write(shown[0].message_queue, records)
         if granted < len(messages):
             raise LeaveRest(granted)
         return True
@@ -99,7 +111,7 @@ class Printer:
     def _write(
         self,
         queue: MessageQueue,
-        messages: Sequence[StoredMessage | DecodeFailure],
+        messages: Sequence[Record],
         *,
         undecodable: int = 0,
     ) -> None:
@@ -119,9 +131,7 @@ class Printer:
         if not is_written:
             raise LeaveRest
 
-    def _items(
-        self, queue: MessageQueue, messages: Sequence[StoredMessage | DecodeFailure]
-    ) -> list[Any]:
+    def _items(self, queue: MessageQueue, messages: Sequence[Record]) -> list[Any]:
         """What the writer writes; a retry goes by the topic that it was sent to."""
         if not queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             return self._batcher.items(queue, messages)
@@ -136,7 +146,8 @@ class Printer:
 class CommandRunner:
     """A listener that runs a command, for `timeout_ms` at most (None: no limit).
 
-    `failed` takes why a delivery failed, `say` other things for people.
+    `failed` takes why a delivery failed, `say` other things for people. `as_record` as
+    for `Printer`.
     """
 
     def __init__(
@@ -149,6 +160,7 @@ class CommandRunner:
         counts: Counts,
         failed: FailedDeliveries,
         say: Callable[[str], None],
+        as_record: AsRecord | None = None,
     ) -> None:
         self._arguments = ["/bin/sh", "-c", command] if shell else shlex.split(command)
         self._raw = raw
@@ -156,6 +168,7 @@ class CommandRunner:
         self._failed = failed
         self._counts = counts
         self._say = say
+        self._as_record = as_record
         self._lines = JsonWriter()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -244,8 +257,18 @@ class CommandRunner:
     def _input(self, messages: Sequence[Readable]) -> bytes:
         if self._raw:
             return _body(messages[0])
-        lines = [self._lines.lines(_queue_of(m), [m])[0] + "\n" for m in messages]
+        records = _records(messages, self._as_record)
+        lines = [
+            self._lines.lines(_queue_of(message), [record])[0] + "\n"
+            for message, record in zip(messages, records, strict=True)
+        ]
         return "".join(lines).encode("utf-8", "surrogatepass")
+
+
+def _records(
+    messages: Sequence[Readable], as_record: AsRecord | None
+) -> Sequence[Record]:
+    return messages if as_record is None else [as_record(each) for each in messages]
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -301,7 +324,7 @@ def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
         "RMQ_TOPIC": first.topic,
         "RMQ_BROKER_NAME": first.broker_name,
         "RMQ_QUEUE_ID": first.queue_id,
-        "RMQ_OFFSET": first.queue_offset,
+        "RMQ_OFFSET": _text(first.queue_offset),
         "RMQ_KEYS": first.keys or "",
         "RMQ_TAGS": first.tags or "",
         "RMQ_RECONSUME_TIMES": first.reconsume_times,
@@ -312,6 +335,11 @@ def _environment(messages: Sequence[Readable]) -> dict[bytes, bytes]:
         for name, value in without_secrets(os.environ).items()
     }
     return environ | {name.encode(): _variable(each) for name, each in values.items()}
+
+
+def _text(number: int | None) -> str:
+    """A number; empty for one that a proxy did not tell."""
+    return "" if number is None else str(number)
 
 
 def _variable(value: object) -> bytes:

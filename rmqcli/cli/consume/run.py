@@ -23,6 +23,7 @@ from rmqcli.cli.consume.status import Status
 from rmqcli.cli.selection import explain_sql, readable_queues
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.records.output import make_writer
+from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import Consumer, sql
 from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig, MessageModel
@@ -153,6 +154,7 @@ class _Run:
         self._options = options
         self._counts = counts = Counts(options.count, failures_max=options.failures_max)
         self._client_config = common.client_config()
+        self._by_proxy = bool(common.endpoints)
         self._failed = FailedDeliveries(options.group, counts, self._client_config)
         config = config_of(options)
         # A command's own output would be torn by a line that is drawn again and again.
@@ -162,8 +164,9 @@ class _Run:
             counts,
             pull_threshold_for_queue=config.pull_threshold_for_queue,
             in_place=in_place,
+            by_proxy=self._by_proxy,
         )
-        self._starts = _starts(options, config, counts)
+        self._starts = None if self._by_proxy else _starts(options, config, counts)
         self._listener = self._make_listener()
         self._consumer = Consumer(
             options.group,
@@ -174,18 +177,19 @@ class _Run:
             client=self._client_config,
             on_undecodable=self._listener.on_undecodable,
             on_failed=self._failed.on_failed,
-            on_start=self._starts.on_start,
+            on_start=None if self._starts is None else self._starts.on_start,
         )
 
     def _make_listener(self) -> Printer | CommandRunner:
         options = self._options
+        as_record = ProxyRecord if self._by_proxy else None
         if options.exec_ is None:
             writer = make_writer(
                 self._common.output,
                 template=options.format_,
                 color=self._common.use_color,
             )
-            return Printer(writer, self._counts, self.status.clear)
+            return Printer(writer, self._counts, self.status.clear, as_record=as_record)
         if not options.shell:
             program = shlex.split(options.exec_)[0]
             if shutil.which(program) is None:
@@ -201,11 +205,17 @@ class _Run:
             counts=self._counts,
             failed=self._failed,
             say=self.status.say,
+            as_record=as_record,
         )
 
     def check(self) -> None:
-        """Look for the topics and the group, before anybody hears of us."""
+        """Look for the topics and the group, before anybody hears of us.
+
+        By way of a proxy the start finds out.
+        """
         options = self._options
+        if self._starts is None:
+            return
         with Client(self._client_config) as client:
             for topic in options.topic_names:
                 readable_queues(client, topic)
@@ -226,7 +236,8 @@ class _Run:
             if options.sql is not None:
                 raise explain_sql(error) from None
             raise
-        status.say(f"joined group {options.group} as {self._consumer.client_id}")
+        by = f" by way of {self._common.endpoints[0]}" if self._by_proxy else ""
+        status.say(f"joined group {options.group} as {self._consumer.client_id}{by}")
         while not counts.ended.is_set():
             wait_ms = _LOOK_MS
             if options.timeout is not None:
@@ -240,7 +251,8 @@ class _Run:
             counts.has_news.clear()
 
     def _say_news(self) -> None:
-        self._starts.say(self.status)
+        if self._starts is not None:
+            self._starts.say(self.status)
         self._failed.say(self.status)
 
     def leave(self, error: BaseException | None = None) -> None:
@@ -262,7 +274,8 @@ class _Run:
             self._leave_at_once(ExitCode.INTERRUPTED)
         is_stuck = counts.at_work > 0 or not self._listener.close()
         status.clear()
-        self._starts.say(status, is_last=True)
+        if self._starts is not None:
+            self._starts.say(status, is_last=True)
         self._failed.close(status)
         if self._consumer.client_id is not None:
             status.say(status.summary())
@@ -283,6 +296,8 @@ class _Run:
                     f"read the dead letters with: rmq tail '{letters}' --from earliest"
                     " --to latest"
                 )
+                if self._by_proxy:
+                    failure.hint += " --namesrv HOST:PORT"
             raise failure
 
     def _leave_at_once(self, code: ExitCode) -> NoReturn:

@@ -31,10 +31,16 @@ _RATE_LOOKS: Final = 4
 
 
 def queue_ranges(queues: Sequence[MessageQueue]) -> str:
-    """Sorted queues in few words: `T@broker-a:0-3,5; T@broker-b:0`."""
+    """Sorted queues in few words: `T@broker-a:0-3,5; T@broker-b:0`.
+
+    Queue id -1, all queues of a broker, is `T@broker-a`.
+    """
     parts = []
     for (topic, broker), some in groupby(queues, lambda q: (q.topic, q.broker_name)):
         ids = [queue.queue_id for queue in some]
+        if ids == [-1]:
+            parts.append(f"{topic}@{broker}")
+            continue
         spans: list[list[int]] = []
         for queue_id in ids:
             if spans and spans[-1][1] == queue_id - 1:
@@ -47,7 +53,10 @@ def queue_ranges(queues: Sequence[MessageQueue]) -> str:
 
 
 class Status:
-    """Looks at a consumer when told to. One lock for all words on stderr."""
+    """Looks at a consumer when told to. One lock for all words on stderr.
+
+    A consumer `by_proxy` says nothing of what it has cached.
+    """
 
     def __init__(
         self,
@@ -56,12 +65,14 @@ class Status:
         *,
         pull_threshold_for_queue: int,
         in_place: bool,
+        by_proxy: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._messages = messages
         self._counts = counts
         self._threshold = pull_threshold_for_queue
         self._in_place = in_place and is_terminal(sys.stderr)
+        self._by_proxy = by_proxy
         self._clock = clock
         self._lock = threading.Lock()
         self._owned: list[MessageQueue] = []
@@ -91,7 +102,7 @@ class Status:
             self._owned = queues
             self.say(_owns(queues))
         if self._in_place:
-            text = self._line(consumer.running_info())
+            text = self._line(None if self._by_proxy else consumer.running_info())
             columns = shutil.get_terminal_size().columns
             # An interrupt in between would leave a line that is never cleared.
             with interrupts.deferred(), self._lock:
@@ -111,19 +122,19 @@ class Status:
         words.append(f"{counts.consumed * 1000 / spent_ms:,.1f}/s")
         return "; ".join(words)
 
-    def _line(self, info: ConsumerRunningInfo) -> str:
-        held = info.process_queues.values()
-        cached = sum(each.cached_msg_count for each in held)
-        cached_mib = sum(each.cached_msg_size_in_mib for each in held)
-        full = sum(each.cached_msg_count >= self._threshold for each in held)
-        words = [
-            f"{self._counts.consumed:,} consumed",
-            f"{self._rate():,.0f}/s",
-            f"{len(self._owned)} queues",
-            f"cached {cached:,} ({cached_mib} MiB)",
-        ]
-        if full:
-            words.append(f"flow control on {full}")
+    def _line(self, info: ConsumerRunningInfo | None) -> str:
+        words = [f"{self._counts.consumed:,} consumed", f"{self._rate():,.0f}/s"]
+        if info is not None:
+            held = info.process_queues.values()
+            cached = sum(each.cached_msg_count for each in held)
+            cached_mib = sum(each.cached_msg_size_in_mib for each in held)
+            full = sum(each.cached_msg_count >= self._threshold for each in held)
+            words.append(f"{len(self._owned)} queues")
+            words.append(f"cached {cached:,} ({cached_mib} MiB)")
+            if full:
+                words.append(f"flow control on {full}")
+        else:
+            words.append(queue_ranges(self._owned) or "nothing assigned")
         if self._counts.failed:
             words.append(f"{self._counts.failed:,} failed: {self._counts.failures()}")
         return " · ".join(words)
@@ -138,5 +149,7 @@ class Status:
 def _owns(queues: Sequence[MessageQueue]) -> str:
     if not queues:
         return "owns no queue"
+    if all(queue.queue_id == -1 for queue in queues):
+        return f"receives from all queues of {queue_ranges(queues)}"
     noun = "queue" if len(queues) == 1 else "queues"
     return f"owns {len(queues)} {noun}: {queue_ranges(queues)}"

@@ -28,14 +28,14 @@ from rmqcli.wire.message.layout import (
     field_at,
 )
 from rmqcli.wire.message.properties import parse_properties
-from rmqcli.wire.message.record import DecodeFailure, InnerMessage
+from rmqcli.wire.message.record import DecodeFailure, InnerMessage, StoredMessage
 from rmqcli.wire.message.system_flag import SPECIAL_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.message.record import StoredMessage
+    from rmqcli.wire.message.record import PartialMessage, Record
 
 #: The keys of each record, in order, and what their values are.
 RECORD_FIELDS: Final = (
@@ -121,15 +121,15 @@ class JsonWriter:
         self.times = TimeTexts()
         self.hosts = HostTexts()
 
-    def lines(
-        self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-    ) -> list[str]:
+    def lines(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return one line for each message, or for what should have been one."""
         head = line_head(queue)
         return [
-            _failure_line(head, message)
+            self._line(head, message)
+            if isinstance(message, StoredMessage)
+            else _failure_line(head, message)
             if isinstance(message, DecodeFailure)
-            else self._line(head, message)
+            else self._partial_line(head, message)
             for message in messages
         ]
 
@@ -168,8 +168,28 @@ class JsonWriter:
             f'"properties":{properties},{body}}}'
         )
 
+    def _partial_line(self, head: str, message: PartialMessage) -> str:
+        times = self.times
+        born_ms, stored_ms = message.born_timestamp_ms, message.store_timestamp_ms
+        return (
+            f"{head}{_number(message.queue_offset)},"
+            f'"commit_log_offset":{_number(message.commit_log_offset)},'
+            f'"msg_id":{_ENCODE(message.msg_id)},'
+            f'"offset_msg_id":{_ENCODE(message.offset_msg_id)},'
+            f'"tags":{_ENCODE(message.tags)},"keys":{_ENCODE(message.keys)},'
+            f'"born_timestamp":{"null" if born_ms is None else times[born_ms]},'
+            f'"store_timestamp":{"null" if stored_ms is None else times[stored_ms]},'
+            f'"born_host":{_ENCODE(message.born_host)},'
+            f'"store_host":{_ENCODE(message.store_host)},'
+            f'"reconsume_times":{_number(message.reconsume_times)},'
+            f'"flag":{_number(message.flag)},"sys_flag":{_number(message.sys_flag)},'
+            f'"store_bytes":{_number(message.store_bytes)},'
+            f'"properties":{_ENCODE(message.properties)},'
+            f"{_inflated_body_json(message)}}}"
+        )
 
-def _inflated_body_json(message: StoredMessage) -> str:
+
+def _inflated_body_json(message: StoredMessage | PartialMessage) -> str:
     """Return the members of a body that may be compressed, or what is wrong with it."""
     try:
         return body_json(message.body)

@@ -10,7 +10,7 @@ Source: `MessageExt` and `MessageDecoder.decode`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from rmqcli.wire.compression import INFLATED_MAX, inflate
 from rmqcli.wire.ids import host_text
@@ -276,6 +276,54 @@ class InnerMessage(StoredMessage):
 
     def _properties_span(self) -> tuple[int, int]:
         return self.span.properties_at, self.span.end
+
+
+class PartialMessage(Protocol):
+    """A message of which the protocol that brought it carries only some fields.
+
+    The names are those of `StoredMessage`; None is what is not known.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_offset(self) -> int | None: ...
+    @property
+    def commit_log_offset(self) -> int | None: ...
+    @property
+    def msg_id(self) -> str | None: ...
+    @property
+    def offset_msg_id(self) -> str | None: ...
+    @property
+    def tags(self) -> str | None: ...
+    @property
+    def keys(self) -> str | None: ...
+    @property
+    def born_timestamp_ms(self) -> int | None: ...
+    @property
+    def store_timestamp_ms(self) -> int | None: ...
+    @property
+    def born_host(self) -> str | None: ...
+    @property
+    def store_host(self) -> str | None: ...
+    @property
+    def reconsume_times(self) -> int | None: ...
+    @property
+    def flag(self) -> int | None: ...
+    @property
+    def sys_flag(self) -> int | None: ...
+    @property
+    def store_bytes(self) -> int | None: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+    @property
+    def raw_body(self) -> bytes: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+#: What can be shown as a record.
+Record: TypeAlias = StoredMessage | PartialMessage | DecodeFailure
 
 
 def _host(raw: bytes) -> str:

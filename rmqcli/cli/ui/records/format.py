@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING
 from rmqcli.errors import DecodeError, TextError
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.message.json import JsonWriter, to_base64
-from rmqcli.wire.message.record import StoredMessage
+from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmqcli.model import MessageQueue
-    from rmqcli.wire.message.record import DecodeFailure
+    from rmqcli.wire.message.record import PartialMessage, Record, StoredMessage
 
+    Readable = StoredMessage | PartialMessage
     #: Returns a field of a message; bytes are printed unchanged.
-    Field = Callable[[MessageQueue, StoredMessage], bytes | str | int | None]
+    Field = Callable[[MessageQueue, Readable], bytes | str | int | None]
 
 _ESCAPES = {
     "n": b"\n",
@@ -42,7 +43,7 @@ _TIME_FORMS = ("iso", "ms", "date", "time")
 _JSON = JsonWriter()
 
 
-def _body(message: StoredMessage) -> bytes:
+def _body(message: Readable) -> bytes:
     try:
         return message.body
     except DecodeError:
@@ -96,14 +97,12 @@ class RecordFormat:
         if literal:
             self._parts.append(literal)
 
-    def write(
-        self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-    ) -> list[bytes]:
+    def write(self, queue: MessageQueue, messages: Iterable[Record]) -> list[bytes]:
         """Return the text of each message; of an undecodable one its JSON record."""
         return [
-            b"".join(_encoded(part, queue, message) for part in self._parts)
-            if isinstance(message, StoredMessage)
-            else _utf8(_JSON.lines(queue, [message])[0]) + b"\n"
+            _utf8(_JSON.lines(queue, [message])[0]) + b"\n"
+            if isinstance(message, DecodeFailure)
+            else b"".join(_encoded(part, queue, message) for part in self._parts)
             for message in messages
         ]
 
@@ -173,8 +172,8 @@ def _property_field(name: str | None) -> Field:
     return lambda _, message: message.properties.get(name)
 
 
-def _time_text(epoch_ms: int, form: str) -> str | int | None:
-    if form == "ms":
+def _time_text(epoch_ms: int | None, form: str) -> str | int | None:
+    if epoch_ms is None or form == "ms":
         return epoch_ms
     text = format_rfc3339(epoch_ms)
     if text is None or form == "iso":
@@ -182,7 +181,7 @@ def _time_text(epoch_ms: int, form: str) -> str | int | None:
     return text[:10] if form == "date" else text[11:]
 
 
-def _encoded(part: bytes | Field, queue: MessageQueue, message: StoredMessage) -> bytes:
+def _encoded(part: bytes | Field, queue: MessageQueue, message: Readable) -> bytes:
     value = part if isinstance(part, bytes) else part(queue, message)
     if isinstance(value, bytes):
         return value

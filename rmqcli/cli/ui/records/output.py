@@ -17,7 +17,7 @@ from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, RowWriter
 from rmqcli.errors import DecodeError
 from rmqcli.wire.message.json import BODY_FIELDS, RECORD_FIELDS, JsonWriter
-from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.batch import Batcher, TailCounts
     from rmqcli.admin.tail.filter import TailFilter
     from rmqcli.model import MessageQueue
+    from rmqcli.wire.message.record import Record
 
-    Messages = Sequence[StoredMessage | DecodeFailure]
+    Messages = Sequence[Record]
 
 FORMATS = ("auto", "pretty", "table", "json", "jsonl", "raw", "hex", "csv")
 FIELDS = tuple(
@@ -181,7 +182,7 @@ def _bodies(_queue: MessageQueue, messages: Messages) -> list[bytes]:
     return [_body(message) for message in messages]
 
 
-def _body(message: StoredMessage | DecodeFailure) -> bytes:
+def _body(message: Record) -> bytes:
     if isinstance(message, DecodeFailure):
         return message.raw
     try:

@@ -9,12 +9,15 @@ from rmqcli.cli.ui.escape import safe, safe_bytes, safe_json
 from rmqcli.errors import DecodeError
 from rmqcli.units import format_rfc3339
 from rmqcli.wire.message.json import nested_json
-from rmqcli.wire.message.record import DecodeFailure, StoredMessage
+from rmqcli.wire.message.record import DecodeFailure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqcli.model import MessageQueue
+    from rmqcli.wire.message.record import PartialMessage, Record, StoredMessage
+
+    Readable = StoredMessage | PartialMessage
 
 #: A longer body is cut on a screen; `-o jsonl` and `-o raw` never cut.
 SHOWN_BYTES_MAX = 4096
@@ -32,9 +35,7 @@ class Pretty:
     def __init__(self, *, color: bool) -> None:
         self._color = color
 
-    def blocks(
-        self, queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-    ) -> list[str]:
+    def blocks(self, queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
         """Return a block of lines for each message."""
         return [
             self._failure(queue, message)
@@ -43,9 +44,9 @@ class Pretty:
             for message in messages
         ]
 
-    def _message(self, queue: MessageQueue, message: StoredMessage) -> str:
-        time = format_rfc3339(message.store_timestamp_ms) or "-"
-        head = f"{queue} {message.queue_offset}"
+    def _message(self, queue: MessageQueue, message: Readable) -> str:
+        time = _stored_at(message)
+        head = f"{queue} {_offset(message, '?')}"
         facts = [
             f"{name}={safe(value)}"
             for name, value in (
@@ -67,7 +68,7 @@ class Pretty:
         return f"{line}\n{_body_text(body)}"
 
     def _failure(self, queue: MessageQueue, failure: DecodeFailure) -> str:
-        where = "?" if failure.queue_offset is None else str(failure.queue_offset)
+        where = _offset(failure, "?")
         error = f"error: {failure.error} ({len(failure.raw)} bytes)"
         return (
             f"{self._painted(_BOLD, safe(str(queue)) + ' ' + where)}\n"
@@ -76,6 +77,15 @@ class Pretty:
 
     def _painted(self, color: str, text: str) -> str:
         return f"{color}{text}{_RESET}" if self._color else text
+
+
+def _offset(message: Record, unknown: str) -> str:
+    return unknown if message.queue_offset is None else str(message.queue_offset)
+
+
+def _stored_at(message: Readable) -> str:
+    stored_ms = message.store_timestamp_ms
+    return "-" if stored_ms is None else format_rfc3339(stored_ms) or "-"
 
 
 def _body_text(body: bytes) -> str:
@@ -132,17 +142,14 @@ def table_heading() -> str:
     )
 
 
-def table_rows(
-    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-) -> list[str]:
+def table_rows(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
     """Return a line for each message; bodies are cut, names never are."""
     return [_table_row(queue, message) for message in messages]
 
 
-def _table_row(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> str:
-    broker = safe(queue.broker_name)
+def _table_row(queue: MessageQueue, message: Record) -> str:
+    broker, offset = safe(queue.broker_name), _offset(message, "-")
     if isinstance(message, DecodeFailure):
-        offset = "-" if message.queue_offset is None else message.queue_offset
         error = f"error: {safe(message.error)}"
         return _TABLE_ROW.format("-", broker, queue.queue_id, offset, "-", "-", error)
     try:
@@ -150,35 +157,28 @@ def _table_row(queue: MessageQueue, message: StoredMessage | DecodeFailure) -> s
     except DecodeError as error:
         body = f"error: {safe(error.message)}"
     return _TABLE_ROW.format(
-        format_rfc3339(message.store_timestamp_ms) or "-",
+        _stored_at(message),
         broker,
         queue.queue_id,
-        message.queue_offset,
+        offset,
         safe(message.tags or "-"),
         safe(message.keys or "-"),
         body,
     )
 
 
-def hex_blocks(
-    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-) -> list[str]:
+def hex_blocks(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
     """Return a line about each message, then its body as `hexdump -C` shows it."""
     return [_hex_block(queue, message, None) for message in messages]
 
 
-def hex_blocks_cut(
-    queue: MessageQueue, messages: Iterable[StoredMessage | DecodeFailure]
-) -> list[str]:
+def hex_blocks_cut(queue: MessageQueue, messages: Iterable[Record]) -> list[str]:
     """Return the same for a screen, where long bodies are cut."""
     return [_hex_block(queue, message, SHOWN_BYTES_MAX // 2) for message in messages]
 
 
-def _hex_block(
-    queue: MessageQueue, message: StoredMessage | DecodeFailure, shown_max: int | None
-) -> str:
-    offset = "?" if message.queue_offset is None else message.queue_offset
-    head = safe(f"{queue} {offset}")
+def _hex_block(queue: MessageQueue, message: Record, shown_max: int | None) -> str:
+    head = safe(f"{queue} {_offset(message, '?')}")
     if isinstance(message, DecodeFailure):
         data, head = message.raw, f"{head}  error: {safe(message.error)}"
     else:

@@ -1,0 +1,106 @@
+"""Messages that came by way of a proxy (gRPC), as records.
+
+The protocol carries neither the place in the commit log nor the flags, nor the size as
+stored: these fields are None. Loads nothing of gRPC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rmqcli.proxy.message import ProxyMessage
+
+SHARDING_KEY: Final = "__SHARDINGKEY"  # MessageConst.PROPERTY_SHARDING_KEY
+
+
+class ProxyRecord:
+    """A `ProxyMessage` under the names that records have. Satisfies `PartialMessage`.
+
+    `properties` are those that brokers store of it, as far as the protocol carries
+    them: the producer's own, UNIQ_KEY, KEYS, TAGS, and the message group.
+    """
+
+    __slots__ = ("_message", "properties")
+
+    commit_log_offset: Final = None
+    offset_msg_id: Final = None
+    flag: Final = None
+    sys_flag: Final = None
+    store_bytes: Final = None
+
+    def __init__(self, message: ProxyMessage) -> None:
+        self._message = message
+        of_system = {
+            "UNIQ_KEY": message.msg_id or None,
+            "KEYS": message.keys,
+            "TAGS": message.tags,
+            SHARDING_KEY: message.message_group,
+        }
+        self.properties: dict[str, str] = dict(message.properties)
+        for name, value in of_system.items():
+            if value is not None:
+                self.properties[name] = value
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to."""
+        return self._message.topic
+
+    @property
+    def queue_offset(self) -> int | None:
+        """Its place in the queue, if the proxy says it."""
+        return self._message.queue_offset
+
+    @property
+    def msg_id(self) -> str | None:
+        """The id that its producer gave it."""
+        return self._message.msg_id or None
+
+    @property
+    def tags(self) -> str | None:
+        """Its tag."""
+        return self._message.tags
+
+    @property
+    def keys(self) -> str | None:
+        """Its keys, separated by spaces."""
+        return self._message.keys
+
+    @property
+    def born_timestamp_ms(self) -> int | None:
+        """When its producer made it, by the producer's clock."""
+        system = self._message.raw.system_properties
+        if not system.HasField("born_timestamp"):
+            return None
+        return self._message.born_timestamp_ms
+
+    @property
+    def store_timestamp_ms(self) -> int | None:
+        """When the broker stored it."""
+        return self._message.store_timestamp_ms
+
+    @property
+    def born_host(self) -> str | None:
+        """The host of its producer."""
+        return self._message.born_host or None
+
+    @property
+    def store_host(self) -> str | None:
+        """The broker that stored it."""
+        return self._message.store_host or None
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before."""
+        return self._message.reconsume_times
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as it came, possibly compressed."""
+        return self._message.raw_body
+
+    @property
+    def body(self) -> bytes:
+        """The body as its producer gave it. Raises DecodeError for a damaged one."""
+        return self._message.body

@@ -1,0 +1,84 @@
+"""`rmq consume --endpoints` by way of a real proxy: the same words and records."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.cli.main import run
+from tests.conftest import start_cluster
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.rmq_versions("5.5.0"),
+    pytest.mark.real_only,
+]
+
+
+@pytest.fixture(scope="module")
+def proxy(rmq_version, tmp_path_factory):
+    """A broker inside a proxy, shared by the tests of this module."""
+    directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
+    with start_cluster(rmq_version, directory, proxy=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def group(proxy):
+    """A group whose messages are delivered twice."""
+    name = f"g-{uuid.uuid4().hex[:12]}"
+    with Admin(namesrv=proxy.namesrv) as admin:
+        admin.create_group(name, retry_max_times=1)
+    return name
+
+
+@pytest.fixture
+def rmq(proxy, capfd):
+    """Runs a command by way of the proxy; returns stdout and stderr."""
+
+    def run_it(*arguments, code=0):
+        capfd.readouterr()
+        flags = ["--endpoints", proxy.endpoints, "--plaintext"]
+        assert run([*arguments, *flags]) == code
+        return capfd.readouterr()
+
+    return run_it
+
+
+def test_what_was_sent_is_printed_once(proxy, group, rmq):
+    topic = proxy.create_topic()
+    rmq("send", topic, "hello", "--tag", "A", "--key", "k", "--count", "20")
+    seen = []
+    for count in ("7", "13"):
+        out, _ = rmq("consume", topic, "-g", group, "--count", count, "-o", "jsonl")
+        seen += [json.loads(line) for line in out.splitlines()]
+    assert len({each["msg_id"] for each in seen}) == 20
+    record = seen[0]
+    assert (record["topic"], record["body"]) == (topic, "hello")
+    assert (record["tags"], record["keys"]) == ("A", "k")
+    assert record["queue_offset"] is not None
+    assert record["store_timestamp"] is not None
+    assert record["properties"]["TAGS"] == "A"
+    for name in ("commit_log_offset", "offset_msg_id", "flag", "store_bytes"):
+        assert record[name] is None
+
+
+def test_failures_are_retries_and_then_dead_letters(proxy, group, rmq):
+    topic = proxy.create_topic()
+    rmq("send", topic, "bad")
+    flags = ["-g", group, "--exec", "false", "--max-failures", "2"]
+    _, err = rmq("consume", topic, *flags, code=1)
+    assert "the command ended with exit status 1; retry 1 of 1 follows" in err
+    assert f"dead letter in %DLQ%{group}" in err
+    assert "0 consumed; 2 failed: 1 retry, 1 dead letter" in err
+
+
+def test_a_group_that_is_not_there(proxy, rmq):
+    topic = proxy.create_topic()
+    _, err = rmq("consume", topic, "-g", "no-such-group", code=3)
+    assert "group not found: no-such-group" in err
+    assert "hint: create it with rmq group create" in err
