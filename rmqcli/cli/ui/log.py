@@ -10,6 +10,7 @@ import logging
 import sys
 
 from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.messages import ERASE_LINE, is_screen
 
 
 class _SafeFormatter(logging.Formatter):
@@ -29,12 +30,19 @@ class _SafeFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no subscript at run time
-    """Writes to whatever `sys.stderr` is now, which tests replace."""
+    """Writes to whatever `sys.stderr` is now, which tests replace.
+
+    On a terminal a line that is drawn in place gives way.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:
             self.stream = sys.stderr
             super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        return ERASE_LINE + line if is_screen(sys.stderr) else line
 
 
 def configure(*, verbose: int, quiet: bool) -> None:

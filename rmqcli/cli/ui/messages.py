@@ -18,7 +18,7 @@ _RED = "\x1b[31m"
 _YELLOW = "\x1b[33m"
 _CYAN = "\x1b[36m"
 _RESET = "\x1b[0m"
-_ERASE_LINE = "\r\x1b[K"
+ERASE_LINE = "\r\x1b[K"
 
 
 def color_is_on(choice: str, stream: TextIO | None) -> bool:
@@ -120,20 +120,20 @@ class Messages:
         For lines elsewhere use `rmqcli.cli.ui.progress`, which also limits how often.
         """
         if not self.quiet and is_terminal(sys.stderr):
-            self._write(_ERASE_LINE + safe(text))
+            self._write(ERASE_LINE + safe(text))
             self._on_progress_line = bool(text)
 
     def draw(self, line: str) -> None:
         """Show `line`, which is safe and fits the terminal, in place."""
         if not self.quiet:
-            self._write(_ERASE_LINE + line)
+            self._write(ERASE_LINE + line)
             self._on_progress_line = True
 
     def clear_progress(self) -> None:
         """Take away what `progress` shows."""
         if self._on_progress_line:
             self._on_progress_line = False
-            self._write(_ERASE_LINE)
+            self._write(ERASE_LINE)
 
     def _labelled(self, label: str, color: str, text: str) -> None:
         if color_is_on(self.color, sys.stderr):

@@ -232,3 +232,11 @@ def test_a_logged_traceback_needs_two_v(capsys, verbose, has_traceback):
     err = capsys.readouterr().err
     assert ("Traceback" in err) == has_traceback
     assert "\x1b" not in err
+
+
+def test_a_logged_line_takes_the_place_of_one_that_is_drawn(terminal):
+    with redirect_stderr(terminal):
+        log.configure(verbose=0, quiet=False)
+        Messages().progress("8 consumed")
+        logging.getLogger("rmqcli.x").warning("lost")
+    assert terminal.getvalue() == "\r\x1b[K8 consumed\r\x1b[Kwarning: x: lost\n"
