@@ -255,6 +255,8 @@ complete -c rmq -n '__rmq_at \'topic\'' -a show -d 'Show a topic\'s queues, offs
 complete -c rmq -n '__rmq_at \'topic\'' -a create -d 'Create a topic, or change its number of queues'
 complete -c rmq -n '__rmq_at \'topic\'' -a delete -d 'Delete a topic and its messages'
 complete -c rmq -n '__rmq_at \'topic\'' -s h -l help -d 'Show this message and exit'
+complete -c rmq -n '__rmq_at \'topic show\'' -l endpoints -x -d 'Use a proxy, over gRPC and TLS, instead of name servers'
+complete -c rmq -n '__rmq_at \'topic show\'' -l plaintext -d 'Do not use TLS with the proxy'
 complete -c rmq -n '__rmq_at \'topic show\'' -s n -l namesrv -x -d 'Name servers'
 complete -c rmq -n '__rmq_at \'topic show\'' -s o -l output -x -a 'table json jsonl csv help' -d 'Form of the data'
 complete -c rmq -n '__rmq_at \'topic show\'' -s q -l quiet -d 'Only warnings and errors'

@@ -316,8 +316,6 @@ def _usage_error(error: typer.TyperException) -> UsageError:
             " server or a broker address"
         )
         hint = "give --namesrv HOST:PORT"
-        if context.command_path == "rmq consume":
-            hint += ", or use Consumer(endpoints=...) of the library"
     elif near:
         message = error.message
         hint = f"did you mean {' or '.join(sorted(near))}?"

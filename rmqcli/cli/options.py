@@ -131,6 +131,18 @@ class Common:
             raise UsageError("--plaintext and --tls cannot be used together")
         return replace(self, endpoints=endpoints or (), plaintext=plaintext)
 
+    def with_endpoints_or_namesrv(
+        self, endpoints: tuple[str, ...] | None, *, plaintext: bool
+    ) -> Common:
+        """`with_endpoints` for a command that name servers tell more.
+
+        It uses a proxy when that is typed, or when the environment has no NAMESRV_ADDR.
+        """
+        is_typed = "endpoints" in self.typed or plaintext
+        if not is_typed and os.environ.get("NAMESRV_ADDR"):
+            endpoints = None
+        return self.with_endpoints(endpoints, plaintext=plaintext)
+
     def open_client(self) -> Client:
         """A client for the cluster, to be closed by the caller: use `with`."""
         from rmqcli.api.client import Client

@@ -30,7 +30,9 @@ from rmqcli.cli.options import (
     brokers_option,
     cluster_option,
     command_options,
+    endpoints_option,
     option,
+    plaintext_option,
     store_option,
 )
 from rmqcli.cli.ui.escape import safe
@@ -39,7 +41,10 @@ from rmqcli.errors import RmqError, UsageError
 from rmqcli.units import format_rfc3339
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqcli.admin.topics import TopicChange, TopicDetail
+    from rmqcli.proxy.rpc import ProxyQueue
     from rmqcli.wire.bodies.stats import TopicOffset
 
 
@@ -225,13 +230,21 @@ def topics(
 def show(
     common: Common,
     topic: Annotated[str, argument(help="Topic to show.")],
+    endpoints: Annotated[Any, endpoints_option()] = None,
+    plaintext: Annotated[bool, plaintext_option()] = False,
 ) -> None:
     """Show a topic's queues, offsets and settings.
 
     Example: rmq topic show orders -o json | jq '.queues[].max_offset'
 
-    -o jsonl and csv give the queues only.
+    -o jsonl and csv give the queues only. A proxy (--endpoints) tells queues,
+    permissions and message types; offsets, groups and settings are null then. A name
+    server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
     """
+    common = common.with_endpoints_or_namesrv(endpoints, plaintext=plaintext)
+    if common.endpoints:
+        _show_by_proxy(common, topic)
+        return
     from rmqcli.admin.topics import show_topic
 
     with common.open_client() as client:
@@ -245,6 +258,23 @@ def show(
         write_tables=lambda: _write_tables(common, detail, data),
     )
     raise_if_silent(detail.errors)
+
+
+def _show_by_proxy(common: Common, topic: str) -> None:
+    from rmqcli.producer.message import check_topic
+    from rmqcli.proxy.reader import ProxyReader  # loads gRPC
+
+    check_topic(topic)
+    with ProxyReader(common.client_config()) as reader:
+        queues = reader.route(topic)
+    data = _data_by_proxy(topic, queues)
+    show_detail(
+        common,
+        data,
+        list_name="queues",
+        columns=QUEUE_COLUMNS,
+        write_tables=lambda: _write_tables_by_proxy(common, data),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,6 +393,58 @@ def _data(detail: TopicDetail) -> dict[str, Any]:
     }
 
 
+def _data_by_proxy(topic: str, queues: Sequence[ProxyQueue]) -> dict[str, Any]:
+    """The same keys; null is what the proxy does not tell."""
+    from rmqcli.admin.topics import topic_kind
+    from rmqcli.model import PERM_READ, PERM_WRITE
+    from rmqcli.wire.bodies.route import ClusterInfo
+
+    rows = []
+    for name in sorted({each.queue.broker_name for each in queues}):
+        found = [each for each in queues if each.queue.broker_name == name]
+        read = sum(each.is_readable for each in found)
+        write = sum(each.is_writable for each in found)
+        perm = (PERM_READ if read else 0) | (PERM_WRITE if write else 0)
+        row = {
+            "broker_name": name,
+            "read_queue_nums": read,
+            "write_queue_nums": write,
+            "perm": _perm_text(perm),
+        }
+        rows.append({column.name: row.get(column.name) for column in _BROKER_COLUMNS})
+    known = [column.name for column in QUEUE_COLUMNS]
+    return {
+        "topic": topic,
+        "kind": topic_kind(topic, ClusterInfo({}, {})),
+        "message_type": _message_type_by_proxy(queues),
+        "brokers": rows,
+        "queues": [
+            dict.fromkeys(known)
+            | {"broker_name": queue.broker_name, "queue_id": queue.queue_id}
+            for queue in sorted(each.queue for each in queues)
+        ],
+        "groups": None,
+        "errors": [],
+    }
+
+
+def _message_type_by_proxy(queues: Sequence[ProxyQueue]) -> str | None:
+    """`FIFO` and the like; None when the proxy does not say it.
+
+    A proxy names every type that a MIXED topic takes.
+    """
+    from rmqcli.wire.protobuf.definition_pb2 import MessageType
+
+    numbers = {number for each in queues for number in each.accept_message_types}
+    numbers.discard(int(MessageType.MESSAGE_TYPE_UNSPECIFIED))
+    mixed = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+    if numbers >= {MessageType.Value(name) for name in mixed}:
+        return "MIXED"
+    known = MessageType.values()
+    names = [MessageType.Name(n) if n in known else str(n) for n in sorted(numbers)]
+    return "/".join(names) or None
+
+
 def _perm_text(perm: int) -> str | None:
     from rmqcli.admin.topics import perm_text
 
@@ -389,6 +471,18 @@ def _write_tables(common: Common, detail: TopicDetail, data: dict[str, Any]) -> 
         f"topic {safe(detail.topic)}: {safe(kind)}, {len(messages)} queues,"
         f" {sum(known)} messages{note}\n"
         f"groups: {', '.join(map(safe, detail.groups)) or 'none'}\n"
+        "\n"
+    )
+    write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)
+    sys.stdout.write("\n")
+    write_table(data["queues"], columns=QUEUE_COLUMNS, color=common.use_color)
+
+
+def _write_tables_by_proxy(common: Common, data: dict[str, Any]) -> None:
+    kind = data["message_type"] or data["kind"]
+    sys.stdout.write(
+        f"topic {safe(data['topic'])}: {safe(kind)}, {len(data['queues'])} queues\n"
+        "offsets and groups: unknown, a proxy does not tell them\n"
         "\n"
     )
     write_table(data["brokers"], columns=_BROKER_COLUMNS, color=common.use_color)

@@ -154,7 +154,7 @@ class Session:
         self.group = group
         self.clock = clock
         self.access_point = parse_endpoints(config.endpoints)
-        self.client_id = _client_id()
+        self.client_id = new_client_id()
         self.settings = (
             PRODUCER_DEFAULTS if client_type == PRODUCER else CONSUMER_DEFAULTS
         )
@@ -846,7 +846,7 @@ class _Server:
         )
 
 
-def _client_id() -> str:
+def new_client_id() -> str:
     """`host@pid@number@random`, as the official clients make it."""
     token = random.SystemRandom().getrandbits(32)
     return f"{_host_name()}@{os.getpid()}@{next(_NUMBERS)}@{token:08x}"

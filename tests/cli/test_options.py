@@ -181,27 +181,16 @@ def test_a_secret_file_that_is_open_to_others_is_one_line(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("command", "hint"),
-    [
-        ("lag", "give --namesrv HOST:PORT\n"),
-        ("reset-offset", "give --namesrv HOST:PORT\n"),
-        ("export", "give --namesrv HOST:PORT\n"),
-        (
-            "consume",
-            (
-                "give --namesrv HOST:PORT, or use Consumer(endpoints=...) of the"
-                " library\n"
-            ),
-        ),
-    ],
+    "command",
+    ["lag", "reset-offset", "export", "topics", "topic create", "groups", "brokers"],
 )
-def test_a_command_that_cannot_use_a_proxy_says_why(capfd, command, hint):
-    assert run([command, "--endpoints", "127.0.0.1:8081"]) == 2
+def test_a_command_that_cannot_use_a_proxy_says_why(capfd, command):
+    assert run([*command.split(), "--endpoints", "127.0.0.1:8081"]) == 2
     out, err = capfd.readouterr()
     assert (out, err) == (
         "",
         (
             f"error: rmq {command} does not support --endpoints: it needs the name"
-            f" server or a broker address\nhint: {hint}"
+            " server or a broker address\nhint: give --namesrv HOST:PORT\n"
         ),
     )

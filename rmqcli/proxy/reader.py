@@ -1,0 +1,50 @@
+"""`ProxyReader`: questions to a proxy that leave no client behind.
+
+It opens no telemetry, so the proxy registers neither a producer nor a member of a
+group. All methods wait for the answer in the caller's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.proxy.channel import ProxyChannel
+from rmqcli.proxy.endpoints import parse_endpoints
+from rmqcli.proxy.io_thread import io_thread
+from rmqcli.proxy.metadata import MetadataMaker
+from rmqcli.proxy.rpc import query_route
+from rmqcli.proxy.session import new_client_id
+
+if TYPE_CHECKING:
+    from rmqcli.clock import Clock
+    from rmqcli.config import ClientConfig
+    from rmqcli.proxy.rpc import ProxyQueue
+
+
+class ProxyReader:
+    """See the module. `config` names the proxy. Methods raise RmqError."""
+
+    def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._timeout_ms = config.timeout_ms
+        self._access_point = parse_endpoints(config.endpoints)
+        self._channel = ProxyChannel(
+            self._access_point,
+            config=config,
+            metadata=MetadataMaker(
+                new_client_id(), credentials=config.credentials, clock=clock
+            ),
+            io=io_thread(),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._channel.close()
+
+    def route(self, topic: str) -> tuple[ProxyQueue, ...]:
+        """The queues of a topic. Raises NotFoundError for an unknown topic."""
+        return self._channel.invoke(
+            query_route(topic, self._access_point), self._timeout_ms
+        )
