@@ -92,10 +92,23 @@ class Common:
     def client_config(self) -> ClientConfig:
         """How to reach the cluster. Reads the credentials, so it may raise ConfigError.
 
-        Call it once: with `--acl-file -` it uses up stdin.
+        Call it once: with `--acl-file -` it uses up stdin. Raises UsageError when only
+        the environment's ROCKETMQ_ENDPOINTS says where the cluster is, and the command
+        cannot use a proxy: the default name server may be that of another cluster.
         """
         if self.store is not None:  # served by this process, without access control
             return ClientConfig(namesrv=self.namesrv, timeout_ms=self.timeout_ms)
+        if (
+            not self.endpoints
+            and "namesrv" not in self.typed
+            and not os.environ.get("NAMESRV_ADDR")
+            and os.environ.get("ROCKETMQ_ENDPOINTS")
+        ):
+            raise UsageError(
+                "this command needs a name server, and ROCKETMQ_ENDPOINTS names a"
+                " proxy",
+                hint="give --namesrv HOST:PORT, or set NAMESRV_ADDR",
+            )
         from rmqcli.credentials import load_credentials
 
         credentials = load_credentials(

@@ -194,3 +194,54 @@ def test_a_command_that_cannot_use_a_proxy_says_why(capfd, command):
             " server or a broker address\nhint: give --namesrv HOST:PORT\n"
         ),
     )
+
+
+COMMANDS_OF_NAMESRV = [
+    "lag",
+    "lag g",
+    "reset-offset g T --to latest",
+    "export T --to-parquet ./no-such-folder",
+    "topics",
+    "topic create T",
+    "topic delete T --yes",
+    "groups",
+    "group show g",
+    "group create g",
+    "brokers",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS_OF_NAMESRV)
+def test_endpoints_of_the_environment_do_not_say_where_the_name_server_is(
+    capfd, monkeypatch, command
+):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    assert run(command.split()) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines()[-2:] == [
+        "error: this command needs a name server, and ROCKETMQ_ENDPOINTS names a proxy",
+        "hint: give --namesrv HOST:PORT, or set NAMESRV_ADDR",
+    ]
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_with_a_name_server_endpoints_of_the_environment_change_nothing(
+    rmq_cluster, capfd, monkeypatch, is_typed
+):
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    flags = ["-n", rmq_cluster.namesrv] if is_typed else []
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    if not is_typed:
+        monkeypatch.setenv("NAMESRV_ADDR", rmq_cluster.namesrv)
+    assert run(["brokers", "-o", "jsonl", *flags]) == 0
+    assert '"broker_name":"broker-a"' in capfd.readouterr().out
+
+
+def test_a_folder_needs_no_address(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", "127.0.0.1:1")
+    (tmp_path / "commitlog").mkdir()
+    run(["topics", "--store", str(tmp_path)])
+    assert "ROCKETMQ_ENDPOINTS" not in capfd.readouterr().err
