@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "consumer": {"wire", "transport", "proxy", "api", "engine"},
     "producer": {"wire", "transport", "proxy", "api", "engine"},
     "admin": {"wire", "api", "engine"},
-    "spark": {"credentials", "wire", "transport", "api", "admin"},
+    "spark": {"credentials", "wire", "transport", "api", "admin", "producer"},
     "testing": {"broker"},
     "demo": {"wire", "api", "engine", "consumer", "producer", "broker"},
     "cli": {
@@ -146,9 +146,20 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("main",),
     ],
     "spark": [
-        ("counts", "encryption", "extent", "failure", "java", "master", "scratch"),
-        ("rows", "session"),
-        ("export", "source"),
+        (
+            "counts",
+            "encryption",
+            "extent",
+            "failure",
+            "java",
+            "master",
+            "options",
+            "scratch",
+            "shown_errors",
+        ),
+        ("messages", "rows", "session"),
+        ("export", "sink"),
+        ("source",),
     ],
 }
 

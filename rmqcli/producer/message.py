@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.wire.message.properties import (
@@ -26,7 +26,9 @@ from rmqcli.wire.message.properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+T = TypeVar("T")
 
 TOPIC_LENGTH_MAX = 127  # TopicValidator.TOPIC_MAX_LENGTH
 GROUP_LENGTH_MAX = 255  # Validators.CHARACTER_MAX_LENGTH
@@ -158,6 +160,9 @@ class ProducerMessage:
             found[TAGS] = self.tags
         if self.key_list:
             found[KEYS] = " ".join(self.key_list)
+        return self._with_delay(found)
+
+    def _with_delay(self, found: dict[str, str]) -> dict[str, str]:
         if self.delay_level is not None:
             found["DELAY"] = str(self.delay_level)
         if self.delay_ms is not None:
@@ -165,6 +170,23 @@ class ProducerMessage:
         if self.deliver_at_ms is not None:
             found["TIMER_DELIVER_MS"] = str(self.deliver_at_ms)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMessage(ProducerMessage):
+    """A message made of a record that was read somewhere: a row, or a stored message.
+
+    `properties` are what `record_properties` returns: KEYS and TAGS are among them, so
+    keys keep the very spaces between them. `tags` and `keys` are not used.
+    """
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        self._check_delay()
+
+    def all_properties(self) -> dict[str, str]:
+        """The properties as they are, and the delay."""
+        return self._with_delay(dict(self.properties))
 
 
 @dataclass(slots=True)
@@ -221,6 +243,27 @@ def check_user_properties(
                 f"property {name} is RocketMQ's own",
                 hint=f"use {way}" if way else "",
             )
+
+
+def record_properties(
+    given: Iterable[tuple[str, T]], *, tags: str | None, keys: str | None
+) -> dict[str, T | str]:
+    """The properties to send again of a record, KEYS and TAGS among them.
+
+    Left out are properties without a value (None) and those in SYSTEM_PROPERTIES, which
+    say how the record came to where it was read. `tags` and `keys` win over the
+    properties of that name.
+    """
+    properties: dict[str, T | str] = {
+        name: value
+        for name, value in given
+        if value is not None and name not in SYSTEM_PROPERTIES
+    }
+    for name, text in ((TAGS, tags), (KEYS, keys)):
+        # The property itself has the very spaces that a list of keys has lost.
+        if text and text.split() != str(properties.get(name, "")).split():
+            properties[name] = text
+    return properties
 
 
 def check_message(message: OutgoingMessage) -> int:

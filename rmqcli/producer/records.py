@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import binascii
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rmqcli.errors import UsageError
-from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
+from rmqcli.producer.message import OutgoingMessage, record_properties
 from rmqcli.wire.message.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
@@ -102,19 +102,15 @@ def _properties(record: dict[str, object]) -> dict[str, str]:
         given = {}
     if not isinstance(given, dict):
         raise _RecordError(f"properties are not an object but {_kind(given)}")
-    properties = {}
-    for name, value in given.items():
-        if name in SYSTEM_PROPERTIES or value is None:
-            continue
+    properties = record_properties(
+        given.items(),
+        tags=_joined(TAGS, record.get("tags")),
+        keys=_joined(KEYS, record.get("keys")),
+    )
+    for name, value in properties.items():
         if not isinstance(value, str):
             raise _RecordError(f"property {name!r} is not text but {_kind(value)}")
-        properties[name] = value
-    for name, value in ((TAGS, record.get("tags")), (KEYS, record.get("keys"))):
-        text = _joined(name, value)
-        # The property itself has the very spaces that a list of keys has lost.
-        if text and text.split() != properties.get(name, "").split():
-            properties[name] = text
-    return properties
+    return cast("dict[str, str]", properties)
 
 
 def _joined(name: str, value: object) -> str | None:

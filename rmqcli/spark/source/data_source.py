@@ -2,7 +2,8 @@
 
 Spark makes it when a DataFrame is loaded, in a process of its own, and pickles it to
 the others. The range of a batch is pinned then, so every action on the DataFrame reads
-the same messages.
+the same messages. Spark makes it to write, too, and says neither time which it will be:
+the options are read by the first call that tells.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
 from rmqcli.errors import UnsupportedError, UsageError
 from rmqcli.model import OffsetRange
-from rmqcli.spark.source.failure import warn, with_hints
+from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.filters import Pushed
 from rmqcli.spark.source.options import default_start, parse_options
 from rmqcli.spark.source.pinned import check_trimmed, cut_ranges, data_loss, pin
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.model import MessageQueue
     from rmqcli.spark.extent import QueuePlan
+    from rmqcli.spark.sink.options import SinkOptions
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.spark.source.stream import RocketMQStreamReader
 
@@ -50,15 +58,22 @@ class RocketMQDataSource(DataSource):
     ```
 
     A row is a message, with the columns of `rmq export`. Nothing is committed and no
-    group is left on the brokers, but for a stream's `commitGroup`. Raises UsageError
-    for wrong options, NotFoundError for an unknown topic, TransportError when no name
-    server or broker answers; Spark shows them as the last lines of its own error.
+    group is left on the brokers, but for a stream's `commitGroup`.
+
+    ```python
+    orders.select("body", "keys").write.format("rocketmq").option(
+        "topic", "copies"
+    ).mode("append").save()
+    ```
+
+    To write, a row needs the column `body`. Raises UsageError for wrong options and
+    columns, NotFoundError for an unknown topic, TransportError when no name server or
+    broker answers; Spark shows them as the last lines of its own error.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check the options; nothing is asked yet."""
-        with with_hints():
-            self._options = parse_options(dict(options.items()), environ=os.environ)
+        self._given = dict(options.items())
+        self._read_options: SourceOptions | None = None
         self._plans: dict[MessageQueue, QueuePlan] | None = None
 
     @classmethod
@@ -98,6 +113,45 @@ class RocketMQDataSource(DataSource):
             self._options.check_stream()
             check_schema(schema, self._options)
             return RocketMQStreamReader(self._options)
+
+    def writer(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceWriter:  # Spark's signature
+        """The writer of a DataFrame; checks options, columns and topic.
+
+        Raises UsageError for what cannot be sent or a mode other than append,
+        NotFoundError for an unknown topic.
+        """
+        from rmqcli.spark.sink.write import batch_writer
+
+        with with_hints():
+            return batch_writer(self._sink_options(schema), overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802  # Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamWriter:
+        """The writer of a stream. Raises UsageError as `writer` does."""
+        from rmqcli.spark.sink.write import stream_writer
+
+        with with_hints():
+            return stream_writer(self._sink_options(schema), overwrite=overwrite)
+
+    @property
+    def _options(self) -> SourceOptions:
+        """The options of reading. Raises UsageError or ConfigError."""
+        if self._read_options is None:
+            with with_hints():
+                self._read_options = parse_options(self._given, environ=os.environ)
+        return self._read_options
+
+    def _sink_options(self, schema: StructType) -> SinkOptions:
+        from rmqcli.spark.sink.options import check_columns, parse_sink_options
+
+        options = parse_sink_options(self._given, environ=os.environ)
+        check_columns(schema, options)
+        return options
 
     def _pin(self) -> dict[MessageQueue, QueuePlan]:
         if self._plans is None:

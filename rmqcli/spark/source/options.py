@@ -7,25 +7,28 @@ have the grammar of the command line (`rmqcli.position`).
 
 from __future__ import annotations
 
-import difflib
 import json
-import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.config import ClientConfig
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, Earliest, Latest, Position, parse_position
+from rmqcli.spark.options import (
+    CONNECTION_NAMES,
+    Connection,
+    Given,
+    boolean,
+    connection,
+    named,
+)
 from rmqcli.spark.rows import wanted_tags
-from rmqcli.transport.tls import TlsOptions
-from rmqcli.units import parse_duration_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-T = TypeVar("T")
+    from rmqcli.config import ClientConfig
 
 #: Every option, as it is documented.
 NAMES: Final = (
@@ -44,14 +47,7 @@ NAMES: Final = (
     "tag",
     "filterPushdown",
     "commitGroup",
-    "timeout",
-    "aclFile",
-    "tls",
-    "tlsCa",
-    "tlsInsecure",
-    "tlsServerName",
-    "tlsCert",
-    "tlsKey",
+    *CONNECTION_NAMES,
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "filterPushdown")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
@@ -82,13 +78,11 @@ class Positions:
 class SourceOptions:
     """The options of one DataFrame. Can be pickled; holds no secret.
 
-    `config` has no credentials: `client_config` reads them in the process that
-    connects. `given` are the names of the options that were written.
+    `given` are the names of the options that were written.
     """
 
     given: frozenset[str]
-    config: ClientConfig
-    acl_file: str | None
+    connection: Connection
     topics: tuple[str, ...]
     start: Positions
     end: Positions
@@ -102,17 +96,17 @@ class SourceOptions:
     filter_pushdown: bool
     commit_group: str | None
 
+    @property
+    def config(self) -> ClientConfig:
+        """The configuration without credentials."""
+        return self.connection.config
+
     def client_config(self) -> ClientConfig:
         """The configuration with the credentials that this process can read.
 
         Raises ConfigError when a file or variable is there but cannot be used.
         """
-        from dataclasses import replace
-
-        from rmqcli.credentials import load_credentials
-
-        credentials = load_credentials(self.acl_file, environ=os.environ, stdin=None)
-        return replace(self.config, credentials=credentials)
+        return self.connection.client_config()
 
     def check_batch(self) -> None:
         """Raise UsageError for an option that only a stream has."""
@@ -132,100 +126,35 @@ def parse_options(
     options: Mapping[str, str], *, environ: Mapping[str, str]
 ) -> SourceOptions:
     """Read the options. Raises UsageError or ConfigError, which name the option."""
-    given = _Given(options)
+    given = Given(
+        options,
+        documented=NAMES,
+        call="load",
+        instead='.option("subscribe", ...).load()',
+    )
     topics = given.read("subscribe", _topics, None)
     if topics is None:
         raise UsageError(
             "option subscribe is missing",
             hint='name the topics: .option("subscribe", "orders,payments")',
         )
-    acl_file = given.text("aclFile")
-    if acl_file == "-":
-        raise UsageError(
-            "option aclFile cannot be stdin: every worker reads the file",
-            hint="write the path of a file that exists on every worker",
-        )
     tag = given.text("tag")
     return SourceOptions(
         given=given.names,
-        config=ClientConfig.from_env(
-            environ,
-            namesrv=given.text("namesrv"),
-            timeout_ms=given.read("timeout", parse_duration_ms, 5_000),
-            tls=_tls(given),
-        ),
-        acl_file=acl_file,
+        connection=connection(given, environ=environ),
         topics=topics,
         start=_positions(given, "startingOffsets", "startingTimestamp", topics),
         end=_positions(given, "endingOffsets", "endingTimestamp", topics),
-        fail_on_data_loss=given.read("failOnDataLoss", _boolean, default=True),
+        fail_on_data_loss=given.read("failOnDataLoss", boolean, default=True),
         partitions_min=given.read("minPartitions", _count, None),
         records_per_partition_max=given.read("maxRecordsPerPartition", _count, None),
         offsets_per_trigger_max=given.read("maxOffsetsPerTrigger", _count, None),
-        with_properties=given.read("includeProperties", _boolean, default=True),
-        with_body=given.read("includeBody", _boolean, default=True),
+        with_properties=given.read("includeProperties", boolean, default=True),
+        with_body=given.read("includeBody", boolean, default=True),
         tags={topic: _tags(topic, tag) for topic in topics},
-        filter_pushdown=given.read("filterPushdown", _boolean, default=False),
+        filter_pushdown=given.read("filterPushdown", boolean, default=False),
         commit_group=given.read("commitGroup", _group, None),
     )
-
-
-class _Given:
-    """The options that were written, by their documented names."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        documented = {name.lower(): name for name in NAMES}
-        self._values: dict[str, str] = {}
-        for written, value in options.items():
-            name = documented.get(written.lower())
-            if name is None:
-                raise _unknown(written)
-            self._values[name] = value
-        self.names = frozenset(self._values)
-
-    def text(self, name: str) -> str | None:
-        """The text of an option, None when it was not written."""
-        value = self._values.get(name)
-        if value is not None and not value.strip():
-            raise UsageError(f"option {name} is empty", hint="leave it out")
-        return value
-
-    def read(self, name: str, parse: Callable[[str], Any], default: T) -> T | Any:  # noqa: ANN401  # what `parse` returns
-        """What `parse` makes of an option, else the default. Errors name it."""
-        text = self.text(name)
-        if text is None:
-            return default
-        return _named(name, lambda: parse(text))
-
-
-def _named(name: str, parse: Callable[[], T]) -> T:
-    try:
-        return parse()
-    except TextError as error:
-        raise UsageError(f"option {name}: {error.message}", hint=error.hint) from None
-    except ValueError as error:
-        raise UsageError(f"option {name}: {error}") from None
-
-
-def _unknown(written: str) -> UsageError:
-    if written.lower() == "path":
-        return UsageError(
-            "load takes no path here", hint='write .option("subscribe", ...).load()'
-        )
-    lower = {name.lower(): name for name in NAMES}
-    near = difflib.get_close_matches(written.lower(), lower, n=1)
-    allowed = f"the options are {', '.join(NAMES)}"
-    return UsageError(
-        f"option {written} does not exist",
-        hint=f"did you mean {lower[near[0]]}? {allowed}" if near else allowed,
-    )
-
-
-def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return word == "true"
 
 
 def _count(text: str) -> int:
@@ -258,29 +187,8 @@ def _tags(topic: str, expression: str | None) -> frozenset[str]:
         raise UsageError(f"option tag: {error.message}", hint=error.hint) from None
 
 
-def _tls(given: _Given) -> TlsOptions | None:
-    parts = ("tlsCa", "tlsInsecure", "tlsServerName", "tlsCert", "tlsKey")
-    tls = given.read("tls", _boolean, default=any(p in given.names for p in parts))
-    insecure = given.read("tlsInsecure", _boolean, default=False)
-    cert, key = given.text("tlsCert"), given.text("tlsKey")
-    if not tls:
-        for name in parts:
-            if name in given.names:
-                raise UsageError(f"option {name} contradicts tls=false")
-        return None
-    if key is not None and cert is None:
-        raise UsageError("option tlsKey needs tlsCert")
-    return TlsOptions(
-        ca_file=given.text("tlsCa"),
-        insecure=insecure,
-        cert_file=cert,
-        key_file=key,
-        server_hostname=given.text("tlsServerName"),
-    )
-
-
 def _positions(
-    given: _Given, offsets: str, timestamp: str, topics: tuple[str, ...]
+    given: Given, offsets: str, timestamp: str, topics: tuple[str, ...]
 ) -> Positions:
     moment = given.text(timestamp)
     text = given.text(offsets)
@@ -291,13 +199,13 @@ def _positions(
                 hint="leave one of them out",
             )
         moment = moment.strip()
-        position = _named(timestamp, lambda: parse_position(f"@{moment}", tz=None))
+        position = named(timestamp, lambda: parse_position(f"@{moment}", tz=None))
         return Positions(timestamp, position, {})
     if text is None:
         return Positions(offsets, None, {})
     text = text.strip()
     if text.startswith("{"):
-        own = _named(offsets, lambda: dict(_queue_positions(text, topics)))
+        own = named(offsets, lambda: dict(_queue_positions(text, topics)))
         return Positions(offsets, None, own)
     try:
         return Positions(offsets, parse_position(text, tz=None), {})

@@ -25,7 +25,7 @@ from rmqcli.errors import (
 )
 from rmqcli.model import OffsetRange
 from rmqcli.position import Latest
-from rmqcli.spark.source.failure import warn, with_hints
+from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.options import default_start
 from rmqcli.spark.source.pinned import (
     check_queues,

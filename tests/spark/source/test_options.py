@@ -10,7 +10,7 @@ import pytest
 from rmqcli.errors import RmqError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, AtTime, Earliest, LastN, Latest
-from rmqcli.spark.source.failure import with_hints
+from rmqcli.spark.shown_errors import with_hints
 from rmqcli.spark.source.options import NAMES, default_start, parse_options
 
 

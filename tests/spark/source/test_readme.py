@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.kit.spark import no_java, patiently
+from tests.producer.stored import bodies
 
 pytestmark = [
     pytest.mark.spark,
@@ -71,3 +72,9 @@ def test_a_stream_reads_what_is_new(cluster, tmp_path):
     assert sorted(rows.column("body").to_pylist()) == (
         [b"a"] * 5 + [b"b"] * 3 + [b"c"] * 2
     )
+
+
+def test_rows_are_written_to_another_topic(cluster, tmp_path):
+    cluster.create_topic("paid-orders", queues=1)
+    assert output_of(programs()[2], cluster, tmp_path) == "3 orders copied\n"
+    assert bodies(cluster, "paid-orders") == [b"b"] * 3

@@ -1,0 +1,198 @@
+"""Sends messages in batches, one request after the other, and waits for a broker.
+
+For whoever has many messages and may send some of them twice: a sink, an import. A
+request that fails because a broker is restarting, busy or silent is sent again for a
+while; one that was not answered may then be stored twice, which is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmqcli.api.calls.send import SendStatus
+from rmqcli.clock import SYSTEM_CLOCK, Deadline
+from rmqcli.errors import (
+    DeadlineError,
+    DeniedError,
+    DisconnectedError,
+    NotFoundError,
+    RmqError,
+    SendUnknownError,
+    TransportError,
+)
+from rmqcli.log import get_logger
+from rmqcli.producer.lane import (
+    ALONE_BYTES,
+    BATCH_BYTES_MAX,
+    BATCH_MESSAGES_MAX,
+    MESSAGE_OVERHEAD_BYTES,
+    takes_batches,
+)
+from rmqcli.producer.message import ProducerMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqcli.clock import Clock
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.producer import Producer
+    from rmqcli.producer.publish import SendResult
+
+logger = get_logger(__name__)
+
+M = TypeVar("M", bound=ProducerMessage)
+
+#: Long enough for a broker to be restarted.
+RETRY_FOR_MS: Final = 30_000
+_RETRY_EVERY_MS: Final = 500
+
+
+class Gathered(Generic[M]):
+    """Messages on their way into batches of one topic, in order. For one thread."""
+
+    def __init__(self) -> None:
+        self._messages: list[M] = []
+        self._bytes = 0
+
+    def add(self, message: M) -> Iterator[list[M]]:
+        """Take a message; yield the batches that are complete now."""
+        size = MESSAGE_OVERHEAD_BYTES + len(message.body)
+        for name, value in message.properties.items():
+            size += len(name) + len(value)
+        alone = goes_alone(message)
+        if alone or self._bytes + size > BATCH_BYTES_MAX:
+            yield from self.rest()
+        if alone:
+            yield [message]
+            return
+        self._messages.append(message)
+        self._bytes += size
+        if len(self._messages) >= BATCH_MESSAGES_MAX:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[list[M]]:
+        """Yield what was taken and not yielded yet, if there is anything."""
+        if self._messages:
+            messages, self._messages, self._bytes = self._messages, [], 0
+            yield messages
+
+
+def goes_alone(message: ProducerMessage) -> bool:
+    """Whether a batch cannot hold the message, or gains nothing from it."""
+    return len(message.body) >= ALONE_BYTES or not takes_batches(
+        message.topic, is_delayed=message.is_delayed
+    )
+
+
+@dataclass(slots=True)
+class SentCounts:
+    """What was sent. `unsure` of `stored` may be stored a second time as well.
+
+    `weak` of them are stored, and their broker could not flush or replicate them.
+    """
+
+    stored: int = 0
+    unsure: int = 0
+    weak: int = 0
+
+
+class BatchSender:
+    """Sends batches with a producer that was started. For one thread."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        retry_for_ms: int = RETRY_FOR_MS,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.counts = SentCounts()
+        self._producer = producer
+        self._retry_for_ms = retry_for_ms
+        self._clock = clock
+        #: topics that have taken messages: when they are gone, a broker is restarting
+        self._known: set[str] = set()
+
+    def send(
+        self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
+    ) -> None:
+        """Store messages of one topic that `Gathered` has put together.
+
+        Raises what `Producer.send_batch` raises: at once when sending again cannot
+        help, else when a broker has not taken them for `retry_for_ms`.
+        """
+        self._send(messages, queue, is_unsure=False)
+
+    def send_apart(self, messages: Sequence[ProducerMessage]) -> None:
+        """Store each message with a request of its own, side by side, in any order.
+
+        For delayed messages, which no batch can hold. Raises as `send`, and only after
+        the others were tried.
+        """
+        futures = [self._producer.send_async(each) for each in messages]
+        failed = []
+        for message, future in zip(messages, futures, strict=True):
+            error = future.exception()
+            if error is None:
+                self._count([future.result()], is_unsure=False)
+            elif isinstance(error, RmqError):
+                failed.append((message, error))
+            else:
+                raise error
+        for message, error in failed:
+            if not self._may_help(message.topic, error):
+                raise error
+            self._send([message], None, is_unsure=_may_be_stored(error))
+
+    def _send(
+        self,
+        messages: Sequence[ProducerMessage],
+        queue: MessageQueue | None,
+        *,
+        is_unsure: bool,
+    ) -> None:
+        deadline = Deadline(self._clock, self._retry_for_ms)
+        never = threading.Event()
+        topic = messages[0].topic
+        while True:
+            try:
+                results = self._attempt(messages, queue)
+            except RmqError as error:
+                is_unsure = is_unsure or _may_be_stored(error)
+                if deadline.is_over() or not self._may_help(topic, error):
+                    raise
+                logger.warning("batch sent again topic=%s error=%s", topic, error)
+                wait_ms = min(_RETRY_EVERY_MS, max(1, deadline.left_ms()))
+                self._clock.wait_ms(never, wait_ms)
+            else:
+                self._known.add(topic)
+                self._count(results, is_unsure=is_unsure)
+                return
+
+    def _count(self, results: list[SendResult], *, is_unsure: bool) -> None:
+        counts = self.counts
+        counts.stored += len(results)
+        counts.unsure += len(results) if is_unsure else 0
+        counts.weak += sum(each.status is not SendStatus.SEND_OK for each in results)
+
+    def _attempt(
+        self, messages: Sequence[ProducerMessage], queue: MessageQueue | None
+    ) -> list[SendResult]:
+        if len(messages) == 1 and goes_alone(messages[0]):
+            return [self._producer.send(messages[0], queue=queue)]
+        # Also one message: only in a batch do brokers take an empty body.
+        return self._producer.send_batch(messages, queue=queue)
+
+    def _may_help(self, topic: str, error: RmqError) -> bool:
+        if isinstance(error, NotFoundError):
+            return topic in self._known
+        if isinstance(error, DeniedError):
+            # Without an address it is the route that has no broker to write to.
+            return topic in self._known and not error.address
+        return isinstance(error, TransportError) or error.retriable
+
+
+def _may_be_stored(error: RmqError) -> bool:
+    return isinstance(error, SendUnknownError | DeadlineError | DisconnectedError)

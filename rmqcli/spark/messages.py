@@ -1,0 +1,119 @@
+"""Rows to messages: the columns that a message is made of, in Arrow batches or lists.
+
+`body` is needed; `tags`, `keys`, `properties`, `flag`, `delay` and `topic` may be left
+out. What brokers and clients had added to the properties is not sent again, as `rmq
+send --jsonl` does it, so rows that were read from a topic can be written to another.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from rmqcli.errors import UsageError
+from rmqcli.producer.message import DELAY_LEVEL_MAX, RecordMessage, record_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+
+#: Columns that become a part of the message.
+MESSAGE_COLUMNS = ("body", "tags", "keys", "properties", "flag", "delay", "topic")
+
+
+def messages_of(batch: pa.RecordBatch, *, topic: str | None) -> Iterator[RecordMessage]:
+    """Yield the message of each row. With a `topic` that of the rows is not used.
+
+    Raises UsageError for a row without a body or topic, and for what no broker takes.
+    """
+    names = batch.schema.names
+    columns = {
+        name: _values(batch.column(names.index(name)))
+        for name in MESSAGE_COLUMNS
+        if name in names and not (name == "topic" and topic is not None)
+    }
+    return message_rows(columns, rows=batch.num_rows, topic=topic)
+
+
+def message_rows(
+    columns: Mapping[str, Iterable[Any]], *, rows: int, topic: str | None
+) -> Iterator[RecordMessage]:
+    """Yield the message of each row of columns of one length. See `messages_of`.
+
+    A value of `properties` is a list of pairs or a mapping; one of `keys` is the text
+    or a list.
+    """
+    none = (None,) * rows
+    topics = columns.get("topic", none) if topic is None else (topic,) * rows
+    for name, body, tags, keys, properties, flag, delay in zip(
+        topics,
+        columns["body"],
+        columns.get("tags", none),
+        columns.get("keys", none),
+        columns.get("properties", none),
+        columns.get("flag", none),
+        columns.get("delay", none),
+        strict=True,
+    ):
+        if body is None:
+            raise UsageError(
+                "a row has no body: it is null",
+                hint='leave such rows out: .where("body IS NOT NULL")',
+            )
+        if name is None:
+            raise UsageError(
+                "a row has no topic: it is null", hint='give one: .option("topic", ...)'
+            )
+        if delay is not None and not 1 <= delay <= DELAY_LEVEL_MAX:
+            raise UsageError(
+                f"delay is {delay}; a delay level is 1 to {DELAY_LEVEL_MAX}",
+                hint="leave it null where there is no delay",
+            )
+        yield RecordMessage(
+            name,
+            body.encode() if isinstance(body, str) else body,
+            properties=record_properties(
+                _pairs(properties), tags=tags, keys=_joined(keys)
+            ),
+            flag=flag or 0,
+            delay_level=delay,
+        )
+
+
+def _pairs(properties: Any) -> Iterable[tuple[str, Any]]:  # noqa: ANN401  # of Arrow or Spark
+    if not properties:
+        return ()
+    found: Iterable[tuple[str, Any]] = (
+        properties.items() if isinstance(properties, dict) else properties
+    )
+    return found
+
+
+def _joined(keys: Any) -> str | None:  # noqa: ANN401  # of Arrow or Spark
+    if keys is None or isinstance(keys, str):
+        return keys
+    for key in keys:
+        if not key or key.split() != [key]:
+            raise UsageError(
+                f"key {key!r} of an array is empty or contains white space, which"
+                " separates keys"
+            )
+    return " ".join(keys)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column; those of a map as lists of pairs."""
+    import pyarrow as pa
+
+    # Arrow lets a null row have entries, so that offsets alone do not tell.
+    if not isinstance(column, pa.MapArray) or column.null_count:
+        values: list[Any] = column.to_pylist()
+        return values
+    # Twice as fast as to_pylist(), which makes a scalar of each entry.
+    offsets = column.offsets.to_pylist()
+    names, texts = column.keys.to_pylist(), column.items.to_pylist()
+    return [
+        list(zip(names[start:end], texts[start:end], strict=True))
+        for start, end in itertools.pairwise(offsets)
+    ]

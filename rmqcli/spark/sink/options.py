@@ -1,0 +1,128 @@
+"""The options of the sink and the columns it takes, checked before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegralType,
+    MapType,
+    StringType,
+)
+
+from rmqcli.errors import UsageError
+from rmqcli.producer.message import check_topic
+from rmqcli.spark.options import CONNECTION_NAMES, Connection, Given, connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+#: Every option, as it is documented.
+NAMES: Final = ("namesrv", "topic", *CONNECTION_NAMES)
+#: Options of every streaming query, which Spark shows to the sink as well.
+_SPARKS_OWN: Final = ("checkpointlocation", "queryname")
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_text_or_texts(kind: DataType) -> bool:
+    return _is_text(kind) or (
+        isinstance(kind, ArrayType) and _is_text(kind.elementType)
+    )
+
+
+def _is_map_of_text(kind: DataType) -> bool:
+    return (
+        isinstance(kind, MapType)
+        and _is_text(kind.keyType)
+        and _is_text(kind.valueType)
+    )
+
+
+def _is_number(kind: DataType) -> bool:
+    return isinstance(kind, IntegralType)
+
+
+#: Column -> what it may be, in words and as a test.
+_COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
+    "body": ("binary or string", _is_text_or_bytes),
+    "tags": ("string", _is_text),
+    "keys": ("string or array<string>", _is_text_or_texts),
+    "properties": ("map<string,string>", _is_map_of_text),
+    "flag": ("int", _is_number),
+    "delay": ("int, a delay level", _is_number),
+    "topic": ("string", _is_text),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one write. Can be pickled; holds no secret.
+
+    `topic` None: each row names its own.
+    """
+
+    connection: Connection
+    topic: str | None
+
+
+def parse_sink_options(
+    options: Mapping[str, str], *, environ: Mapping[str, str]
+) -> SinkOptions:
+    """Read the options. Raises UsageError or ConfigError, which name the option."""
+    own = {n: text for n, text in options.items() if n.lower() not in _SPARKS_OWN}
+    given = Given(
+        own,
+        documented=NAMES,
+        call="save or start",
+        instead='.option("topic", ...).save()',
+    )
+    return SinkOptions(
+        connection(given, environ=environ), given.read("topic", _topic, None)
+    )
+
+
+def _topic(text: str) -> str:
+    topic = text.strip()
+    check_topic(topic)
+    return topic
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raise UsageError for a column that is missing, unknown or of a wrong type."""
+    allowed = ", ".join(_COLUMNS)
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            raise UsageError(
+                f"column {field.name} is not a part of a message",
+                hint=f"select what to send; the columns are {allowed}",
+            )
+        words, fits = _COLUMNS[field.name]
+        if not fits(field.dataType):
+            raise UsageError(
+                f"column {field.name} is {field.dataType.simpleString()}; it must be"
+                f" {words}",
+                hint=f'cast it: df.withColumn("{field.name}", ...)',
+            )
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise UsageError(
+            "the DataFrame has no column body",
+            hint='name the column that is sent: df.selectExpr("value AS body")',
+        )
+    if options.topic is None and "topic" not in names:
+        raise UsageError(
+            "neither option topic nor a column topic is given",
+            hint='write .option("topic", "orders")',
+        )

@@ -1,0 +1,118 @@
+"""Messages in order become full batches, and a broker that is away is waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqcli import Producer, ProducerConfig, ProducerMessage
+from rmqcli.broker import faults
+from rmqcli.errors import BrokerError, BusyError, SendUnknownError
+from rmqcli.model import MessageQueue
+from rmqcli.producer.batches import BatchSender, Gathered, SentCounts
+from rmqcli.producer.lane import ALONE_BYTES
+from rmqcli.wire.codes import RequestCode
+from tests.producer.stored import bodies, stored
+
+SEND = RequestCode.SEND_MESSAGE_V2
+BATCH = RequestCode.SEND_BATCH_MESSAGE
+
+
+def message(body=b"x", **fields):
+    return ProducerMessage("orders", body, **fields)
+
+
+def gathered(messages):
+    """The lengths of the batches of messages, and that no message moved."""
+    gather: Gathered[ProducerMessage] = Gathered()
+    batches = [batch for each in messages for batch in gather.add(each)]
+    batches += gather.rest()
+    assert [each for batch in batches for each in batch] == messages
+    return [len(batch) for batch in batches]
+
+
+def test_a_batch_holds_512_messages():
+    assert gathered([message(b"%d" % n) for n in range(1_100)]) == [512, 512, 76]
+    assert gathered([]) == []
+
+
+def test_a_batch_holds_a_mebibyte():
+    assert gathered([message(b"x" * 200_000)] * 12) == [5, 5, 2]
+    long = {"p": "v" * 10_000}
+    assert gathered([message(properties=long)] * 110) == [102, 8]
+
+
+def test_what_a_batch_cannot_hold_goes_alone_and_in_order():
+    large, delayed = message(b"x" * ALONE_BYTES), message(delay_level=1)
+    small = message()
+    assert gathered([small, small, large, small, delayed, delayed]) == [2, 1, 1, 1, 1]
+    assert gathered([ProducerMessage("%RETRY%g", b"x")] * 2) == [1, 1]
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory()
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+@pytest.fixture
+def producer(cluster):
+    config = ProducerConfig(send_msg_timeout_ms=500, create_topic_key=None)
+    with Producer(namesrv=cluster.namesrv, config=config) as producer:
+        yield producer
+
+
+@pytest.mark.parametrize("fault", [faults.answer(2, "busy"), faults.disconnect()])
+def test_a_batch_that_was_refused_is_sent_again(cluster, producer, fault):
+    queue = MessageQueue("orders", "broker-a", 1)
+    cluster.faults.add(fault, code=BATCH, times=2)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    sender.send([message(b"a"), message(b"b")], queue=queue)
+    assert sender.counts.stored == 2
+    assert sorted(bodies(cluster, "orders")) == [b"a", b"b"]
+    assert {each.queue_id for each in stored(cluster, "orders")} == {1}
+
+
+def test_a_batch_without_an_answer_is_counted_as_unsure(cluster, producer):
+    cluster.faults.next(faults.drop_answer(), code=BATCH)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    sender.send([message(b"a"), message(b"b")])
+    assert sender.counts == SentCounts(stored=2, unsure=2, weak=0)
+    assert sorted(bodies(cluster, "orders")) == [b"a", b"a", b"b", b"b"]
+
+
+def test_messages_with_another_status_than_send_ok_are_counted(cluster, producer):
+    answer = faults.answer(10, ext_fields={"msgId": "0" * 32, "queueId": "0",
+                                           "queueOffset": "0"})  # fmt: skip
+    cluster.faults.next(answer, code=BATCH)
+    sender = BatchSender(producer)
+    sender.send([message()])
+    assert sender.counts == SentCounts(stored=1, unsure=0, weak=1)
+
+
+def test_it_ends_after_its_time(cluster, producer):
+    cluster.faults.add(faults.drop_request(), code=BATCH)
+    with pytest.raises(SendUnknownError):
+        BatchSender(producer, retry_for_ms=0).send([message()])
+    cluster.faults.add(faults.answer(2, "busy"), code=SEND)
+    with pytest.raises(BusyError):
+        BatchSender(producer, retry_for_ms=0).send([message(b"x" * ALONE_BYTES)])
+
+
+def test_what_cannot_help_is_not_tried_again(cluster, producer):
+    tried = cluster.faults.add(faults.answer(13, "illegal"), code=BATCH)
+    with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
+        BatchSender(producer).send([message()])
+    assert tried.hits == 1
+
+
+def test_messages_apart_are_stored_each_by_itself(cluster, producer):
+    cluster.faults.next(faults.answer(2, "busy"), code=SEND)
+    cluster.faults.next(faults.drop_answer(), code=SEND)
+    sender = BatchSender(producer, retry_for_ms=30_000)
+    sender.send_apart([message(b"%d" % n) for n in range(5)])
+    assert sender.counts == SentCounts(stored=5, unsure=1, weak=0)
+    assert set(bodies(cluster, "orders")) == {b"0", b"1", b"2", b"3", b"4"}
+    cluster.faults.add(faults.answer(13, "illegal"), code=SEND)
+    with pytest.raises(BrokerError, match="MESSAGE_ILLEGAL"):
+        sender.send_apart([message()])

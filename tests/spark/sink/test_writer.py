@@ -1,0 +1,257 @@
+"""The sink without a JVM: its writers called as Spark's processes call them."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rmqcli import RocketMQDataSource
+from rmqcli.errors import ConfigError, NotFoundError, PartialError, UsageError
+from rmqcli.spark.messages import messages_of
+from rmqcli.spark.sink.options import NAMES
+from rmqcli.spark.sink.write import RowStreamWriter, Written
+from rmqcli.testing import Seed
+from rmqcli.wire.codes import RequestCode
+from tests.spark.source.reading import batch_reader, data_source, table_of
+
+TEXTS = pa.map_(pa.string(), pa.string())
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=2)
+    cluster.create_topic("orders", queues=2)
+    return cluster
+
+
+def table(rows=3, **columns):
+    """A batch with a body in each row, and other columns."""
+    found = {"body": pa.array([f"body {n}".encode() for n in range(rows)]), **columns}
+    return pa.RecordBatch.from_pydict(found)
+
+
+def writer_of(cluster, schema, topic="orders", *, overwrite=False, **options):
+    given = {"namesrv": cluster.namesrv, **options}
+    if topic is not None:
+        given["topic"] = topic
+    source = pickle.loads(pickle.dumps(RocketMQDataSource(given)))
+    return source.writer(from_arrow_schema(schema), overwrite)
+
+
+def write(cluster, batch, **options):
+    """Send a batch as a worker does."""
+    writer = writer_of(cluster, batch.schema, **options)
+    return pickle.loads(pickle.dumps(writer)).write(iter([batch]))
+
+
+def stored(cluster, topic="orders"):
+    """The messages of a topic, in the order of their bodies."""
+    rows = table_of(batch_reader(data_source(cluster, topic))).to_pylist()
+    return sorted(rows, key=lambda row: row["body"])
+
+
+def test_a_row_becomes_a_message(cluster):
+    batch = table(
+        tags=pa.array(["A", None, "B"]),
+        keys=pa.array([["k1", "k2"], None, []], pa.list_(pa.string())),
+        properties=pa.array([[("colour", "größer")], None, []], TEXTS),
+        flag=pa.array([7, None, -1], pa.int32()),
+    )
+    assert write(cluster, batch) == Written(messages=3, unsure=0, weak=0)
+    first, second, third = stored(cluster)
+    assert (first["body"], first["tags"], first["keys"]) == (b"body 0", "A", "k1 k2")
+    assert dict(first["properties"])["colour"] == "größer"
+    assert (first["flag"], second["flag"], third["flag"]) == (7, 0, -1)
+    assert (second["tags"], second["keys"]) == (None, None)
+    assert (third["tags"], third["keys"]) == ("B", None)
+
+
+def test_text_is_a_body_and_keys_may_be_text(cluster):
+    batch = pa.RecordBatch.from_pydict({"body": ["größer", ""], "keys": ["a  b", "c"]})
+    write(cluster, batch)
+    empty, full = stored(cluster)
+    assert (empty["body"], full["body"]) == (b"", "größer".encode())
+    assert full["keys"] == "a  b"
+
+
+def test_rows_that_were_read_can_be_written_again(cluster):
+    """What brokers and clients had added is left out, as `rmq send --jsonl` does."""
+    cluster.create_topic("copy", queues=3)
+    seeds = [
+        Seed(
+            body=b"%d" % n,
+            tags="A" if n % 2 else None,
+            keys=["k", str(n)] if n % 3 else (),
+            properties={"n": str(n)} if n % 5 else {},
+            flag=n,
+        )
+        for n in range(100)
+    ]
+    cluster.send("orders", seeds)
+    source = data_source(cluster)
+    read = table_of(batch_reader(source)).select(
+        ["body", "tags", "keys", "properties", "flag"]
+    )
+    for batch in read.to_batches():
+        write(cluster, batch, topic="copy")
+    before, after = stored(cluster), stored(cluster, "copy")
+    assert len(after) == 100
+    for old, new in zip(before, after, strict=True):
+        for name in ("body", "tags", "keys", "flag"):
+            assert new[name] == old[name], name
+        added = {"UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"}
+        assert {k: v for k, v in new["properties"] if k not in added} == {
+            k: v for k, v in old["properties"] if k not in added
+        }
+        assert new["msg_id"] != old["msg_id"]
+
+
+def test_a_column_names_the_topic_unless_the_option_does(cluster):
+    cluster.create_topic("payments", queues=1)
+    batch = table(topic=pa.array(["orders", "payments", "orders"]))
+    write(cluster, batch, topic=None)
+    assert [row["body"] for row in stored(cluster)] == [b"body 0", b"body 2"]
+    assert [row["body"] for row in stored(cluster, "payments")] == [b"body 1"]
+    write(cluster, batch, topic="payments")
+    assert len(stored(cluster, "payments")) == 4
+
+
+def test_delayed_rows_arrive_later_and_others_at_once(cluster):
+    """Brokers refuse delayed messages in batches."""
+    assert write(cluster, table(delay=pa.array([None, 3, 3]))).messages == 3
+    assert [row["body"] for row in stored(cluster)] == [b"body 0"]
+
+
+def test_rows_are_sent_in_batches_of_512(cluster):
+    batches = cluster.faults.observe(code=RequestCode.SEND_BATCH_MESSAGE)
+    assert write(cluster, table(1_100)).messages == 1_100
+    assert batches.seen == 3
+    assert len(stored(cluster)) == 1_100
+
+
+@pytest.mark.parametrize(
+    ("columns", "what", "hint"),
+    [
+        ({"id": ["1"] * 3}, "column id is not a part of a message", "the columns are"),
+        ({"tags": [1] * 3}, "column tags is bigint; it must be string", "cast"),
+        ({"keys": [1.5] * 3}, "column keys is double; it must be string or", "cast"),
+        (
+            {"properties": ["a"] * 3},
+            "column properties is string; it must be map<string,string>",
+            "cast",
+        ),
+        ({"delay": ["1"] * 3}, "column delay is string; it must be int", "cast"),
+        ({"body": [1] * 3}, "column body is bigint; it must be binary or", "cast"),
+    ],
+)
+def test_columns_are_checked_before_anything_is_sent(cluster, columns, what, hint):
+    with pytest.raises(UsageError) as caught:
+        writer_of(cluster, table(**columns).schema)
+    assert caught.value.message.startswith(what)
+    assert hint in caught.value.hint
+
+
+def test_a_body_and_a_topic_are_needed(cluster):
+    with pytest.raises(UsageError, match="no column body"):
+        writer_of(cluster, pa.schema({"value": pa.string()}).remove(0))
+    with pytest.raises(UsageError, match="neither option topic nor a column topic"):
+        writer_of(cluster, table().schema, topic=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"subscribe": "orders"}, "option subscribe does not exist"),
+        ({"path": "/x"}, "save or start takes no path here"),
+        ({"topic": "a b"}, "topic 'a b': only"),
+        ({"timeout": "soon"}, "option timeout: 'soon'"),
+        ({"tlsKey": "k"}, "option tlsKey needs tlsCert"),
+    ],
+)
+def test_options_are_those_of_the_sink(cluster, options, what):
+    with pytest.raises(UsageError) as caught:
+        writer_of(cluster, table().schema, **options)
+    assert caught.value.message.startswith(what)
+    assert "subscribe" not in NAMES
+
+
+def test_a_topic_cannot_be_overwritten(cluster):
+    with pytest.raises(UsageError) as caught:
+        writer_of(cluster, table().schema, overwrite=True)
+    assert caught.value.hint == 'write .mode("append")'
+
+
+def test_an_unknown_topic_is_found_before_anything_is_sent(cluster):
+    with pytest.raises(NotFoundError, match="nowhere"):
+        writer_of(cluster, table().schema, topic="nowhere")
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ({"body": pa.array([b"a", None, b"c"])}, "a row has no body"),
+        ({"delay": [1, 19, 2]}, "delay is 19; a delay level is 1 to 18"),
+        ({"keys": [["a b"]] * 3}, "key 'a b' of an array"),
+        ({"properties": pa.array([[("a", "")]] * 3, TEXTS)}, "property 'a' has no"),
+    ],
+)
+def test_a_row_that_no_broker_takes_fails_the_task(cluster, columns, what):
+    with pytest.raises(UsageError) as caught:
+        write(cluster, table(**columns))
+    assert caught.value.message.startswith(what)
+
+
+def test_a_failed_task_says_what_is_stored(cluster):
+    """The first batch is stored; in the second one a row has no body."""
+    bodies = [b"x"] * 600 + [None]
+    with pytest.raises(PartialError) as caught:
+        write(cluster, table(601, body=pa.array(bodies)))
+    assert caught.value.message == (
+        "a row has no body: it is null; 512 messages of this task were stored before"
+    )
+    assert len(stored(cluster)) == 512
+
+
+def test_the_rows_of_a_stream_before_4_1_are_the_same(cluster):
+    options = writer_of(cluster, table().schema)._writing.options
+    writer = pickle.loads(pickle.dumps(RowStreamWriter(options)))
+    rows = [
+        Row(body=bytearray(b"a"), keys=["k"], properties={"n": "1"}),
+        Row(body=bytearray(b"b"), keys=None, properties=None),
+    ]
+    assert writer.write(iter(rows)) == Written(messages=2, unsure=0, weak=0)
+    first, second = stored(cluster)
+    assert (first["body"], first["keys"]) == (b"a", "k")
+    assert dict(first["properties"])["n"] == "1"
+    assert second["body"] == b"b"
+
+
+def test_a_stream_is_not_overwritten_either(cluster):
+    source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": "orders"})
+    schema = from_arrow_schema(table().schema)
+    assert source.streamWriter(schema, False)._writing.options.topic == "orders"
+    with pytest.raises(UsageError, match="messages can only be added"):
+        source.streamWriter(schema, True)
+
+
+def test_no_secret_is_pickled(cluster, tmp_path):
+    path = tmp_path / "acl.toml"
+    path.write_text('access_key = "writer"\nsecret_key = "s3cret-of-tests"\n')
+    path.chmod(0o600)
+    writer = writer_of(cluster, table().schema, aclFile=str(path))
+    assert b"s3cret-of-tests" not in pickle.dumps(writer)
+    config = writer._writing.options.connection.client_config()
+    assert config.credentials.access_key == "writer"
+    path.chmod(0o644)
+    with pytest.raises(ConfigError):
+        writer.write(iter([table()]))
+
+
+def test_a_slice_of_a_batch_keeps_its_properties():
+    maps = pa.array([[("n", str(n))] * (n % 2) for n in range(6)], TEXTS)
+    found = messages_of(table(6, properties=maps).slice(3, 2), topic="orders")
+    assert [dict(each.properties) for each in found] == [{"n": "3"}, {}]
