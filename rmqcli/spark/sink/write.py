@@ -18,8 +18,8 @@ from pyspark.sql.datasource import (
 )
 
 from rmqcli.errors import DeniedError, PartialError, RmqError, UsageError
-from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.messages import message_rows, messages_of
+from rmqcli.spark.shown_errors import warn, with_hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmqcli.clock import Deadline
 from rmqcli.errors import DecodeError, NotFoundError, PartialError, TransportError
-from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.rows import RangeRows
+from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.pinned import data_loss
 
 if TYPE_CHECKING:
