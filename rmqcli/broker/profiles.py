@@ -9,7 +9,7 @@ Source: the answers of real brokers of the three versions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rmqcli.errors import UsageError
@@ -112,14 +112,11 @@ class VersionProfile:
 
 
 PROFILE_5_5_0: Final = VersionProfile()
-PROFILE_4_9_7: Final = VersionProfile(
-    name="4.9.7",
-    version=V4_9_7,
-    answers_binary=True,
+#: what 4.6.0 and 4.9.7 have in common
+_PROFILE_4: Final = VersionProfile(
     invalid_parameter_code=1,
     refuses_empty_body=False,
     adds_unique_key_and_region=False,
-    strips_wait=True,
     dead_at_reconsume_times_max=True,
     dead_while_group_holds_locks=False,
     has_timer=False,
@@ -127,7 +124,6 @@ PROFILE_4_9_7: Final = VersionProfile(
     keeps_real_topic_of_transactions=True,
     transaction_check_interval_ms=60_000,
     answers_sys_flags=False,
-    refuses_negative_max_msg_nums=True,
     writes_offset_moved_events=True,
     slave_sends_to_master=False,
     slave_takes_commits=False,
@@ -144,42 +140,26 @@ PROFILE_4_9_7: Final = VersionProfile(
     route_help="http://rocketmq.apache.org/docs/faq/",
     has_acting_master=False,
 )
-PROFILE_4_6_0: Final = VersionProfile(
+PROFILE_4_9_7: Final = replace(
+    _PROFILE_4,
+    name="4.9.7",
+    version=V4_9_7,
+    answers_binary=True,
+    strips_wait=True,
+    refuses_negative_max_msg_nums=True,
+)
+PROFILE_4_6_0: Final = replace(
+    _PROFILE_4,
     name="4.6.0",
     version=V4_6_0,
-    invalid_parameter_code=1,
     checks_topic_names=False,
     forbids_system_topics=False,
     reserves_default_topic=True,
-    refuses_empty_body=False,
-    adds_unique_key_and_region=False,
-    dead_at_reconsume_times_max=True,
-    dead_while_group_holds_locks=False,
     dlq_perm=2,
     marks_dead_letters=False,
     has_schedule_topic=False,
-    has_timer=False,
-    adds_transaction_id=False,
-    keeps_real_topic_of_transactions=True,
-    transaction_check_interval_ms=60_000,
-    answers_sys_flags=False,
     overflow_starts_over=True,
-    writes_offset_moved_events=True,
-    slave_sends_to_master=False,
-    slave_takes_commits=False,
-    zero_offset_needs_message=False,
-    checks_offset_commits=False,
-    searches_nearest_time=True,
-    min_offset_remark=None,
-    has_sql_text_words=False,
-    has_bodies_of_5=False,
-    resets_at_broker=False,
-    recreates_deleted_group=False,
-    deletes_offsets_of_topics=False,
-    has_transaction_group=False,
     protects_system_topics=False,
-    route_help="http://rocketmq.apache.org/docs/faq/",
-    has_acting_master=False,
     strict_routes=False,
     topic_sys_flag_name="topicSynFlag",
 )

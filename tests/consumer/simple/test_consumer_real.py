@@ -26,6 +26,7 @@ from rmqcli import (
     UsageError,
     sql,
 )
+from tests.kit.messages import receive_all, send
 from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -42,24 +43,6 @@ def consumer_of(cluster, topics, group=None, **options):
     return SimpleConsumer(
         group or new_group(), topics, namesrv=cluster.namesrv, **options
     )
-
-
-def send(cluster, topic, bodies, **fields):
-    with Producer(namesrv=cluster.namesrv) as producer:
-        for body in bodies:
-            producer.send(ProducerMessage(topic, body, **fields))
-
-
-def receive_all(consumer, count, **options):
-    """Exactly that many messages; they may come in several answers."""
-    found: list[ReceivedMessage] = []
-
-    def are_there():
-        found.extend(consumer.receive(**options))
-        return len(found) >= count
-
-    wait_until(are_there, f"{count} messages")
-    return found
 
 
 @pytest.mark.rmq_versions("4.6.0", "4.9.7")

@@ -13,8 +13,6 @@ from rmqcli import (
     ClientConfig,
     ConsumeFromWhere,
     NotFoundError,
-    Producer,
-    ProducerMessage,
     ReceiptHandleError,
     ReceivedMessage,
     SimpleConsumer,
@@ -25,6 +23,7 @@ from rmqcli import (
     sql,
 )
 from tests.conftest import start_cluster
+from tests.kit.messages import receive_all, send
 from tests.kit.waiting import wait_until
 
 pytestmark = [
@@ -50,23 +49,6 @@ def consumer_of(proxy, topics, **options):
         admin.create_group(group, **options.pop("group_settings", {}))
     config = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
     return SimpleConsumer(group, topics, client=config, **options)
-
-
-def send(proxy, topic, bodies, **fields):
-    with Producer(namesrv=proxy.namesrv) as producer:
-        for body in bodies:
-            producer.send(ProducerMessage(topic, body, **fields))
-
-
-def receive_all(consumer, count, **options):
-    found: list[ReceivedMessage] = []
-
-    def are_there():
-        found.extend(consumer.receive(**options))
-        return len(found) >= count
-
-    wait_until(are_there, f"{count} messages")
-    return found
 
 
 def test_messages_are_received_acknowledged_and_delivered_again(proxy):
