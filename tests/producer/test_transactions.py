@@ -21,6 +21,11 @@ def never_asked(*messages):
     raise AssertionError(messages)
 
 
+def is_committed(cluster):
+    """Whether x is there; twice, where a check came before the answer to the last."""
+    return set(bodies(cluster, "orders")) == {b"x"}
+
+
 @pytest.fixture
 def impatient(rmq_cluster_factory):
     """A cluster that asks for the end of a transaction at once."""
@@ -71,7 +76,7 @@ def test_an_undecided_transaction_is_asked_for_until_it_is_decided(impatient, an
             ProducerMessage("orders", b"x"), lambda *_: answer
         )
         assert result.local_transaction_state is UNKNOW
-        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+        wait_until(lambda: is_committed(impatient))
     assert asked[:2] == [("orders", b"x", result.msg_id)] * 2
 
 
@@ -86,7 +91,7 @@ def test_a_listener_that_fails_is_asked_again(impatient, caplog):
 
     with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
         producer.send_in_transaction(ProducerMessage("orders", b"x"), lambda *_: None)
-        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+        wait_until(lambda: is_committed(impatient))
     assert "on_check failed" in caplog.text
 
 
@@ -103,7 +108,7 @@ def test_what_execute_raises_is_raised_and_leaves_the_transaction_undecided(impa
     with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
         with pytest.raises(OSError, match="disk full"):
             producer.send_in_transaction(ProducerMessage("orders", b"x"), execute)
-        wait_until(lambda: asked == [b"x"])
+        wait_until(lambda: b"x" in asked)
     assert stored(impatient, "orders") == []
 
 
@@ -116,7 +121,7 @@ def test_an_end_that_is_lost_is_made_good_by_the_check(impatient, caplog):
             ProducerMessage("orders", b"x"), lambda *_: COMMIT
         )
         assert result.local_transaction_state is COMMIT
-        wait_until(lambda: bodies(impatient, "orders") == [b"x"])
+        wait_until(lambda: is_committed(impatient))
     assert "end of transaction not delivered" in caplog.text
 
 
@@ -127,7 +132,7 @@ def test_another_producer_of_the_group_answers_for_one_that_has_left(impatient):
         "shop", namesrv=impatient.namesrv, on_check=lambda _: COMMIT
     ) as second:
         second.send(ProducerMessage("orders", b"hello"))  # to meet the broker
-        wait_until(lambda: bodies(impatient, "orders") == [b"hello", b"x"])
+        wait_until(lambda: set(bodies(impatient, "orders")) == {b"hello", b"x"})
 
 
 def test_a_half_message_that_is_not_safe_is_rolled_back_without_executing(rmq_cluster):
