@@ -204,7 +204,7 @@ def test_a_broker_without_a_master_at_another_name_server_is_reported(
 def test_a_broker_that_hung_before_it_left_is_missed(pair, lag):
     lag(pair, "billing")
     pair.broker("broker-b").hang()
-    assert lag(pair, "billing", "--timeout", "500ms")[1] == 6
+    assert lag(pair, "billing", "--timeout", "3s")[1] == 6
     pair.broker("broker-b").kill()
     found, code = lag(pair, "billing")
     assert (len(rows(found["billing"])), code) == (4, 6)
