@@ -75,7 +75,7 @@ def no_answer(rmq_cluster):
 
 def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic):
     no_answer(rmq_cluster)
-    flags = ["--timeout", "300ms", "-o", "jsonl"]
+    flags = ["--timeout", "2s", "-o", "jsonl"]
     code, out, err = rmq("send", rmq_topic, "x", *flags)
     assert code == 5
     assert json.loads(out)["status"] == "UNKNOWN"
@@ -91,7 +91,7 @@ def test_an_unknown_result_is_not_called_not_stored(rmq, rmq_cluster, rmq_topic)
 def test_unknown_results_among_others_are_counted_by_themselves(rmq, rmq_cluster):
     topic = rmq_cluster.create_topic("T", queues=2)
     rmq_cluster.faults.add(faults.drop_answer(), queue_id=1)
-    flags = ["--timeout", "300ms", "--lines", "-", "-o", "jsonl"]
+    flags = ["--timeout", "2s", "--lines", "-", "-o", "jsonl"]
     code, _, err = rmq("send", topic, *flags, stdin=b"a\nb\nc\nd\n")
     assert code == 6
     assert "2 sent, 0 failed, 2 unknown" in err

@@ -249,10 +249,10 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
         f"exec 9>{lock}; flock -n 9 || exit 9; trap '' TERM; (trap '' TERM; sleep 600)"
         " & sleep 600"
     )
-    flags = ["--shell", "--exec-timeout", "300ms", "--max-failures", "1"]
+    flags = ["--shell", "--exec-timeout", "2s", "--max-failures", "1"]
     _, err = consume("--exec", command, *flags, code=1)
     assert (
-        "the command took over 300ms (--exec-timeout) and was ended; retry 1 of 16"
+        "the command took over 2s (--exec-timeout) and was ended; retry 1 of 16"
         in err
     )
     import fcntl
@@ -264,7 +264,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
 def test_a_command_that_ends_on_sigterm_has_failed_all_the_same(cluster, consume):
     cluster.send("T", ["x"])
     command = "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"
-    flags = ["--shell", "--exec-timeout", "300ms", "--max-failures", "1"]
+    flags = ["--shell", "--exec-timeout", "2s", "--max-failures", "1"]
     out, err = consume("--exec", command, *flags, code=1)
     assert out == "bye\n"
     assert "0 consumed; 1 failed: 1 retry" in err

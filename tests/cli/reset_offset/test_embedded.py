@@ -249,7 +249,7 @@ def test_a_hung_broker_costs_its_own_rows(start, capsys, tmp_path):
     commit(cluster, [30, 40])
     commit(cluster, [30, 40], broker="broker-b")
     file = tmp_path / "plan.json"
-    whole = ("--to", "earliest", "--timeout", "500ms")
+    whole = ("--to", "earliest", "--timeout", "2s")
     half = ("--queue", "broker-a:0", "--queue", "broker-a:1")
     cluster.broker("broker-b").hang()
     code, plan, err = reset(cluster, capsys, *whole, "--out", str(file))
