@@ -15,14 +15,16 @@ from rmqcli.cli.options import (
     argument,
     command_options,
     duration_option,
+    endpoints_option,
     option,
+    plaintext_option,
     position_option,
     queue_option,
     refuse_together,
     store_option,
 )
 from rmqcli.cli.selection import format_option, sql_option, tag_option
-from rmqcli.cli.ui.records.output import FIELDS, FORMATS
+from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer
 from rmqcli.errors import TextError, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +53,21 @@ _CONTRADICTIONS = (
     ("--around-group", "--last"),
     ("--around-group", "--follow"),
     ("--format", "--output"),
+)
+#: What a member of a group cannot choose: it gets what the proxy gives it. And what
+#: would have it acknowledge messages that it does not show.
+_NOT_WITH_GROUP = (
+    "--from",
+    "--from-queue",
+    "--to",
+    "--last",
+    "--queue",
+    "--around-group",
+    "--no-follow",
+    "--key",
+    "--property",
+    "--grep",
+    "--rate",
 )
 
 
@@ -190,9 +207,35 @@ class TailOptions:
         ),
     ] = None
     store: Annotated[str | None, store_option()] = None
+    group: Annotated[
+        str | None,
+        option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="With --endpoints: be a member of this group, and consume for it.",
+        ),
+    ] = None
+    endpoints: Annotated[Any, endpoints_option()] = None
+    plaintext: Annotated[bool, plaintext_option()] = False
 
-    def check(self, output: str) -> None:
-        """Raise UsageError for options that cannot be used together."""
+    def choose(self, common: Common) -> Common:
+        """`common`, for a proxy if one is to be read from. Raises UsageError."""
+        if self.store is not None:
+            if "endpoints" in common.typed or self.plaintext:
+                raise UsageError(
+                    "--store and --endpoints cannot be used together",
+                    hint="--store reads a folder, without its cluster",
+                )
+            return common
+        if self.group is None:
+            return common.with_endpoints_or_namesrv(
+                self.endpoints, plaintext=self.plaintext
+            )
+        return common.with_endpoints(self.endpoints, plaintext=self.plaintext)
+
+    def check(self, output: str, *, by_proxy: bool) -> None:
+        """Raise UsageError for what does not go together, or not by way of a proxy."""
         given = {
             "--from": self.from_ is not None,
             "--from-queue": bool(self.from_queue),
@@ -212,6 +255,45 @@ class TailOptions:
             )
         if self.not_ and self.key is None and not self.property_ and self.grep is None:
             raise UsageError("--not needs --key, --property or --grep")
+        self._check_group(given, by_proxy=by_proxy)
+
+    def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
+        if by_proxy and self.group is None:
+            raise UsageError(
+                "by way of a proxy tail needs --group: a proxy gives messages to"
+                " members of groups only",
+                hint="with --group G, which must exist, the group consumes what tail"
+                " shows: other members do not get it, and what is received and not"
+                " shown comes again with a higher retry count; --namesrv HOST:PORT"
+                " reads without a group",
+            )
+        if self.group is None:
+            return
+        if not by_proxy:
+            raise UsageError(
+                "--group is given without --endpoints",
+                hint="with name servers tail reads without a group",
+            )
+        given |= {
+            "--queue": bool(self.queue),
+            "--no-follow": self.follow is False,
+            "--key": self.key is not None,
+            "--property": bool(self.property_),
+            "--grep": self.grep is not None,
+            "--rate": self.rate is not None,
+        }
+        for flag in _NOT_WITH_GROUP:
+            if given[flag]:
+                hint = "a member of a group gets what the group has not consumed"
+                if flag == "--no-follow":
+                    hint = "end it with --count, --timeout or --idle-timeout"
+                elif flag in ("--key", "--property", "--grep"):
+                    hint = (
+                        "the group would consume what is not shown; use --tag or --sql"
+                    )
+                raise UsageError(
+                    f"{flag} and --group cannot be used together", hint=hint
+                )
 
     def filter(self) -> TailFilter:
         """Which messages are shown. Raises UsageError."""
@@ -266,10 +348,38 @@ def tail(common: Common, options: TailOptions) -> int:
     """Read messages of topics without affecting any group.
 
     Example: rmq tail orders --from -15m --to now -o jsonl
+
+    By way of a proxy (--endpoints) there is no reading without a group: --group G makes
+    tail a member of G, which must exist. What tail shows is consumed: it is
+    acknowledged once it is written, and the other members of G do not get it. What was
+    received and not written is delivered again after 30 s, with a higher retry count.
+    --tag and --sql select; --count, --timeout and --idle-timeout end it. Without
+    --group, a name server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
     """
-    options.check(common.output)
+    common = options.choose(common)
+    options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # refused before anything is opened
+    if common.endpoints:
+        return _tail_by_proxy(common, options)
     from rmqcli.cli.tail.run import run_tail
 
     with read_from(common, options.store) as source:
         return run_tail(source, options)
+
+
+def _tail_by_proxy(common: Common, options: TailOptions) -> int:
+    from rmqcli.cli.tail.by_proxy import GroupTailPlan, run_group_tail
+
+    plan = GroupTailPlan(
+        group=options.group or "",
+        topics=tuple(dict.fromkeys(options.topics)),
+        tag=options.tag,
+        sql=options.sql,
+        count=options.count,
+        timeout_ms=options.timeout,
+        idle_timeout_ms=options.idle_timeout,
+    )
+    writer = make_writer(
+        common.output, template=options.format_, color=common.use_color
+    )
+    return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)

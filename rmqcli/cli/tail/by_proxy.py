@@ -1,0 +1,157 @@
+"""`rmq tail --endpoints --group`: what a proxy gives a member of a group.
+
+A proxy has no way to read without a group. So the group consumes what is shown: each
+message is acknowledged after it was written, and not before. What was received and not
+written is delivered again once its invisible time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.admin.tail.batch import TailCounts
+from rmqcli.admin.tail.filter import make_filter
+from rmqcli.cli.ui import interrupts
+from rmqcli.cli.ui.records.proxied import ProxyRecord
+from rmqcli.clock import SYSTEM_CLOCK
+from rmqcli.consumer.consumer import sql
+from rmqcli.consumer.simple_consumer import MESSAGES_MAX, SimpleConsumer
+from rmqcli.errors import AckError, ExitCode, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from rmqcli.admin.tail.batch import Batcher
+    from rmqcli.cli.options import Common
+    from rmqcli.cli.ui.records.output import Writer
+    from rmqcli.consumer.received import ReceivedMessage
+    from rmqcli.wire.subscription import SubscriptionData
+
+#: How long one receive waits for a message.
+_AWAIT_MS: Final = 20_000
+#: Between a receive that failed and the next.
+_AGAIN_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTailPlan:
+    """Whose messages are shown, which, and what ends it."""
+
+    group: str
+    topics: tuple[str, ...]
+    tag: str | None = None
+    sql: str | None = None
+    count: int | None = None
+    timeout_ms: int | None = None
+    idle_timeout_ms: int | None = None
+
+    def subscriptions(self) -> dict[str, str | SubscriptionData]:
+        """What is subscribed of each topic."""
+        if self.sql is not None:
+            return {topic: sql(topic, self.sql) for topic in self.topics}
+        return dict.fromkeys(self.topics, self.tag or "*")
+
+
+def run_group_tail(
+    common: Common, plan: GroupTailPlan, writer: Writer, *, fail_if_empty: bool
+) -> int:
+    """Receive, write, acknowledge; return the exit code: 0, 6 or 8."""
+    consumer = SimpleConsumer(
+        plan.group, plan.subscriptions(), client=common.client_config()
+    )
+    tail = _GroupTail(common, plan, consumer, writer)
+    with consumer:
+        common.messages.info(
+            f"tail is a member of group {plan.group} by way of {common.endpoints[0]}:"
+            " what it shows is consumed for the group"
+        )
+        try:
+            tail.run()
+        finally:
+            tail.summarise()
+    if tail.lost:
+        return ExitCode.PARTIAL
+    if fail_if_empty and not tail.shown:
+        return ExitCode.EMPTY
+    return ExitCode.OK
+
+
+class _GroupTail:
+    """One run: `shown` counts what was written, `lost` what was not acknowledged."""
+
+    def __init__(
+        self,
+        common: Common,
+        plan: GroupTailPlan,
+        consumer: SimpleConsumer,
+        writer: Writer,
+    ) -> None:
+        self._messages = common.messages
+        self._plan = plan
+        self._consumer = consumer
+        self._writer = writer
+        self._batcher: Batcher[Any] = writer.batcher(make_filter(), TailCounts())
+        self.shown = 0
+        self.lost = 0
+        self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
+
+    def run(self) -> None:
+        """Show messages until --count, a timeout or an interrupt ends it."""
+        count = self._plan.count
+        try:
+            while (left_ms := self._left_ms()) and self.shown != count:
+                wanted = MESSAGES_MAX
+                if count is not None:
+                    wanted = min(wanted, count - self.shown)
+                messages = self._receive(wanted, left_ms)
+                if messages:
+                    self._show(messages)
+                    self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
+        except KeyboardInterrupt:
+            self._writer.close()
+            raise
+        self._writer.close()
+
+    def _receive(self, wanted: int, left_ms: int) -> list[ReceivedMessage]:
+        """Messages, or none when the time is over or the proxy cannot be reached."""
+        try:
+            return self._consumer.receive(wanted, await_ms=left_ms)
+        except TransportError as error:
+            self._messages.warn(f"{error.message}; trying again")
+            never = threading.Event()
+            SYSTEM_CLOCK.wait_ms(never, min(_AGAIN_MS, self._left_ms()))
+            return []
+
+    def _show(self, messages: Sequence[ReceivedMessage]) -> None:
+        items: list[Any] = []
+        for message in messages:
+            record = ProxyRecord(message.content)  # type: ignore[arg-type]  # of a proxy
+            items += self._batcher.items(message.message_queue, [record])
+        self._writer.write(items)
+        with interrupts.deferred():  # what was written is also acknowledged
+            self.shown += len(messages)
+            try:
+                self._consumer.ack(messages)
+            except AckError as error:
+                self.lost += len(error.failures)
+                self._messages.warn(
+                    f"{error.message}; shown, and delivered to the group again"
+                )
+
+    def _left_ms(self) -> int:
+        """How long the next receive may wait; 0: the time is over."""
+        now_ms, left_ms = SYSTEM_CLOCK.monotonic_ms(), _AWAIT_MS
+        plan = self._plan
+        if plan.timeout_ms is not None:
+            left_ms = min(left_ms, self._started_ms + plan.timeout_ms - now_ms)
+        if plan.idle_timeout_ms is not None:
+            left_ms = min(left_ms, self._heard_ms + plan.idle_timeout_ms - now_ms)
+        return max(0, left_ms)
+
+    def summarise(self) -> None:
+        """The closing words."""
+        words = f"{self.shown:,} shown, {self.shown - self.lost:,} acknowledged"
+        self._messages.info(words)

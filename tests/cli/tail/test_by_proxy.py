@@ -1,0 +1,263 @@
+"""`rmq tail --endpoints`: refused without a group; with one, a consumer of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqcli import ClientConfig, SimpleConsumer
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.cli.main import run
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.kit.scripted_proxy import OK, ScriptedProxy, status
+from tests.kit.waiting import PATIENCE_S, wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def no_addresses(monkeypatch):
+    for name in ("ROCKETMQ_ENDPOINTS", "NAMESRV_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    made = rmq_cluster_factory(proxy=True, settings={"enable_property_filter": True})
+    made.create_topic("T", queues=1)
+    return made
+
+
+@pytest.fixture
+def proxy():
+    """One whose messages have the handles h0, h1, ...; each receive gives the next."""
+    with ScriptedProxy() as made:
+        yield made
+
+
+@pytest.fixture
+def tail(capfdbinary):
+    """Runs `rmq tail T -g g` by way of a proxy; stdout and stderr as text."""
+
+    def run_it(server, *arguments, code=0):
+        words = ["-g", "g", "--endpoints", server.endpoints, "--plaintext"]
+        returned = run(["tail", "T", *words, *arguments])
+        out, err = capfdbinary.readouterr()
+        assert returned == code, err.decode()
+        return out.decode(), err.decode()
+
+    return run_it
+
+
+def left_over(cluster):
+    """Bodies that the group has not acknowledged, received once more."""
+    config = ClientConfig(endpoints=(cluster.endpoints,), plaintext=True)
+    found = []
+    with SimpleConsumer("g", "T", client=config) as other:
+        while messages := other.receive(await_ms=5_000):
+            found += [each.body.decode() for each in messages]
+            other.ack(messages)
+    return sorted(found)
+
+
+def give(proxy, *bodies):
+    """Have the proxy's receives bring these, one message each, then nothing."""
+    waiting = list(enumerate(bodies))
+
+    def answer(_request, _context):
+        if not waiting:
+            yield service.ReceiveMessageResponse(status=status("MESSAGE_NOT_FOUND"))
+            return
+        number, body = waiting.pop(0)
+        yield service.ReceiveMessageResponse(status=OK)
+        part = service.ReceiveMessageResponse()
+        part.message.topic.name, part.message.body = "T", body
+        system = part.message.system_properties
+        system.receipt_handle, system.message_id = f"h{number}", f"ID{number}"
+        yield part
+
+    proxy.answers["ReceiveMessage"] = answer
+
+
+def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
+    words = ["--endpoints", cluster.endpoints, "--plaintext"]
+    assert run(["tail", "T", *words]) == 2
+    out, err = capsys.readouterr()
+    error, hint = err.splitlines()
+    assert out == ""
+    assert error == (
+        "error: by way of a proxy tail needs --group: a proxy gives messages to members"
+        " of groups only"
+    )
+    for part in (
+        "with --group G, which must exist, the group consumes what tail shows",
+        "other members do not get it",
+        "comes again with a higher retry count",
+        "--namesrv HOST:PORT reads without a group",
+    ):
+        assert part in hint
+
+
+def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
+    cluster.send("T", [f"m{n}" for n in range(10)])
+    out, err = tail(cluster, "--count", "4", "-o", "raw")
+    assert out.split() == ["m0", "m1", "m2", "m3"]
+    assert err.splitlines() == [
+        (
+            f"tail is a member of group g by way of {cluster.endpoints}: what it shows"
+            " is consumed for the group"
+        ),
+        "4 shown, 4 acknowledged",
+    ]
+    assert left_over(cluster) == ["m4", "m5", "m6", "m7", "m8", "m9"]
+
+
+def test_records_have_the_keys_of_every_tail(cluster, tail, capfdbinary):
+    cluster.send("T", [Seed(body=b"x", tags="A", keys=["k"])])
+    record = json.loads(tail(cluster, "--count", "1", "-o", "jsonl")[0])
+    whole = ["--from", "earliest", "--to", "latest", "-o", "jsonl"]
+    assert run(["tail", "T", "-n", cluster.namesrv, *whole]) == 0
+    assert list(record) == list(json.loads(capfdbinary.readouterr().out))
+    assert (record["body"], record["tags"], record["keys"]) == ("x", "A", "k")
+    assert (record["queue_offset"], record["commit_log_offset"]) == (0, None)
+
+
+@pytest.mark.parametrize("choice", [["--tag", "B"], ["--sql", "a > 5"]])
+def test_tags_and_sql_select(cluster, tail, choice):
+    cluster.send("T", [Seed(body=b"a", tags="A", properties={"a": "1"})])
+    cluster.send("T", [Seed(body=b"b", tags="B", properties={"a": "7"})])
+    assert tail(cluster, *choice, "--count", "1", "-o", "raw")[0] == "b\n"
+
+
+@pytest.mark.parametrize("limit", ["--timeout", "--idle-timeout"])
+def test_a_time_limit_ends_it(cluster, tail, limit):
+    out, err = tail(cluster, limit, "300ms", "-o", "json", "--fail-if-empty", code=8)
+    assert out == "[]\n"
+    assert err.endswith("0 shown, 0 acknowledged\n")
+
+
+def test_nothing_is_acknowledged_before_it_is_written(proxy, tail, monkeypatch):
+    """The reader of a pipe leaves: what it did not get is not consumed."""
+    give(proxy, b"x")
+
+    class Closed:
+        def write(self, _text):
+            assert proxy.asked("AckMessage") == []
+            raise BrokenPipeError
+
+        def flush(self):
+            pass
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    words = ["-g", "g", "--endpoints", proxy.endpoints, "--plaintext"]
+    assert run(["tail", "T", *words, "-o", "jsonl"]) == 0
+    assert proxy.asked("AckMessage") == []
+
+
+def test_an_ack_that_is_refused_is_told_and_ends_with_6(proxy, tail):
+    give(proxy, b"x", b"y")
+
+    def refuse(request, _context):
+        answer = service.AckMessageResponse(status=OK)
+        for entry in request.entries:
+            code = "INVALID_RECEIPT_HANDLE" if entry.receipt_handle == "h0" else "OK"
+            answer.entries.add(status=status(code), receipt_handle=entry.receipt_handle)
+        return answer
+
+    proxy.answers["AckMessage"] = refuse
+    out, err = tail(proxy, "--count", "2", "-o", "raw", code=6)
+    assert out == "x\ny\n"
+    assert "INVALID_RECEIPT_HANDLE" in err
+    assert "shown, and delivered to the group again" in err
+    assert err.endswith("2 shown, 1 acknowledged\n")
+
+
+def test_a_damaged_body_is_shown_as_such(proxy, tail):
+    def damaged(_request, _context):
+        yield service.ReceiveMessageResponse(status=OK)
+        part = service.ReceiveMessageResponse()
+        part.message.topic.name, part.message.body = "T", b"abc"
+        system = part.message.system_properties
+        system.receipt_handle, system.message_id = "h", "ID"
+        system.body_digest.type = pb.DigestType.MD5
+        system.body_digest.checksum = "0" * 32
+        yield part
+
+    proxy.answers["ReceiveMessage"] = damaged
+    record = json.loads(tail(proxy, "--count", "1", "-o", "jsonl")[0])
+    assert record["raw_b64"] == "YWJj"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from", "-15m"], "gets what the group has not consumed"),
+        (["--from-queue", "T@b:0=1"], "--from-queue and --group cannot be used"),
+        (["--to", "latest"], "--to and --group cannot be used together"),
+        (["--last", "5"], "--last and --group cannot be used together"),
+        (["--queue", "0"], "--queue and --group cannot be used together"),
+        (["--around-group", "h"], "--around-group and --group cannot be used"),
+        (["--no-follow"], "end it with --count, --timeout or --idle-timeout"),
+        (["--key", "k"], "the group would consume what is not shown"),
+        (["--property", "a=b"], "the group would consume what is not shown"),
+        (["--grep", "x"], "use --tag or --sql"),
+        (["--rate", "1/s"], "--rate and --group cannot be used together"),
+        (["--store", "."], "--store and --endpoints cannot be used together"),
+        (["-n", "127.0.0.1:1"], "--namesrv and --endpoints cannot be used"),
+    ],
+)
+def test_what_a_member_cannot_choose_is_refused(proxy, tail, arguments, words):
+    _, err = tail(proxy, *arguments, code=2)
+    assert words in err
+    assert proxy.requests == []
+
+
+def test_a_group_needs_a_proxy(capsys):
+    assert run(["tail", "T", "-g", "g"]) == 2
+    assert "--group is given without --endpoints" in capsys.readouterr().err
+
+
+def test_a_name_server_of_the_environment_reads_without_a_group(
+    cluster, capsys, monkeypatch
+):
+    cluster.send("T", ["x"])
+    monkeypatch.setenv("ROCKETMQ_ENDPOINTS", cluster.endpoints)
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
+    assert run(["tail", "T", "--no-follow", "-o", "raw"]) == 0
+    assert capsys.readouterr().out == "x\n"
+    # A group that is typed asks for the proxy.
+    assert run(["tail", "T", "-g", "g", "--count", "1", "--plaintext"]) == 0
+    assert "1 shown, 1 acknowledged" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_a_list_that_has_its_end(proxy, tmp_path):
+    give(proxy, b"x")
+    words = ["-g", "g", "--endpoints", proxy.endpoints, "--plaintext", "-o", "json"]
+    with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rmqcli", "tail", "T", *words],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+    try:
+        wait_until(lambda: proxy.asked("AckMessage"), "the ack")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 130
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+    (record,) = json.loads((tmp_path / "out").read_text())
+    assert record["body"] == "x"
+    said = (tmp_path / "err").read_text()
+    assert "1 shown, 1 acknowledged\n" in said
