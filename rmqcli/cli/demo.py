@@ -45,20 +45,23 @@ def demo(
     from rmqcli.broker.cluster.embedded import EmbeddedCluster
     from rmqcli.config import ClientConfig
     from rmqcli.demo.orders import TOPIC
-    from rmqcli.demo.tour import STEPS, Tour
+    from rmqcli.demo.tour import PROXY_TITLE, STEPS, Tour, proxy_step
     from rmqcli.demo.traffic import QUEUES, Traffic
 
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
         store = Path(folder, "store")
         settings = {"enable_property_filter": True}  # so that --sql can be tried
-        with EmbeddedCluster(store=store, settings=settings) as cluster:
+        no_proxy = _why_no_proxy()
+        with EmbeddedCluster(
+            store=store, settings=settings, proxy=not no_proxy
+        ) as cluster:
             cluster.create_topic(TOPIC, queues=QUEUES)
             tour = Tour(
                 namesrv=cluster.namesrv,
                 state_home=folder,
                 color=color_is_on("auto", sys.stdout),
                 is_paged=is_screen(sys.stdout) and is_terminal(sys.stdin),
-                steps=len(STEPS) + export,
+                steps=len(STEPS) + 1 + export,
             )
             tour.page(
                 "A RocketMQ cluster, in this process",
@@ -75,11 +78,25 @@ def demo(
                 traffic.start()
                 for step in STEPS:
                     tour.show(step)
+                if no_proxy:
+                    tour.page(PROXY_TITLE)
+                    tour.write(f"left out: gRPC cannot be loaded: {no_proxy}")
+                else:
+                    tour.show(proxy_step(cluster.endpoints))
                 if export:
                     _show_export(tour, os.path.join(folder, "orders"))
                 _end(tour, keep=keep)
             finally:
                 traffic.stop()
+
+
+def _why_no_proxy() -> str:
+    """Why no proxy can be started; empty when one can."""
+    try:
+        import rmqcli.broker.proxy.proxy  # noqa: F401  # loads gRPC
+    except ImportError as error:
+        return str(error)
+    return ""
 
 
 def _show_export(tour: Tour, folder: str) -> None:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import termios
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ExitCode, RmqError
@@ -31,13 +31,16 @@ class Step:
     """One command of the tour. `words` come after `rmq`.
 
     `about` is a sentence or two for people, in lines of less than 80 cells. A command
-    that would run on is interrupted after `seconds`; it is for terminals only.
+    that would run on is interrupted after `seconds`; it is for terminals only. `then`
+    are the words of a second command on the same page. Both run with `environ` added.
     """
 
     title: str
     words: tuple[str, ...]
     about: str = ""
     seconds: int | None = None
+    then: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 #: Before the export, which needs Java.
@@ -118,6 +121,24 @@ STEPS: Final = (
 )
 
 
+#: The page about gRPC, also where it has to be left out.
+PROXY_TITLE: Final = "The same over gRPC, by way of a proxy"
+
+
+def proxy_step(endpoints: str) -> Step:
+    """A message that is sent and consumed by way of the cluster's proxy."""
+    return Step(
+        title=PROXY_TITLE,
+        about="A proxy of RocketMQ 5 needs no name server. This one has no TLS.",
+        environ={"ROCKETMQ_ENDPOINTS": endpoints},
+        words=("send", "orders", "box 7", "--tag", "Packed", "--plaintext"),
+        then=(
+            *("consume", "orders", "--group", "packing", "--tag", "Packed"),
+            *("--count", "1", "-o", "raw", "--plaintext"),
+        ),
+    )
+
+
 def export_step(folder: str) -> Step:
     """The export to Parquet, through a local Spark."""
     return Step(
@@ -154,6 +175,8 @@ class Tour:
             # What the tour backs up goes away with it.
             "XDG_STATE_HOME": state_home,
         }
+        # The user's own proxy belongs to another cluster.
+        self._environ.pop("ROCKETMQ_ENDPOINTS", None)
         self._color = color
         self._is_paged = is_paged
         self._steps = steps
@@ -188,23 +211,28 @@ class Tour:
     def show(self, step: Step) -> None:
         """Run a step. Raises RmqError when it ended as it should not."""
         self.page(step.title, step.about)
-        self.command(f"rmq {shlex.join(step.words)}")
-        if step.seconds is not None and not self._is_paged:
-            self.write("left out: it draws on a terminal")
-            return
-        self.write("")
-        code = self._run(step)
-        if code not in (
-            (ExitCode.INTERRUPTED,) if step.seconds is not None else (ExitCode.OK,)
-        ):
-            raise RmqError(f"rmq {step.words[0]} exited {code}: the tour stops here")
+        for name, value in step.environ.items():
+            self.command(f"export {name}={value}")
+        for words in filter(None, (step.words, step.then)):
+            if words is step.then:
+                self.write("")
+            self.command(f"rmq {shlex.join(words)}")
+            if step.seconds is not None and not self._is_paged:
+                self.write("left out: it draws on a terminal")
+                return
+            self.write("")
+            code = self._run(step, words)
+            if code not in (
+                (ExitCode.INTERRUPTED,) if step.seconds is not None else (ExitCode.OK,)
+            ):
+                raise RmqError(f"rmq {words[0]} exited {code}: the tour stops here")
 
-    def _run(self, step: Step) -> int:
-        """Run the command in a process of its own, and return its exit code."""
+    def _run(self, step: Step, words: tuple[str, ...]) -> int:
+        """Run a command in a process of its own, and return its exit code."""
         process = subprocess.Popen(  # noqa: S603  # ourselves
-            [sys.executable, "-m", "rmqcli", *step.words],
+            [sys.executable, "-m", "rmqcli", *words],
             stdin=subprocess.DEVNULL,
-            env=self._environ,
+            env={**self._environ, **step.environ},
         )
         with process:
             try:

@@ -42,7 +42,9 @@ def left_in(folder):
 
 
 def test_the_whole_tour(tmp_path):
-    with start(tmp_path, "demo") as process:
+    """Also where the user has a proxy: that gets none of it."""
+    environ = {"ROCKETMQ_ENDPOINTS": "127.0.0.1:1"}
+    with start(tmp_path, "demo", environ=environ) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     commands = re.findall(r"^\$ (rmq \S+|export)", out, re.MULTILINE)
@@ -50,8 +52,11 @@ def test_the_whole_tour(tmp_path):
         *("export", "rmq topics", "rmq tail", "rmq tail", "rmq send", "rmq consume"),
         *("rmq lag", "rmq lag", "rmq lag"),
         *("rmq reset-offset", "rmq reset-offset", "rmq lag"),
-        *("rmq reset-offset", "rmq lag", "rmq export"),
+        *("rmq reset-offset", "rmq lag"),
+        *("export", "rmq send", "rmq consume", "rmq export"),
     ]
+    assert re.search(r"^box 7$", out, re.MULTILINE)
+    assert re.search(r"joined group packing as \S+ by way of 127.0.0.1:", err)
     _, _, rest = out.partition("## Does it catch up?")
     explained, _, _ = rest.partition("## Skip to now")
     assert "at this rate it never catches up" in explained
@@ -76,6 +81,16 @@ def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
     assert "left out: exporting needs Java" in out
     assert "pip install 'rmqcli[jre]'" in out
     assert not left_in(tmp_path)
+
+
+def test_without_grpc_that_step_is_left_out(tmp_path):
+    hidden = "import sys; sys.modules['grpc'] = None\n"
+    code = f"{hidden}from rmqcli.__main__ import main; main()"
+    with start(tmp_path, "demo", "--no-export", code=code) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    _, _, step = out.partition("## The same over gRPC, by way of a proxy\n")
+    assert step.startswith("left out: gRPC cannot be loaded: ")
 
 
 def test_an_end_in_the_middle_leaves_nothing(tmp_path):
