@@ -135,6 +135,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "demo",
             "export",
             "groups",
+            "imports",
             "lag",
             "reset_offset",
             "send",
@@ -159,7 +160,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ),
         ("messages", "rows", "session"),
         ("export", "sink"),
-        ("source",),
+        ("imports", "source"),
     ],
 }
 

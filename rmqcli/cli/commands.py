@@ -70,6 +70,12 @@ COMMANDS = (
         "Write a range of a topic to Parquet files through Spark.",
     ),
     CommandEntry(
+        "import",
+        "rmqcli.cli.imports",
+        "import_",
+        "Send the messages of an export to a topic, in the order of each queue.",
+    ),
+    CommandEntry(
         "topics",
         "rmqcli.cli.topics",
         "topics",

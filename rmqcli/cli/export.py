@@ -69,18 +69,27 @@ FIELDS = (
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
-def _parse_folder(text: str) -> str:
-    """A folder's path, also as a file:// URL. Raises TextError for other schemes."""
+def parse_folder(
+    text: str,
+    *,
+    verb: str = "write to",
+    instead: str = "export to a folder and copy it",
+) -> str:
+    """A folder's path, also as a file:// URL. Raises TextError for other schemes.
+
+    `verb` and `instead` say what cannot be done there, and what can.
+    """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
     if scheme is None:
         return text
     if scheme[1].lower() != "file":
         raise TextError(
             text,
-            f"rmq cannot write to {scheme[1]}: yet, only to folders of this machine",
+            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} folders of"
+            " this machine",
             start=0,
             end=scheme.end(),
-            hint=f"export to a folder and copy it; a folder of that name is ./{text}",
+            hint=f"{instead}; a folder of that name is ./{text}",
         )
     rest = text[scheme.end() :]
     if rest.startswith("//"):
@@ -137,7 +146,7 @@ class ExportCommandOptions:
         str,
         option(
             "--to-parquet",
-            parser=_parse_folder,
+            parser=parse_folder,
             metavar="DIR",
             help="Folder for the Parquet files: a local path or file:// URL.",
         ),

@@ -1,8 +1,9 @@
-"""What runs on Apache Spark: `rmq export`, and topics as DataFrames.
+"""`rmq export`, topics as DataFrames of Apache Spark, and the ways back into topics.
 
     export        the export itself: plan, parts, files, manifest, resumption
     source        `spark.read` and `spark.readStream` with format("rocketmq")
     sink          `df.write` and `df.writeStream` with format("rocketmq")
+    imports       `rmq import`: an export's files back into a topic, without Spark
     rows          the rows of a range, as Arrow batches
     messages      rows as messages to send
     counts        accounts for every offset of a range
@@ -17,6 +18,6 @@
     scratch       the temporary folder of a session, removed even after a crash
     daemon        the process from which Spark forks its Python workers
 
-The first three build on the others. `session`, `export.job`, `daemon`, `source` and
+The first four build on the others. `session`, `export.job`, `daemon`, `source` and
 `sink` use pyspark; pyarrow is imported only where rows are made, written or read.
 """

@@ -13,7 +13,7 @@ from rmqcli.cli.export import (
     FIELDS,
     ExportCommandOptions,
     _finish,
-    _parse_folder,
+    parse_folder,
     resume_command,
 )
 from rmqcli.cli.main import run
@@ -271,7 +271,7 @@ def test_a_url_that_is_no_folder_of_this_machine_is_refused(
     ],
 )
 def test_a_folder_is_taken_out_of_its_url(folder, path):
-    assert _parse_folder(folder) == path
+    assert parse_folder(folder) == path
 
 
 @pytest.mark.parametrize(

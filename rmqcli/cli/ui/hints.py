@@ -36,6 +36,7 @@ _CALLS: Final = {
 #: them.
 _ARGUMENTS: Final = {
     "allow_gaps": "--allow-gaps",
+    "allow_incomplete": "--allow-incomplete",
     "allow_undecodable": "--allow-undecodable",
     "allow_unencrypted": "--allow-unencrypted-keys",
     "ca_file": "--tls-ca",
@@ -56,10 +57,12 @@ _ARGUMENTS: Final = {
     "namesrv_port": "--listen",
     "plaintext": "--plaintext",
     "queues": "--queue",
+    "remap_queues": "--remap-queues",
     "remove_offsets": "--remove-offsets",
     "resume": "--resume",
     "rows_per_file": "--rows-per-file",
     "since_last": "--since-last",
+    "state": "--state",
     "tls": "--tls",
     "to": "--to",
 }

@@ -137,22 +137,7 @@ class ExportDirectory:
 
     def check_files(self, plan: ExportPlan, result: PartResult) -> None:
         """Raise PartialError unless each file of a part exists and matches."""
-        for row in result.files:
-            path = os.path.join(self.paths.root, row.path)
-            try:
-                file_bytes = os.lstat(path).st_size
-                footer = read_footer(path)
-            except OSError as error:
-                raise PartialError(
-                    f"{path} cannot be read: {error.strerror}"
-                ) from error
-            if (
-                footer is None
-                or (footer.run_id, footer.part) != (plan.run_id, result.index)
-                or (footer.start, footer.end) != (row.start, row.end)
-                or (footer.rows, file_bytes) != (row.rows, row.file_bytes)
-            ):
-                raise PartialError(f"{path} is not the file that was written there")
+        check_files(self.paths.root, plan.run_id, result)
 
     def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
         """Remove the files of this run that no part lists.
@@ -217,6 +202,24 @@ class ExportDirectory:
         folder = self.disk.make_folders(self.paths.meta, layout.TEMP)
         temp = os.path.join(folder, secrets.token_hex(8))
         self.disk.write_text(path, text, temp=temp)
+
+
+def check_files(root: str, run_id: str, result: PartResult) -> None:
+    """Raise PartialError unless each file of a part of a run exists and matches."""
+    for row in result.files:
+        path = os.path.join(root, row.path)
+        try:
+            file_bytes = os.lstat(path).st_size
+            footer = read_footer(path)
+        except OSError as error:
+            raise PartialError(f"{path} cannot be read: {error.strerror}") from error
+        if (
+            footer is None
+            or (footer.run_id, footer.part) != (run_id, result.index)
+            or (footer.start, footer.end) != (row.start, row.end)
+            or (footer.rows, file_bytes) != (row.rows, row.file_bytes)
+        ):
+            raise PartialError(f"{path} is not the file that was written there")
 
 
 @contextlib.contextmanager

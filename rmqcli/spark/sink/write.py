@@ -66,7 +66,7 @@ class Writing:
                 f"topic {topic} has no queue that can be written",
                 code=16,
                 name="NO_PERMISSION",
-                hint=f"look at it with: rmq topic show {topic}",
+                hint="read the topic's permissions with Admin.topic",
             )
 
     def send_arrow(self, batches: Iterator[pa.RecordBatch]) -> Written:

@@ -1,0 +1,167 @@
+"""What an import sends: the files of the finished runs by queue, and their new queues.
+
+Everything is checked before anything is sent: that the export is finished, that each
+file of its manifest is there as it was written, and that each queue has a place.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
+from rmqcli.spark.export.directory import check_files
+from rmqcli.spark.export.disk import read_text
+from rmqcli.spark.export.layout import SUCCESS, Layout
+from rmqcli.spark.export.manifest import manifest_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqcli.model import MessageQueue
+    from rmqcli.spark.export.manifest import FileRow, Manifest, QueueKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFiles:
+    """The messages of one exported queue. `files` are in the order of their offsets."""
+
+    broker_name: str
+    queue_id: int
+    files: tuple[FileRow, ...]
+
+    @property
+    def key(self) -> QueueKey:
+        return self.broker_name, self.queue_id
+
+    @property
+    def rows(self) -> int:
+        """How many messages they hold."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportContent:
+    """The finished runs of an export's folder. `queues` are sorted.
+
+    `missing` counts offsets that the export asked for and did not get, None where one
+    of its gaps has no known end; `undecodable` are messages that it could not read.
+    Neither can be sent.
+    """
+
+    root: str
+    topic: str
+    first_run_id: str
+    queues: tuple[QueueFiles, ...]
+    missing: int | None
+    undecodable: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages it holds."""
+        return sum(queue.rows for queue in self.queues)
+
+
+def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
+    """Read the manifest of a folder and check its files.
+
+    `allow_incomplete` takes the runs that are finished where another one is not. Raises
+    UsageError for a folder without an export, RefusedError for an unfinished one,
+    ConfigError for a manifest that is damaged, and PartialError for a file that is
+    missing or is not what was written.
+    """
+    paths = Layout(os.path.realpath(path))
+    try:
+        manifest = manifest_from_json(read_text(paths.manifest), path=paths.manifest)
+    except FileNotFoundError:
+        manifest = None
+    except OSError as error:
+        raise RmqError(f"cannot read {paths.manifest}: {error.strerror}") from error
+    is_export = manifest is not None or os.path.isdir(paths.runs)
+    is_unfinished = is_export and not os.path.lexists(paths.success)
+    if is_unfinished and (manifest is None or not allow_incomplete):
+        raise RefusedError(
+            f"the export in {paths.root} is not finished: there is no {SUCCESS}",
+            hint="finish that export with resume=True"
+            + (", or add allow_incomplete=True" if manifest is not None else ""),
+        )
+    if manifest is None or not manifest.runs:
+        raise UsageError(
+            f"{paths.root} does not hold an export",
+            hint="give the folder that an export was written to",
+        )
+    for run in manifest.runs:
+        for part in run.parts:
+            for row in part.files:
+                _check_path(paths, row)
+            check_files(paths.root, run.run_id, part)
+    return _content(paths.root, manifest)
+
+
+def _check_path(paths: Layout, row: FileRow) -> None:
+    """The manifest may come from elsewhere: its files are in the folder, or refused."""
+    if os.path.isabs(row.path) or ".." in row.path.split("/"):
+        raise ConfigError(f"{paths.manifest} lists {row.path!r}, outside of its folder")
+
+
+def _content(root: str, manifest: Manifest) -> ExportContent:
+    files: dict[QueueKey, list[FileRow]] = {}
+    missing: int | None = 0
+    for run in manifest.runs:
+        for queue in run.queues:
+            files.setdefault((queue.broker_name, queue.queue_id), [])
+        for part in run.parts:
+            files.setdefault((part.broker_name, part.queue_id), []).extend(part.files)
+        for gap in run.gaps():
+            is_known = missing is not None and gap.end is not None
+            missing = missing + gap.end - gap.start if is_known else None  # type: ignore[operator]  # both are known
+    return ExportContent(
+        root=root,
+        topic=manifest.topic,
+        first_run_id=manifest.runs[0].run_id,
+        queues=tuple(
+            QueueFiles(
+                broker_name=broker_name,
+                queue_id=queue_id,
+                files=tuple(
+                    sorted(found, key=lambda row: (row.first_offset, row.path))
+                ),
+            )
+            for (broker_name, queue_id), found in sorted(files.items())
+        ),
+        missing=missing,
+        undecodable=sum(p.undecodable for run in manifest.runs for p in run.parts),
+    )
+
+
+def map_queues(
+    content: ExportContent, queues: Sequence[MessageQueue], *, remap_queues: bool
+) -> dict[QueueKey, MessageQueue]:
+    """Which queue of the topic takes the messages of each exported queue.
+
+    The queue of the same broker and id; where the brokers have other names and are as
+    many, the queue of the same id on the broker in the same place of their order. When
+    some exported queue has no such place, `remap_queues` puts the n-th exported queue
+    into the n-th queue of the topic, and begins again at the first one: each keeps its
+    order, also where several share a queue. Raises RefusedError without it.
+    """
+    keys = [queue.key for queue in content.queues]
+    there = {(queue.broker_name, queue.queue_id): queue for queue in queues}
+    old_names = sorted({name for name, _ in keys})
+    new_names = sorted({queue.broker_name for queue in queues})
+    names = dict(zip(old_names, old_names, strict=True))
+    if not set(old_names) <= set(new_names) and len(old_names) == len(new_names):
+        names = dict(zip(old_names, new_names, strict=True))
+    found = {key: there.get((names[key[0]], key[1])) for key in keys}
+    if None not in found.values():
+        return {key: queue for key, queue in found.items() if queue is not None}
+    if not remap_queues:
+        raise RefusedError(
+            f"the export has {len(keys)} queues on {len(old_names)} brokers, and topic"
+            f" {queues[0].topic} has {len(queues)} on {len(new_names)}: not every queue"
+            " has its place",
+            hint="create the topic with as many queues, or add remap_queues=True",
+        )
+    ordered = sorted(queues)
+    return {key: ordered[n % len(ordered)] for n, key in enumerate(keys)}

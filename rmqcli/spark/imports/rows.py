@@ -1,0 +1,92 @@
+"""The messages of one queue's Parquet files, in the order of their offsets.
+
+Files that are partitioned by time can overlap where a broker's clock was set back; they
+are merged. What a file holds is compared with the manifest as it is read.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from typing import TYPE_CHECKING, Final
+
+from rmqcli.errors import PartialError, RmqError
+from rmqcli.spark.messages import MESSAGE_COLUMNS, messages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.producer.message import RecordMessage
+    from rmqcli.spark.export.manifest import FileRow
+    from rmqcli.spark.imports.plan import QueueFiles
+
+#: Rows that are decoded at once. One file of each queue is open.
+ROWS: Final = 1_024
+
+
+def queue_messages(
+    root: str, queue: QueueFiles, *, start: int, topic: str
+) -> Iterator[tuple[int, RecordMessage]]:
+    """Yield the messages of a queue from offset `start` on, with their offsets.
+
+    Raises PartialError for a file that holds other rows than the manifest says, and
+    RmqError for one that cannot be read.
+    """
+    last = -1
+    for group in overlapping([f for f in queue.files if f.last_offset >= start]):
+        sources = [_file_messages(root, row, start=start, topic=topic) for row in group]
+        found = (
+            sources[0]
+            if len(sources) == 1
+            else heapq.merge(*sources, key=lambda item: item[0])
+        )
+        for offset, message in found:
+            if offset <= last:
+                raise PartialError(
+                    f"{os.path.join(root, group[0].path)}: offset {offset} comes after"
+                    f" {last}",
+                    hint="export the topic again; these files were changed",
+                )
+            last = offset
+            yield offset, message
+
+
+def overlapping(files: list[FileRow]) -> Iterator[list[FileRow]]:
+    """Cut files, sorted by their first offset, where none reaches into the next."""
+    group: list[FileRow] = []
+    end = -1
+    for row in files:
+        if group and row.first_offset > end:
+            yield group
+            group = []
+        group.append(row)
+        end = max(end, row.last_offset)
+    if group:
+        yield group
+
+
+def _file_messages(
+    root: str, row: FileRow, *, start: int, topic: str
+) -> Iterator[tuple[int, RecordMessage]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = os.path.join(root, row.path)
+    columns = ["queue_offset", *(name for name in MESSAGE_COLUMNS if name != "topic")]
+    rows = 0
+    try:
+        with open(path, "rb") as source, pq.ParquetFile(source) as file:
+            names = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(ROWS, columns=names, use_threads=False):
+                rows += batch.num_rows
+                offsets = batch.column("queue_offset").to_pylist()
+                if not offsets or offsets[-1] < start:
+                    continue
+                messages = messages_of(batch, topic=topic)
+                for offset, message in zip(offsets, messages, strict=True):
+                    if offset >= start:
+                        yield offset, message
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise RmqError(f"cannot read {path}: {error}") from error
+    if rows != row.rows:
+        raise PartialError(f"{path} has {rows} rows; its manifest says {row.rows}")

@@ -1,0 +1,109 @@
+"""Sends an export's messages: a batch of each queue in turn, and notes each one.
+
+A queue's messages keep their order. One batch is under way at a time, and it is in the
+state before the next one is sent; so an import that was killed sends at most one batch
+twice when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue
+from rmqcli.producer.batches import Gathered
+from rmqcli.producer.message import OutgoingMessage, check_message
+from rmqcli.spark.imports.rows import queue_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rmqcli.producer.batches import SentCounts
+    from rmqcli.producer.message import ProducerMessage, RecordMessage
+    from rmqcli.spark.export.manifest import QueueKey
+    from rmqcli.spark.imports.plan import ExportContent, QueueFiles
+    from rmqcli.spark.imports.state import ImportState
+
+
+class Sends(Protocol):
+    """`BatchSender`, or what a test puts in its place."""
+
+    counts: SentCounts
+
+    def send(
+        self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one queue. `next_offset` is the exported one after the last."""
+
+    key: QueueKey
+    messages: list[RecordMessage]
+    offsets: list[int]
+
+    @property
+    def next_offset(self) -> int:
+        return self.offsets[-1] + 1
+
+
+def run_import(
+    content: ExportContent, topic: str, *, state: ImportState, sender: Sends
+) -> Iterator[int]:
+    """Send what the state does not list; yield the number of messages of each batch.
+
+    When it yields, the batch is stored and the state on the disk says so. Raises what
+    `BatchSender.send` and `queue_messages` raise, and UsageError that names the offset
+    of a message that cannot be sent.
+    """
+    turns = deque(
+        _batches(
+            content.root, queue, start=state.queues[queue.key].next_offset, topic=topic
+        )
+        for queue in content.queues
+    )
+    while turns:
+        batch = next(turns[0], None)
+        if batch is None:
+            turns.popleft()
+            continue
+        turns.rotate(-1)
+        place = state.queues[batch.key]
+        target = MessageQueue(topic, place.to_broker_name, place.to_queue_id)
+        try:
+            sender.send(batch.messages, queue=target)
+        except UsageError:
+            _raise_first_fault(batch)
+            raise
+        count = len(batch.messages)
+        state.note(batch.key, next_offset=batch.next_offset, sent=count)
+        yield count
+
+
+def _batches(
+    root: str, queue: QueueFiles, *, start: int, topic: str
+) -> Iterator[Batch]:
+    gathered: Gathered[RecordMessage] = Gathered()
+    offsets: deque[int] = deque()
+
+    def made(messages: list[RecordMessage]) -> Batch:
+        return Batch(queue.key, messages, [offsets.popleft() for _ in messages])
+
+    for offset, message in queue_messages(root, queue, start=start, topic=topic):
+        offsets.append(offset)
+        for messages in gathered.add(message):
+            yield made(messages)
+    for messages in gathered.rest():
+        yield made(messages)
+
+
+def _raise_first_fault(batch: Batch) -> None:
+    """Raise for the first message of a batch that cannot be sent, and say which."""
+    for offset, message in zip(batch.offsets, batch.messages, strict=True):
+        where = f"{batch.key[0]}:{batch.key[1]} offset {offset}"
+        check_message(
+            OutgoingMessage(message.body, message.all_properties(), source=where)
+        )

@@ -1,0 +1,309 @@
+"""`rmq import` on the embedded cluster: the round trip, refusals, going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmqcli.broker import faults
+from rmqcli.cli.main import run
+from rmqcli.position import AtOffset
+from rmqcli.spark.export.disk import walk_files
+from rmqcli.wire.codes import RequestCode
+from tests.producer.stored import bodies, stored
+from tests.spark.export.inline import InlineRunner
+from tests.spark.imports.exported import essence, export, seeds
+
+BATCH = RequestCode.SEND_BATCH_MESSAGE
+
+
+@pytest.fixture
+def rmq(capfd):
+    """Run `rmq` in this process; returns exit code, stdout, stderr."""
+
+    def run_it(*arguments):
+        code = run([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run_it
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(queues=4)
+    cluster.create_topic("orders", queues=4)
+    cluster.create_topic("copy", queues=4)
+    return cluster
+
+
+def import_(rmq, cluster, path, *arguments, topic="copy", code=0):
+    """The summary of an import, and what it said."""
+    found, out, err = rmq(
+        "import", topic, "--from-parquet", path, "-n", cluster.namesrv, "-o", "json",
+        *arguments,
+    )  # fmt: skip
+    assert found == code, err
+    return json.loads(out) if out else None, err
+
+
+@pytest.mark.parametrize("partition_by", ["none", "queue", "hour"])
+def test_the_round_trip_gives_equal_messages(rmq, cluster, tmp_path, partition_by):
+    cluster.send("orders", seeds(2_000))
+    path = export(
+        cluster.namesrv,
+        "orders",
+        tmp_path / "out",
+        rows_per_file=200,
+        partition_by=partition_by,
+    )
+    summary, _ = import_(rmq, cluster, path)
+    assert (summary["messages"], summary["sent"], summary["before"]) == (
+        2_000,
+        2_000,
+        0,
+    )
+    assert [(q["queue_id"], q["to_queue_id"]) for q in summary["queues"]] == [
+        (n, n) for n in range(4)
+    ]
+    again = export(cluster.namesrv, "copy", tmp_path / "again")
+    assert essence(again) == essence(path)
+    assert sum(map(len, essence(again).values())) == 2_000
+
+
+def test_a_second_run_does_nothing(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(30))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path)
+    summary, err = import_(rmq, cluster, path)
+    assert (summary["before"], summary["sent"]) == (30, 0)
+    assert "nothing to do: all 30 messages were sent before" in err
+    assert len(stored(cluster, "copy")) == 30
+    os.remove(summary["state"])
+    import_(rmq, cluster, path)
+    assert len(stored(cluster, "copy")) == 60
+
+
+def test_what_a_later_run_exported_is_sent_later(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(30))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path)
+    cluster.send("orders", seeds(10, first=30))
+    export(cluster.namesrv, "orders", path, since_last=True, from_position="since-last")
+    summary, err = import_(rmq, cluster, path)
+    assert (summary["before"], summary["sent"]) == (30, 10)
+    assert "continuing: 30 of 40 messages are sent" in err
+    again = export(cluster.namesrv, "copy", tmp_path / "again")
+    assert essence(again) == essence(path)
+
+
+def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(4_000))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    refusing = cluster.faults.add(faults.answer(13, "illegal"), code=BATCH, nth=4)
+    _, err = import_(rmq, cluster, path, code=1)
+    assert "not finished: 1,536 of 4,000 messages are sent" in err
+    cluster.faults.remove(refusing)
+    summary, err = import_(rmq, cluster, path)
+    assert "up to one batch after them may be sent twice" in err
+    assert (summary["before"], summary["sent"]) == (1_536, 2_464)
+    again = export(cluster.namesrv, "copy", tmp_path / "again")
+    assert essence(again) == essence(path)
+
+
+def test_a_batch_without_an_answer_may_be_stored_twice(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    cluster.faults.next(faults.drop_answer(), code=BATCH)
+    summary, err = import_(rmq, cluster, path, "--timeout", "200ms")
+    assert summary["unsure"] == 2
+    assert "2 messages may be stored twice" in err
+    assert len(stored(cluster, "copy")) == 10
+
+
+def test_a_dry_run_sends_nothing(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    summary, err = import_(rmq, cluster, path, "--dry-run")
+    assert [(q["rows"], q["sent"]) for q in summary["queues"]] == [(2, 0)] * 4
+    assert "8 of 8 messages would be sent to copy; nothing was sent" in err
+    assert stored(cluster, "copy") == []
+    assert not os.path.exists(summary["state"])
+
+
+def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_path):
+    cluster.create_topic("small", queues=3)
+    cluster.send("orders", seeds(400))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    _, err = import_(rmq, cluster, path, topic="small", code=7)
+    assert "the export has 4 queues on 1 brokers, and topic small has 3 on 1" in err
+    assert "--remap-queues" in err
+    summary, _ = import_(rmq, cluster, path, "--remap-queues", topic="small")
+    assert [q["to_queue_id"] for q in summary["queues"]] == [0, 1, 2, 0]
+    again = essence(export(cluster.namesrv, "small", tmp_path / "again"))
+    origin = essence(path)
+    assert again[1] == origin[1]
+    assert sorted(map(str, again[0])) == sorted(map(str, origin[0] + origin[3]))
+    for part in (origin[0], origin[3]):  # each keeps its order
+        assert [row for row in again[0] if row in part] == part
+
+
+def test_brokers_with_other_names_take_the_queues_of_the_same_id(
+    rmq, rmq_cluster_factory, tmp_path
+):
+    two = rmq_cluster_factory(brokers=2, queues=2)
+    two.create_topic("orders", queues=2)
+    two.create_topic("copy", queues=2)
+    two.send("orders", seeds(100))
+    path = export(two.namesrv, "orders", tmp_path / "out")
+    manifest = path / "_rmq" / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"broker-a"', '"x"').replace('"broker-b"', '"y"'))
+    summary, _ = import_(rmq, two, path)
+    assert [
+        (q["broker_name"], q["queue_id"], q["to_broker_name"], q["to_queue_id"])
+        for q in summary["queues"]
+    ] == [
+        ("x", 0, "broker-a", 0),
+        ("x", 1, "broker-a", 1),
+        ("y", 0, "broker-b", 0),
+        ("y", 1, "broker-b", 1),
+    ]
+    again = export(two.namesrv, "copy", tmp_path / "again")
+    assert essence(again, by_broker=True) == essence(path, by_broker=True)
+
+
+def test_an_unknown_topic_is_3_with_the_queues_that_it_needs(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    _, err = import_(rmq, cluster, path, topic="nowhere", code=3)
+    hint = "rmq topic create nowhere --queues 4"
+    assert hint in json.loads(err.splitlines()[-1])["error"]["hint"]
+
+
+def test_a_folder_without_an_export_is_2(rmq, cluster, tmp_path):
+    for path in (tmp_path, tmp_path / "missing"):
+        _, err = import_(rmq, cluster, path, code=2)
+        assert "does not hold an export" in err
+
+
+def test_an_unfinished_export_is_7_unless_it_is_allowed(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(40))
+    path = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        export(cluster.namesrv, "orders", path, runner=InlineRunner(stop_after=1))
+    _, err = import_(rmq, cluster, path, "--allow-incomplete", code=7)
+    assert "is not finished: there is no _SUCCESS" in err
+    done = export(cluster.namesrv, "orders", tmp_path / "done")
+    cluster.send("orders", seeds(10))
+    request = {"since_last": True, "from_position": "since-last"}
+    runner = InlineRunner(stop_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        export(cluster.namesrv, "orders", done, runner=runner, **request)
+    _, err = import_(rmq, cluster, done, code=7)
+    assert "--allow-incomplete" in err
+    summary, _ = import_(rmq, cluster, done, "--allow-incomplete")
+    assert summary["sent"] == 40
+
+
+def test_a_file_that_is_not_the_manifest_s_is_6_before_anything_is_sent(
+    rmq, cluster, tmp_path
+):
+    cluster.send("orders", seeds(40))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    name = next(name for name in walk_files(str(path)) if name.endswith(".parquet"))
+    table = pq.ParquetFile(path / name).read()
+    pq.write_table(table.slice(1), path / name)
+    _, err = import_(rmq, cluster, path, code=6)
+    assert "is not the file that was written there" in err
+    os.remove(path / name)
+    _, err = import_(rmq, cluster, path, code=6)
+    assert stored(cluster, "copy") == []
+
+
+def test_a_manifest_does_not_lead_out_of_its_folder(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(4))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    name = next(name for name in walk_files(str(path)) if name.endswith(".parquet"))
+    manifest = path / "_rmq" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(name, f"../{name}"))
+    _, err = import_(rmq, cluster, path, code=2)
+    assert "outside of its folder" in err
+
+
+def test_the_state_of_another_cluster_is_refused(
+    rmq, cluster, rmq_cluster_factory, tmp_path
+):
+    other = rmq_cluster_factory(queues=4)
+    other.create_topic("copy", queues=4)
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    import_(rmq, cluster, path)
+    _, err = import_(rmq, other, path, code=7)
+    assert f"is of an import by way of {cluster.namesrv}" in err
+    assert "--state DIR" in err
+    summary, _ = import_(rmq, other, path, "--state", tmp_path / "state")
+    assert summary["sent"] == 8
+    assert summary["state"].startswith(str(tmp_path / "state"))
+
+
+def test_a_damaged_state_is_2(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(8))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    summary, _ = import_(rmq, cluster, path)
+    with open(summary["state"], "w") as file:
+        file.write("{")
+    _, err = import_(rmq, cluster, path, code=2)
+    assert "is not the state of an import" in err
+
+
+def test_gaps_of_the_export_are_said(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(40))
+    cluster.broker().trim("orders", 2)
+    path = export(cluster.namesrv, "orders", tmp_path / "out", start=AtOffset(0))
+    summary, err = import_(rmq, cluster, path)
+    assert "8 messages of topic orders are not in the export" in err
+    assert (summary["messages"], summary["sent"]) == (32, 32)
+    assert bodies(cluster, "copy") == bodies(cluster, "orders")
+
+
+def test_other_schemes_are_refused_in_the_words_of_an_import(rmq, tmp_path):
+    code, _, err = rmq("import", "copy", "--from-parquet", "s3://bucket/x")
+    assert code == 2
+    assert "rmq cannot read from s3: yet, only from folders of this machine" in err
+
+
+def test_a_killed_import_loses_nothing(cluster, tmp_path):
+    """SIGKILL before each call to the disk: after a send, and while the state is
+    written. Each kill may repeat one batch."""
+    cluster.send("orders", seeds(5_000))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.imports.kill_import", cluster.namesrv,
+         "copy", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    kills = int(done.stdout)
+    assert kills > 10
+    origin = essence(path)
+    copy = essence(export(cluster.namesrv, "copy", tmp_path / "again"))
+    repeated = 0
+    for queue_id, rows in origin.items():
+        at = 0
+        for row in copy[queue_id]:
+            if at < len(rows) and row == rows[at]:
+                at += 1
+            else:  # a batch again: nothing is left out, so it goes on inside of it
+                at = rows.index(row) + 1
+        assert at == len(rows)
+        assert {str(row) for row in rows} == {str(row) for row in copy[queue_id]}
+        repeated += len(copy[queue_id]) - len(rows)
+    assert 0 < repeated <= kills * 512
