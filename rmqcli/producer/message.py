@@ -125,6 +125,8 @@ class ProducerMessage:
         self._check_delay()
 
     def _check_delay(self) -> None:
+        if not self.is_delayed:
+            return
         given = {
             name: value
             for name in ("delay_level", "delay_ms", "deliver_at_ms")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import RecordMessage
     from rmqcli.spark.sink.options import SinkOptions
 
+#: Rows that become objects at once: an Arrow batch of Spark may hold large bodies.
+_ROWS: Final = 1_024
 #: Delayed messages that wait for their answers side by side: no batch can hold them.
 _DELAYED_MAX: Final = 256
 
@@ -73,7 +75,10 @@ class Writing:
         """Send the rows of Arrow batches. Raises as `send`."""
         topic = self.options.topic
         return self.send(
-            message for batch in batches for message in messages_of(batch, topic=topic)
+            message
+            for batch in batches
+            for start in range(0, batch.num_rows, _ROWS)
+            for message in messages_of(batch.slice(start, _ROWS), topic=topic)
         )
 
     def send_rows(self, rows: Iterator[Row]) -> Written:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 
@@ -114,6 +117,26 @@ def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
     assert (summary["before"], summary["sent"]) == (1_536, 2_464)
     again = export(cluster.namesrv, "copy", tmp_path / "again")
     assert essence(again) == essence(path)
+
+
+def test_an_interrupt_says_how_to_go_on(rmq, cluster, tmp_path):
+    cluster.send("orders", seeds(4_000))
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    seen = itertools.count(1)
+
+    def interrupt(_):
+        if next(seen) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    watching = cluster.faults.observe(code=BATCH, on_request=interrupt)
+    _, err = import_(rmq, cluster, path, code=130)
+    assert re.search(r"not finished: [\d,]+ of 4,000 messages are sent; the same", err)
+    cluster.faults.remove(watching)
+    summary, _ = import_(rmq, cluster, path)
+    assert summary["before"] in (1_024, 1_536)
+    copy = essence(export(cluster.namesrv, "copy", tmp_path / "again"))
+    for queue_id, rows in essence(path).items():
+        assert {str(row) for row in rows} == {str(row) for row in copy[queue_id]}
 
 
 def test_a_batch_without_an_answer_may_be_stored_twice(rmq, cluster, tmp_path):

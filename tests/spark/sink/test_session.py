@@ -122,10 +122,10 @@ def stream(spark, cluster, source, topic, folder, mode="append"):
 def test_a_stream_copies_what_is_new(spark, cluster, tmp_path):
     cluster.create_topic("lower", queues=2)
     cluster.create_topic("upper", queues=2)
-    for number in range(2):
+    for number, mode in enumerate(("append", "update")):
         seeds = [Seed(body=b"%c%d" % (c, number), keys=["k"]) for c in b"ab"]
         cluster.send("lower", seeds)
-        query = stream(spark, cluster, "lower", "upper", tmp_path)
+        query = stream(spark, cluster, "lower", "upper", tmp_path, mode)
         patiently(lambda: query.start().awaitTermination())  # noqa: B023
     found = stored(cluster, "upper")
     assert sorted(m.body for m in found) == [b"A0", b"A1", b"B0", b"B1"]
