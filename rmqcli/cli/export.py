@@ -25,6 +25,7 @@ from rmqcli.cli.options import (
     option,
     position_option,
     queue_option,
+    size_option,
     store_option,
 )
 from rmqcli.cli.selection import tag_option
@@ -196,6 +197,16 @@ class ExportCommandOptions:
             min=1, metavar="N", help="Start a new file after N rows.  [default: 500000]"
         ),
     ] = None
+    bytes_per_file: Annotated[
+        Any,
+        size_option(
+            "--bytes-per-file", help="Start a new file after SIZE.  [default: 1GiB]"
+        ),
+    ] = None
+    min_partitions: Annotated[
+        int | None,
+        option(min=1, metavar="N", help="Divide the work into at least N parts."),
+    ] = None
     partition_by: Annotated[
         str | None,
         choice_option(
@@ -270,6 +281,8 @@ class ExportCommandOptions:
             "queues": tuple(map(str, self.selectors)) or None,
             "tag": self.tag,
             "rows_per_file": self.rows_per_file,
+            "bytes_per_file": self.bytes_per_file,
+            "min_partitions": self.min_partitions,
             "partition_by": self.partition_by,
             "compression": self.compression,
         }

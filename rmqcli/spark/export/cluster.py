@@ -10,6 +10,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmqcli.errors import RmqError
+from rmqcli.model import MessageQueue, OffsetRange
 from rmqcli.position import Earliest
 from rmqcli.spark.export.export import SINCE_LAST
 from rmqcli.spark.extent import extent_of
@@ -20,16 +22,18 @@ if TYPE_CHECKING:
     from rmqcli.admin.read.body import Chunk
     from rmqcli.api.client import Client
     from rmqcli.config import ClientConfig
-    from rmqcli.model import OffsetRange
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
     from rmqcli.spark.export.part import ChunkReader
-    from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.export.plan import ExportPlan, ExportRequest
     from rmqcli.spark.extent import QueueExtent
 
 #: A part fails after this long without an answer. It is tried once more after all other
 #: parts, so a broker has longer than this to come back.
 _RETRY_FOR_MS: Final = 10_000
+
+_SAMPLED_QUEUES: Final = 16
+_SAMPLED_MESSAGES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +106,31 @@ class BrokerCluster:
                 if note:
                     self.note(f"{queue}: {note}")
         return [extent_of(found) for _, found in sorted(ranges.items())]
+
+    def message_bytes(self, plan: ExportPlan) -> int | None:
+        """Return the average size of a stored message, from a few of each range.
+
+        None when none could be read: it is an estimate, so no error is worth an end.
+        """
+        from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.api.client import Client
+
+        samples = []
+        for queue in plan.queues[:_SAMPLED_QUEUES]:
+            middle = (queue.start + queue.end) // 2
+            wanted = OffsetRange(
+                MessageQueue(plan.request.topic, queue.broker_name, queue.queue_id),
+                middle,
+                min(queue.end, middle + _SAMPLED_MESSAGES),
+            )
+            if wanted.start < wanted.end:
+                samples.append(wanted)
+        if not samples:
+            return None
+        size = messages = 0
+        options = ReadOptions(retry_for_ms=0)
+        with contextlib.suppress(RmqError), Client(self.config) as client:
+            for chunk in RangeReader(client, samples, options):
+                size += len(chunk.body)
+                messages += chunk.end - chunk.start
+        return size // messages if size and messages else None

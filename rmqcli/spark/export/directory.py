@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqcli.spark.export.disk import Disk
-    from rmqcli.spark.export.plan import ExportPlan
+    from rmqcli.spark.export.plan import ExportPlan, PartSpec
 
 
 class ExportDirectory:
@@ -123,21 +123,28 @@ class ExportDirectory:
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
         """Return the parts whose record adds up and whose files match it."""
-        found: dict[int, PartResult] = {}
-        for part in plan.parts():
-            try:
-                text = read_text(self.paths.part_record(plan.run_id, part.index))
-                result = part_from_json(text)
-                result.check(part)
-                self.check_files(plan, result)
-            except (OSError, ValueError, PartialError):
-                continue  # it is written again, to the same names
-            found[part.index] = result
-        return found
+        found = {
+            part.index: self.finished_part(plan.run_id, part) for part in plan.parts()
+        }
+        return {index: result for index, result in found.items() if result is not None}
 
-    def check_files(self, plan: ExportPlan, result: PartResult) -> None:
+    def finished_part(self, run_id: str, part: PartSpec) -> PartResult | None:
+        """Return the result of a part that is complete; None if it has to be written.
+
+        One whose files do not match is written again, to the same names.
+        """
+        try:
+            text = read_text(self.paths.part_record(run_id, part.index))
+            result = part_from_json(text)
+            result.check(part)
+            self.check_files(run_id, result)
+        except (OSError, ValueError, PartialError):
+            return None
+        return result
+
+    def check_files(self, run_id: str, result: PartResult) -> None:
         """Raise PartialError unless each file of a part exists and matches."""
-        check_files(self.paths.root, plan.run_id, result)
+        check_files(self.paths.root, run_id, result)
 
     def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
         """Remove the files of this run that no part lists.

@@ -23,7 +23,7 @@ from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
 from rmqcli.spark.export.part_files import FilesContext, write_empty
-from rmqcli.spark.export.plan import ExportPlan
+from rmqcli.spark.export.plan import ExportPlan, rows_per_part
 from rmqcli.spark.extent import QueueExtent, plan_queue
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ class Cluster(Protocol):
 
         With `SINCE_LAST` as `from_position` each queue starts at its min offset.
         """
+
+    def message_bytes(self, plan: ExportPlan) -> int | None:
+        """Return the average size of the messages of the plan, None if unknown."""
 
 
 class Workers(Protocol):
@@ -304,12 +307,20 @@ class Export:
         self, request: ExportRequest, extents: Sequence[QueueExtent]
     ) -> ExportPlan:
         now_ms = self.clock.epoch_ms()
-        return ExportPlan(
+        plan = ExportPlan(
             run_id=layout.new_run_id(epoch_ms=now_ms, entropy=os.urandom(4)),
             created_at_ms=now_ms,
             request=request,
             queues=tuple(
                 plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
+            ),
+        )
+        return replace(
+            plan,
+            rows_per_part=rows_per_part(
+                request,
+                messages=plan.planned_messages,
+                message_bytes=self.cluster.message_bytes(plan),
             ),
         )
 
@@ -335,7 +346,7 @@ class Export:
                 written = self._write(directory, plan, left, temp, workers)
             results = [*done.values(), *written]
             for result in results:
-                directory.check_files(plan, result)
+                directory.check_files(plan.run_id, result)
             record = finish_run(
                 plan,
                 results,

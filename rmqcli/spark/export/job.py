@@ -2,7 +2,9 @@
 
 A task is a list of parts; Spark returns the outcome of each part. A part that fails is
 such an outcome and is tried again here; only a worker that dies, or a bug, fails the
-job itself.
+job itself. On a cluster a task with a part that may work elsewhere fails first, as
+often as Spark tries a task, so that Spark counts it against the machine and tries
+another.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import re
 import secrets
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmqcli.errors import RmqError
@@ -21,6 +23,7 @@ from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
 from rmqcli.spark.export.plan import group_tasks
 from rmqcli.spark.failure import text_of
+from rmqcli.spark.master import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 #: How often a part is tried that fails for a retriable reason.
 ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
+TASK_TRIES_DEFAULT: Final = 4  # spark.task.maxFailures
 
 #: All that Py4J says of a call during which the JVM ended.
 _NO_ANSWER: Final = r"An error occurred while calling \S+"
@@ -45,6 +49,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Outcome = PartResult | PartFailure
+
+
+class TaskFailedError(RmqError):
+    """A task that Spark is to try again, on another machine if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +88,15 @@ def run_parts(
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     counters = _Counters(parts, context)
+    tries = _tries_elsewhere(spark)
+    go_path = os.path.join(context.files.temp, "go")
+    with open(go_path, "wb"):
+        pass  # it only has to be there
+    context = replace(context, go_path=go_path)
     for _ in range(ROUNDS_MAX):
         tasks = group_tasks(left, tasks=TASKS_PER_CORE * spark.defaultParallelism)
-        job = _Job(spark, tasks, functools.partial(write_task, context=context))
+        write = functools.partial(_write, context=context, tries=tries)
+        job = _Job(spark, tasks, write)
         progress = functools.partial(_report, counters, watch=watch)
         found = _run(job, resources=resources, on_poll=progress)
         for outcome in (outcome for of_task in found for outcome in of_task):
@@ -99,6 +113,32 @@ def run_parts(
 
 def _is_retriable(outcome: Outcome) -> bool:
     return isinstance(outcome, PartFailure) and outcome.error.retriable
+
+
+def _tries_elsewhere(spark: SparkContext) -> int:
+    """Return how often Spark tries a task on a cluster; 1 on this machine."""
+    if is_local(spark.master):
+        return 1
+    return int(spark.getConf().get("spark.task.maxFailures") or TASK_TRIES_DEFAULT)
+
+
+def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[Outcome]:
+    """Write the parts of a task, on an executor.
+
+    Raises TaskFailedError, for Spark to try the task again, unless it was the last try.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    attempt = task.attemptNumber() if task is not None else 0
+    outcomes = write_task(parts, context, is_retry=attempt > 0)
+    if attempt + 1 < tries:
+        for outcome in outcomes:
+            if isinstance(outcome, PartFailure) and outcome.may_work_elsewhere:
+                raise TaskFailedError(
+                    f"part {outcome.index}, attempt {attempt}: {outcome.error.message}"
+                )
+    return outcomes
 
 
 def check_executors(

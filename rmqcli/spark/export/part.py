@@ -18,9 +18,10 @@ import json
 import os
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from rmqcli.errors import RmqError, TransportError
+from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
 from rmqcli.spark.export.part_files import FilesContext, PartFiles
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import PartSpec
     from rmqcli.spark.rows import Decoder
     from rmqcli.wire.message.record import DecodeFailure
+
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL: Final = "the disk is full, so no further part was begun"
 
 
 class ChunkReader(Protocol):
@@ -63,6 +68,18 @@ class PartContext:
     files: FilesContext
     source: ChunkSource
     decoder: Decoder | None = None
+    #: A file that exists while parts may be begun; a worker whose disk is full removes
+    #: it, which a full disk allows. None when a task stands alone.
+    go_path: str | None = None
+
+    def stop(self) -> None:
+        """Let no worker begin a further part."""
+        if self.go_path is not None:
+            self.files.disk.remove(self.go_path)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.go_path is not None and not os.path.exists(self.go_path)
 
     def progress_path(self, index: int) -> str:
         """Return the file that says how many offsets of a part were read."""
@@ -71,39 +88,66 @@ class PartContext:
 
 @dataclass(frozen=True, slots=True)
 class PartFailure:
-    """A part that could not be written; the others go on."""
+    """A part that could not be written; the others go on.
+
+    `may_work_elsewhere`: another machine may have what this one lacks.
+    """
 
     index: int
     error: RmqError
+    may_work_elsewhere: bool = False
 
 
 def write_task(
-    parts: Sequence[PartSpec], context: PartContext
+    parts: Sequence[PartSpec], context: PartContext, *, is_retry: bool = False
 ) -> list[PartResult | PartFailure]:
     """Write several parts over one set of connections, one after the other.
 
     A part that fails with an RmqError or OSError becomes a PartFailure, and the others
     go on. When a broker does not answer, the rest of its parts in this task fail at
-    once. Any other exception is a bug; it is not caught, so that Spark shows it.
+    once, and all parts that have not begun when a disk is full. With `is_retry` parts
+    that an earlier attempt has completed are not written again. Any other exception is
+    a bug; it is not caught, so that Spark shows it.
     """
     outcomes: list[PartResult | PartFailure] = []
     silent: dict[str, TransportError] = {}
+    full: RmqError | None = None
     with context.source.connect() as reader:
         for part in parts:
+            done = _finished(part, context) if is_retry else None
+            if done is not None:
+                outcomes.append(done)
+                continue
+            if full is not None or context.is_stopped:
+                full = full or _disk_error(OSError(errno.ENOSPC, _FULL))
+                outcomes.append(PartFailure(part.index, full))
+                continue
             if part.broker_name in silent:
                 # Every further part would wait just as long in vain.
-                outcomes.append(PartFailure(part.index, silent[part.broker_name]))
+                silence = silent[part.broker_name]
+                outcomes.append(PartFailure(part.index, silence, True))
                 continue
             try:
                 outcomes.append(write_part(part, context, reader=reader))
             except TransportError as error:
                 silent[part.broker_name] = error
-                outcomes.append(PartFailure(part.index, error))
+                outcomes.append(PartFailure(part.index, error, True))
             except RmqError as error:
                 outcomes.append(PartFailure(part.index, error))
             except OSError as error:
-                outcomes.append(PartFailure(part.index, _disk_error(error)))
+                failure = _disk_error(error)
+                is_full = error.errno in _DISK_FULL
+                if is_full:
+                    full = failure
+                    context.stop()
+                outcomes.append(PartFailure(part.index, failure, not is_full))
     return outcomes
+
+
+def _finished(part: PartSpec, context: PartContext) -> PartResult | None:
+    """Return the result of an earlier attempt that completed this part, or None."""
+    files = context.files
+    return ExportDirectory(files.layout, files.disk).finished_part(files.run_id, part)
 
 
 def write_part(
@@ -197,7 +241,7 @@ def _write_record(result: PartResult, context: FilesContext) -> None:
 def _disk_error(error: OSError) -> RmqError:
     where = f" {error.filename}" if error.filename else ""
     hint = ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _DISK_FULL:
         hint = "free space on the disk, then resume the run"
     elif error.errno == errno.ENOENT:
         hint = "every worker must see the folder under the same path as this process"

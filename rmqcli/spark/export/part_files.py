@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import ExportRequest
     from rmqcli.spark.extent import QueuePlan
 
-#: A file of this size is closed, and the next one begun.
-FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: Store times nearly ascend, so more dates than this at once mean corrupt times.
 OPEN_FILES_MAX: Final = 8
 
@@ -120,7 +118,7 @@ class PartFiles:
         file.add(batch)
         if sum(f.pending_bytes for f in self._open.values()) >= ROW_GROUP_BYTES:
             max(self._open.values(), key=lambda f: f.pending_bytes).write_row_group()
-        if file.file_bytes >= FILE_BYTES_MAX:
+        if file.file_bytes >= self._context.request.bytes_per_file:
             self._close(folder, end=file.extent.last_offset + 1)
 
     def _close(self, folder: str, *, end: int) -> None:

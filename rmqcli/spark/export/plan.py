@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PLAN_VERSION: Final = 1
 ROWS_PER_FILE_DEFAULT: Final = 500_000
+BYTES_PER_FILE_DEFAULT: Final = 1024 * 1024 * 1024
 
 PartitionBy = Literal["none", "queue", "date", "hour"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
@@ -45,16 +46,20 @@ class ExportRequest:
     queues: tuple[str, ...] = ()
     tag: str | None = None
     rows_per_file: int = ROWS_PER_FILE_DEFAULT
+    #: a file that has become this large is closed; also cuts parts, by their estimate
+    bytes_per_file: int = BYTES_PER_FILE_DEFAULT
+    #: cut the range into this many parts at least
+    min_partitions: int | None = None
     partition_by: str = "none"
     compression: str = "zstd"
 
     def __post_init__(self) -> None:
         if not _TOPIC.fullmatch(self.topic):
             raise UsageError(f"topic {self.topic!r} is not a name that brokers accept")
-        if self.rows_per_file < 1:
-            raise UsageError(
-                f"rows_per_file must be 1 or more, not {self.rows_per_file}"
-            )
+        for name in ("rows_per_file", "bytes_per_file", "min_partitions"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise UsageError(f"{name} must be 1 or more, not {number}")
         if self.partition_by not in PARTITIONS:
             raise UsageError(
                 f"partition_by {self.partition_by!r} is not one of"
@@ -94,6 +99,8 @@ class ExportPlan:
     created_at_ms: int
     request: ExportRequest
     queues: tuple[QueuePlan, ...]
+    #: None in plans that were cut by `rows_per_file` alone
+    rows_per_part: int | None = None
 
     @property
     def planned_messages(self) -> int:
@@ -102,11 +109,30 @@ class ExportPlan:
 
     def parts(self) -> list[PartSpec]:
         """Return the parts in order of queue and offset; the index identifies one."""
-        return cut_parts(self.queues, rows_per_file=self.request.rows_per_file)
+        return cut_parts(
+            self.queues, rows_per_part=self.rows_per_part or self.request.rows_per_file
+        )
 
 
-def cut_parts(queues: Iterable[QueuePlan], *, rows_per_file: int) -> list[PartSpec]:
-    """Cut the range of each queue at multiples of `rows_per_file`.
+def rows_per_part(
+    request: ExportRequest, *, messages: int, message_bytes: int | None
+) -> int:
+    """Return how many offsets a part has at most, so that many workers share the range.
+
+    `messages` are those of the whole range, and `message_bytes` their average size if
+    it is known. The number divides `rows_per_file` evenly, up to rounding.
+    """
+    wanted = request.rows_per_file
+    if message_bytes:
+        wanted = min(wanted, max(1, request.bytes_per_file // message_bytes))
+    if request.min_partitions:
+        wanted = min(wanted, max(1, messages // request.min_partitions))
+    pieces = -(-request.rows_per_file // wanted)
+    return -(-request.rows_per_file // pieces)
+
+
+def cut_parts(queues: Iterable[QueuePlan], *, rows_per_part: int) -> list[PartSpec]:
+    """Cut the range of each queue at multiples of `rows_per_part`.
 
     The cuts do not depend on the start, so a later export of the same offsets cuts at
     the same points. The parts are disjoint, in order, and cover each range exactly.
@@ -115,7 +141,7 @@ def cut_parts(queues: Iterable[QueuePlan], *, rows_per_file: int) -> list[PartSp
     for queue in queues:
         start = queue.start
         while start < queue.end:
-            end = min(queue.end, (start // rows_per_file + 1) * rows_per_file)
+            end = min(queue.end, (start // rows_per_part + 1) * rows_per_part)
             name, queue_id = queue.broker_name, queue.queue_id
             parts.append(PartSpec(len(parts), name, queue_id, start, end))
             start = end
@@ -155,6 +181,7 @@ def plan_from_json(text: str, *, path: str) -> ExportPlan:
             created_at_ms=value["created_at_ms"],
             request=request_from_json(value["request"]),
             queues=tuple(queue_plan_from_json(queue) for queue in value["queues"]),
+            rows_per_part=value.get("rows_per_part"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is not an export plan: {error!r}") from error

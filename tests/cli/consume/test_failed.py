@@ -252,8 +252,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
     flags = ["--shell", "--exec-timeout", "2s", "--max-failures", "1"]
     _, err = consume("--exec", command, *flags, code=1)
     assert (
-        "the command took over 2s (--exec-timeout) and was ended; retry 1 of 16"
-        in err
+        "the command took over 2s (--exec-timeout) and was ended; retry 1 of 16" in err
     )
     import fcntl
 

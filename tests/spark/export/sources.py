@@ -53,6 +53,8 @@ class MadeSource:
     broken: frozenset[int] = frozenset()
     body_bytes: int = 40
     fail_at: int | None = None
+    #: fail at `fail_at` only while this file is not there, and make it
+    fail_once: str | None = None
     is_secret: bool = False
 
     def connect(self):
@@ -82,6 +84,13 @@ class MadeSource:
     def _fail(self):
         from rmqcli.errors import DisconnectedError
 
+        if self.fail_once is not None:
+            try:
+                with open(self.fail_once, "x"):
+                    pass
+            except FileExistsError:
+                return
+
         raise DisconnectedError("the broker went away", address="127.0.0.1:10911")
 
 
@@ -92,6 +101,10 @@ class MadeCluster:
     queues: dict[int, tuple[int, int]]
     source: MadeSource = field(default_factory=MadeSource)
     broker_name: str = "broker-a"
+    average_bytes: int | None = None
+
+    def message_bytes(self, plan):
+        return self.average_bytes
 
     def resolve(self, request: ExportRequest):
         extents = []

@@ -110,18 +110,18 @@ def test_a_file_that_is_not_the_one_of_its_record_is_refused(tmp_path, change):
     record = export_of(tmp_path, MadeCluster(QUEUES)).run()
     plan = plan_in(tmp_path)
     with opened(tmp_path) as directory:
-        directory.check_files(plan, record.parts[0])
+        directory.check_files(plan.run_id, record.parts[0])
         (row,) = record.parts[0].files
         other = replace(record.parts[0], files=(replace(row, **change),))
         with pytest.raises(PartialError, match="is not the file that was written"):
-            directory.check_files(plan, other)
+            directory.check_files(plan.run_id, other)
         with pytest.raises(PartialError, match="is not the file that was written"):
-            directory.check_files(replace(plan, run_id="other"), record.parts[0])
+            directory.check_files("other", record.parts[0])
         with pytest.raises(PartialError, match="is not the file that was written"):
-            directory.check_files(plan, replace(record.parts[0], index=1))
+            directory.check_files(plan.run_id, replace(record.parts[0], index=1))
         os.remove(tmp_path / row.path)
         with pytest.raises(PartialError, match="cannot be read"):
-            directory.check_files(plan, record.parts[0])
+            directory.check_files(plan.run_id, record.parts[0])
 
 
 def test_unlisted_files_of_this_run_are_removed_and_all_others_stay(tmp_path):

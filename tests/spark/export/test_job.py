@@ -191,15 +191,22 @@ def spark_cluster(tmp_path_factory):
             process.wait(30)
 
 
+@pytest.mark.xdist_group("spark-cluster")
 def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
     path = tmp_path / "out"
     env = {"PYSPARK_PYTHON": sys.executable}
     options = {"master": spark_cluster}
-    with ExportProcess(path, QUEUES, options=options, env=env) as export:
-        assert export.summary()["rows"] == 17_500
+    source = {"fail_at": 8500, "fail_once": str(tmp_path / "failed")}
+    with ExportProcess(path, QUEUES, options=options, source=source, env=env) as export:
+        summary = export.summary()
+    assert summary["rows"] == 17_500
     assert offsets_in(path) == expected(QUEUES)
+    # Spark has seen the failure, counted it against the machine, and tried again.
+    log = path / "_rmq" / "runs" / summary["run_id"] / "spark.log"
+    assert re.search(r"Lost task .*\n(.*\n)*.*TaskFailedError: part", log.read_text())
 
 
+@pytest.mark.xdist_group("spark-cluster")
 def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
     tmp_path, spark_cluster
 ):
@@ -219,6 +226,7 @@ def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
     assert not path.exists()
 
 
+@pytest.mark.xdist_group("spark-cluster")
 def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
     path, bare = tmp_path / "out", tmp_path / "bare"
     venv.create(bare, symlinks=True)

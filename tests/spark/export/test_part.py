@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,6 @@ import pytest
 
 from rmqcli.errors import DisconnectedError, PartialError, RefusedError
 from rmqcli.model import MessageQueue
-from rmqcli.spark.export import part_files
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import Layout
 from rmqcli.spark.export.parquet_file import read_footer
@@ -197,8 +197,7 @@ def test_hour_partition_keeps_few_files_open(tmp_path):
 def test_a_large_part_continues_in_a_second_file(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqcli.spark.export.parquet_file.ROW_GROUP_ROWS", 100)
     monkeypatch.setattr("rmqcli.spark.rows.DECODE_MESSAGES", 100)
-    monkeypatch.setattr(part_files, "FILE_BYTES_MAX", 1)
-    result = write(context_of(tmp_path, MadeSource(step=250)))
+    result = write(context_of(tmp_path, MadeSource(step=250), bytes_per_file=1))
     assert [(row.start, row.end) for row in result.files] == [
         (1000, 1250),
         (1250, 1500),
@@ -342,3 +341,52 @@ def test_record_that_does_not_add_up_is_refused(tmp_path):
     result = write(context_of(tmp_path))
     with pytest.raises(PartialError, match="is for part"):
         result.check(PartSpec(0, "broker-a", 3, 1000, 2001))
+
+
+OTHER_PARTS = [PartSpec(n, "broker-a", 3, n * 10, n * 10 + 10) for n in range(1, 4)]
+
+
+def test_after_a_full_disk_no_worker_begins_a_further_part(tmp_path):
+    """Every further part would be pulled from the broker in vain."""
+    go_path = str(tmp_path / "go")
+    context = replace(context_of(tmp_path, disk=FullDisk(0)), go_path=go_path)
+    with open(go_path, "w"):
+        pass
+    outcomes = write_task(OTHER_PARTS, context)
+    assert [outcome.index for outcome in outcomes] == [1, 2, 3]
+    for outcome in outcomes:
+        assert isinstance(outcome, PartFailure)
+        assert "No space left on device" in outcome.error.message
+        assert "free space" in outcome.error.hint
+        assert not outcome.may_work_elsewhere
+    # A worker of another task, with a disk that has space.
+    elsewhere = replace(context_of(tmp_path), go_path=go_path)
+    [outcome] = write_task([PART], elsewhere)
+    assert isinstance(outcome, PartFailure)
+    assert "the disk is full, so no further part was begun" in outcome.error.message
+    assert visible(tmp_path) == []
+
+
+def test_a_task_that_is_tried_again_writes_only_what_is_not_complete(tmp_path):
+    context = context_of(tmp_path, MadeSource(fail_at=25))
+    first = write_task(OTHER_PARTS, context)
+    failed = [o.index for o in first if isinstance(o, PartFailure)]
+    assert failed == [2, 3]
+    assert all(o.may_work_elsewhere for o in first if isinstance(o, PartFailure))
+    before = (tmp_path / visible(tmp_path)[0]).stat().st_mtime_ns
+    again = write_task(OTHER_PARTS, context_of(tmp_path), is_retry=True)
+    assert again[0] == first[0]
+    assert [o.index for o in again if not isinstance(o, PartFailure)] == [1, 2, 3]
+    names = visible(tmp_path)
+    assert len(names) == 3
+    assert (tmp_path / names[0]).stat().st_mtime_ns == before
+
+
+def test_a_disk_error_of_one_machine_may_be_absent_on_another(tmp_path):
+    class NoFolder(Disk):
+        def create(self, path):
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    [outcome] = write_task([PART], context_of(tmp_path, disk=NoFolder()))
+    assert isinstance(outcome, PartFailure)
+    assert outcome.may_work_elsewhere

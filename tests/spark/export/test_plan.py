@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from rmqcli.spark.export.plan import (
     group_tasks,
     plan_from_json,
     plan_to_json,
+    rows_per_part,
 )
 from rmqcli.spark.extent import QueueExtent, QueuePlan, plan_queue
 
@@ -71,7 +74,7 @@ def test_plan_queue_refuses_an_end_before_the_start():
 
 
 def test_parts_are_cut_at_multiples_of_rows_per_file():
-    parts = cut_parts([queue_plan(7, 25), queue_plan(20, 20)], rows_per_file=10)
+    parts = cut_parts([queue_plan(7, 25), queue_plan(20, 20)], rows_per_part=10)
     assert [(p.index, p.start, p.end) for p in parts] == [
         (0, 7, 10),
         (1, 10, 20),
@@ -88,7 +91,7 @@ def test_parts_cover_each_range_once(ranges, rows_per_file):
         queue_plan(start, start + size, queue_id=index)
         for index, (start, size) in enumerate(ranges)
     ]
-    parts = cut_parts(queues, rows_per_file=rows_per_file)
+    parts = cut_parts(queues, rows_per_part=rows_per_file)
     assert [part.index for part in parts] == list(range(len(parts)))
     for queue in queues:
         at = queue.start
@@ -97,6 +100,44 @@ def test_parts_cover_each_range_once(ranges, rows_per_file):
             assert 0 < len(part) <= rows_per_file
             at = part.end
         assert at == queue.end
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "messages", "message_bytes", "rows"),
+    [
+        ({}, 10**7, None, 500_000),
+        # Less than 1 GiB in 500,000 messages.
+        ({}, 10**7, 2000, 500_000),
+        ({}, 10**7, 4096, 250_000),
+        ({}, 10**7, 4 * 1024 * 1024, 256),
+        ({"bytes_per_file": 1}, 10**7, 2000, 1),
+        ({"min_partitions": 8}, 800_000, None, 100_000),
+        ({"min_partitions": 8}, 10**7, None, 500_000),
+        ({"min_partitions": 8}, 5, None, 1),
+        ({"min_partitions": 8}, 0, None, 1),
+        ({"min_partitions": 3, "rows_per_file": 100}, 100, None, 25),
+    ],
+)
+def test_a_part_is_small_enough_for_bytes_and_workers(
+    request_fields, messages, message_bytes, rows
+):
+    request = ExportRequest(
+        topic="t", from_position="0", to_position="9", **request_fields
+    )
+    assert (
+        rows_per_part(request, messages=messages, message_bytes=message_bytes) == rows
+    )
+
+
+def test_a_plan_without_the_newer_fields_is_cut_as_it_was():
+    """Such a plan may be waiting in a folder to be resumed."""
+    value = json.loads(plan_to_json(A_PLAN))
+    del value["rows_per_part"]
+    for name in ("bytes_per_file", "min_partitions"):
+        del value["request"][name]
+    plan = plan_from_json(json.dumps(value), path="plan.json")
+    assert plan.request == A_PLAN.request
+    assert [(p.start, p.end) for p in plan.parts()] == [(30, 40), (40, 80), (80, 100)]
 
 
 @given(
@@ -113,20 +154,24 @@ def test_tasks_hold_each_part_once_and_are_balanced(sizes, tasks):
         assert max(loads) - min(loads) <= max(sizes)
 
 
+A_PLAN = ExportPlan(
+    run_id="20251009T085320Z-00c0ffee",
+    created_at_ms=1_760_000_000_000,
+    request=ExportRequest(
+        topic="%RETRY%g",
+        from_position="earliest",
+        to_position="latest",
+        queues=("broker-a:1",),
+        tag="A || B",
+        rows_per_file=40,
+    ),
+    queues=(plan_queue(extent(0, 100, 30, 100)),),
+)
+
+
 def test_a_plan_is_read_back_from_its_file():
-    plan = ExportPlan(
-        run_id="20251009T085320Z-00c0ffee",
-        created_at_ms=1_760_000_000_000,
-        request=ExportRequest(
-            topic="%RETRY%g",
-            from_position="earliest",
-            to_position="latest",
-            queues=("broker-a:1",),
-            tag="A || B",
-        ),
-        queues=(plan_queue(extent(0, 100, 30, 100)),),
-    )
-    assert plan_from_json(plan_to_json(plan), path="plan.json") == plan
+    for plan in (A_PLAN, replace(A_PLAN, rows_per_part=7)):
+        assert plan_from_json(plan_to_json(plan), path="plan.json") == plan
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1}'])

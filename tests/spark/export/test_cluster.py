@@ -1,0 +1,49 @@
+"""What the driver asks brokers before a run."""
+
+from __future__ import annotations
+
+from rmqcli.config import ClientConfig
+from rmqcli.position import Earliest, Latest
+from rmqcli.spark.export.cluster import BrokerCluster
+from rmqcli.spark.export.plan import ExportPlan, ExportRequest
+from rmqcli.spark.extent import plan_queue
+
+REQUEST = ExportRequest(topic="T", from_position="earliest", to_position="latest")
+
+
+def plan_of(cluster):
+    queues = [plan_queue(extent) for extent in cluster.resolve(REQUEST)]
+    return ExportPlan(
+        run_id="r", created_at_ms=1, request=REQUEST, queues=tuple(queues)
+    )
+
+
+def cluster_at(namesrv):
+    return BrokerCluster(
+        config=ClientConfig(namesrv=(namesrv,)),
+        selectors=(),
+        start=Earliest(),
+        end=Latest(),
+        note=lambda _: None,
+    )
+
+
+def test_the_size_of_messages_is_estimated_from_a_few(rmq_cluster):
+    topic = rmq_cluster.create_topic("T")
+    rmq_cluster.send(topic, ["x" * 3000] * 50)
+    cluster = cluster_at(rmq_cluster.namesrv)
+    size = cluster.message_bytes(plan_of(cluster))
+    assert size is not None
+    assert 3000 < size < 3400
+
+
+def test_the_size_of_no_message_is_unknown(rmq_cluster):
+    rmq_cluster.create_topic("T")
+    cluster = cluster_at(rmq_cluster.namesrv)
+    assert cluster.message_bytes(plan_of(cluster)) is None
+
+
+def test_an_estimate_that_cannot_be_made_is_no_error(rmq_cluster):
+    rmq_cluster.send(rmq_cluster.create_topic("T"), ["x"])
+    plan = plan_of(cluster_at(rmq_cluster.namesrv))
+    assert cluster_at("127.0.0.1:1").message_bytes(plan) is None
