@@ -17,7 +17,7 @@ from rmqcli.cli.ui import interrupts
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.consumer.consumer import sql
-from rmqcli.consumer.simple_consumer import MESSAGES_MAX, SimpleConsumer
+from rmqcli.consumer.simple.consumer import MESSAGES_MAX, SimpleConsumer
 from rmqcli.errors import AckError, ExitCode, TransportError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.tail.batch import Batcher
     from rmqcli.cli.options import Common
     from rmqcli.cli.ui.records.output import Writer
-    from rmqcli.consumer.received import ReceivedMessage
+    from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.wire.subscription import SubscriptionData
 
 #: How long one receive waits for a message.
