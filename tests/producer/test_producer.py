@@ -173,7 +173,9 @@ def test_futures_end_in_any_thread_and_keep_the_order_of_a_queue(
     queue = MessageQueue(rmq_topic, "broker-a", 2)
     called: list[object] = []
     futures = [
-        producer.send_async(ProducerMessage(rmq_topic, b"%d" % n), queue=queue)
+        producer.send_async(
+            ProducerMessage(rmq_topic, b"%d" % n), queue=queue, timeout_ms=60_000
+        )
         for n in range(3_000)
     ]
     futures[-1].add_done_callback(called.append)
