@@ -24,7 +24,7 @@ import grpc.aio
 import grpc.experimental
 
 from rmqcli.errors import ConnectError, DisconnectedError, RmqError
-from rmqcli.proxy.rpc import TELEMETRY, ReceiveParser
+from rmqcli.proxy.rpc import TELEMETRY, PullParser, ReceiveParser
 from rmqcli.proxy.status import grpc_error
 from rmqcli.proxy.tls import Secured, secure
 from rmqcli.tasks import Pending, unexpected
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqcli.proxy.endpoints import Endpoints
     from rmqcli.proxy.io_thread import IoThread
     from rmqcli.proxy.metadata import MetadataMaker
-    from rmqcli.proxy.rpc import Received, ReceiveRpc, Rpc
+    from rmqcli.proxy.rpc import PulledPart, PullRpc, Received, ReceiveRpc, Rpc
 
 T = TypeVar("T")
 
@@ -66,8 +66,8 @@ _NUMBERS: Final = itertools.count(1)
 
 
 class ProxyChannel:
-    """One server, by its endpoints. `invoke` and `receive_now` may be called from any
-    thread, the others only from the I/O thread.
+    """One server, by its endpoints. `invoke`, `receive_now` and `pull_now` may be
+    called from any thread, the others only from the I/O thread.
     """
 
     def __init__(
@@ -144,6 +144,23 @@ class ProxyChannel:
             call.cancel()
             return parser.end(error)
         except BaseException:  # an interrupt: the messages come again
+            call.cancel()
+            raise
+        return parser.end()
+
+    def pull_now(self, rpc: PullRpc, timeout_ms: int) -> PulledPart:
+        """Pull and wait for the whole answer. Raises RmqError."""
+        parser = PullParser(rpc, self.endpoints)
+        call = self._blocking(rpc.method, is_stream=True)(
+            rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
+        )
+        try:
+            for data in call:
+                self.has_answered = True
+                parser.feed(data)
+        except grpc.RpcError as error:
+            raise self._error(error, rpc.what, timeout_ms) from None
+        except BaseException:
             call.cancel()
             raise
         return parser.end()

@@ -6,20 +6,25 @@ group. All methods wait for the answer in the caller's thread.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.proxy.channel import ProxyChannel
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
 from rmqcli.proxy.metadata import MetadataMaker
-from rmqcli.proxy.rpc import query_route
+from rmqcli.proxy.rpc import pull_message, query_offset, query_route
 from rmqcli.proxy.session import new_client_id
+from rmqcli.wire.protobuf import definition_pb2 as pb
 
 if TYPE_CHECKING:
     from rmqcli.clock import Clock
     from rmqcli.config import ClientConfig
-    from rmqcli.proxy.rpc import ProxyQueue
+    from rmqcli.proxy.rpc import ProxyQueue, PulledPart
+
+#: What RocketMQ's own tools pull as; it has no offsets.
+_GROUP: Final = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
+_BATCH: Final = 32
 
 
 class ProxyReader:
@@ -48,3 +53,36 @@ class ProxyReader:
         return self._channel.invoke(
             query_route(topic, self._access_point), self._timeout_ms
         )
+
+    # --- by offsets, which proxies up to 5.5.0 do not offer: UnsupportedError
+
+    def min_offset(self, queue: ProxyQueue) -> int:
+        """The offset of the first message that is still there."""
+        rpc = query_offset(queue, int(pb.QueryOffsetPolicy.BEGINNING))
+        return self._channel.invoke(rpc, self._timeout_ms)
+
+    def max_offset(self, queue: ProxyQueue) -> int:
+        """The offset that the next message will get."""
+        rpc = query_offset(queue, int(pb.QueryOffsetPolicy.END))
+        return self._channel.invoke(rpc, self._timeout_ms)
+
+    def offset_at(self, queue: ProxyQueue, time_ms: int) -> int:
+        """The offset of the first message stored at or after a time (epoch ms)."""
+        rpc = query_offset(
+            queue, int(pb.QueryOffsetPolicy.TIMESTAMP), time_ms=max(0, time_ms)
+        )
+        return self._channel.invoke(rpc, self._timeout_ms)
+
+    def pull(
+        self, queue: ProxyQueue, offset: int, *, expression: str, is_sql: bool
+    ) -> PulledPart:
+        """Messages from `offset` on, perhaps none; commits nothing."""
+        rpc = pull_message(
+            queue,
+            group=_GROUP,
+            offset=offset,
+            batch_size=_BATCH,
+            expression=expression,
+            is_sql=is_sql,
+        )
+        return self._channel.pull_now(rpc, self._timeout_ms)

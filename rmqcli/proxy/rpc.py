@@ -67,6 +67,18 @@ class ReceiveRpc:
     method: str = _SERVICE + "ReceiveMessage"
 
 
+@dataclass(slots=True, kw_only=True)
+class PullRpc:
+    """One PullMessage, whose answer is a stream. See `pull_message`."""
+
+    request: bytes
+    what: str
+    broker_name: str
+    offset: int
+
+    method: str = _SERVICE + "PullMessage"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyQueue:
     """A queue as a route or an assignment names it.
@@ -116,6 +128,14 @@ class Received:
     messages: list[ProxyMessage]
     delivery_timestamp_ms: int | None = None
     error: RmqError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PulledPart:
+    """What a pull brought, and the offset that the next one begins at."""
+
+    messages: list[ProxyMessage]
+    next_offset: int
 
 
 def query_route(topic: str, access_point: Endpoints) -> Rpc[tuple[ProxyQueue, ...]]:
@@ -320,6 +340,115 @@ class ReceiveParser:
         if failure is not None and not self.messages:
             raise failure
         return Received(self.messages, self._delivery_timestamp_ms, failure)
+
+
+def query_offset(
+    queue: ProxyQueue, policy: int, *, time_ms: int | None = None
+) -> Rpc[int]:
+    """A queue's beginning, its end, or its first offset since `time_ms` (TIMESTAMP).
+
+    `policy` is a number of `QueryOffsetPolicy`. Proxies up to 5.5.0 do not implement
+    it: raises UnsupportedError.
+    """
+    request = service.QueryOffsetRequest(
+        message_queue=queue.raw,
+        query_offset_policy=policy,  # type: ignore[arg-type]  # its number
+    )
+    if time_ms is not None:
+        request.timestamp.FromMilliseconds(time_ms)
+    what = f"offset of {queue.queue}"
+
+    def parse(data: bytes, address: str) -> int:
+        answer = service.QueryOffsetResponse.FromString(data)
+        check(answer.status, what=what, address=address)
+        if answer.offset < 0:
+            raise BodyError(f"{what}: {address} answered {answer.offset}")
+        return int(answer.offset)
+
+    return _rpc("QueryOffset", request, parse, what)
+
+
+def pull_message(
+    queue: ProxyQueue,
+    *,
+    group: str,
+    offset: int,
+    batch_size: int,
+    expression: str = "*",
+    is_sql: bool = False,
+) -> PullRpc:
+    """Read up to `batch_size` messages from `offset` on, without waiting for any.
+
+    Nothing is committed. Proxies up to 5.5.0 do not implement it.
+    """
+    request = service.PullMessageRequest(
+        message_queue=queue.raw, offset=offset, batch_size=batch_size
+    )
+    request.group.name = group
+    request.filter_expression.type = pb.FilterType.SQL if is_sql else pb.FilterType.TAG
+    request.filter_expression.expression = expression
+    request.long_polling_timeout.FromMilliseconds(0)
+    return PullRpc(
+        request=request.SerializeToString(),
+        what=f"pull from {queue.queue} at {offset}",
+        broker_name=queue.queue.broker_name,
+        offset=offset,
+    )
+
+
+class PullParser:
+    """Reads the stream of one pull, part by part. Bounded."""
+
+    def __init__(self, rpc: PullRpc, endpoints: Endpoints) -> None:
+        self._rpc = rpc
+        self._endpoints = endpoints
+        self._status: pb.Status | None = None
+        self._next_offset: int | None = None
+        self._messages: list[ProxyMessage] = []
+
+    def feed(self, data: bytes) -> None:
+        """Take one part. Raises BodyError for what cannot be read."""
+        what = self._rpc.what
+        try:
+            part = service.PullMessageResponse.FromString(data)
+        except ProtobufError as error:
+            raise BodyError(f"{what}: the answer cannot be read") from error
+        kind = part.WhichOneof("content")
+        if kind == "message":
+            if len(self._messages) >= RECEIVED_MAX:
+                raise BodyError(f"{what}: the answer has over {RECEIVED_MAX} messages")
+            self._messages.append(
+                ProxyMessage(
+                    part.message,
+                    broker_name=self._rpc.broker_name,
+                    endpoints=self._endpoints,
+                )
+            )
+        elif kind == "status":
+            self._status = part.status
+        elif kind == "next_offset":
+            self._next_offset = int(part.next_offset)
+
+    def end(self) -> PulledPart:
+        """The whole answer. Raises RmqError for a refusal, and for a missing part."""
+        address, what = str(self._endpoints), self._rpc.what
+        status = self._status
+        if status is None:
+            raise BodyError(f"{what}: {address} answered without a status")
+        if status.code not in (OK, int(pb.Code.MESSAGE_NOT_FOUND)):
+            raise error_of(status, what=what, address=address)
+        following = self._next_offset
+        offsets = [each.queue_offset for each in self._messages]
+        last = self._rpc.offset - 1
+        for offset in offsets:
+            if offset is None or offset <= last:
+                raise BodyError(f"{what}: {address} gave messages out of order")
+            last = offset
+        if following is None or following <= last:
+            raise BodyError(
+                f"{what}: {address} gave no next offset behind its messages"
+            )
+        return PulledPart(self._messages, following)
 
 
 def ack_messages(

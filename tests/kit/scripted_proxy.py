@@ -33,7 +33,10 @@ UNARY = (
     "ChangeInvisibleDuration",
     "RecallMessage",
     "SyncLiteSubscription",
+    "QueryOffset",
 )
+#: What RocketMQ's proxies up to 5.5.0 do not implement.
+NOT_IMPLEMENTED = ("QueryOffset", "PullMessage")
 OK = pb.Status(code=pb.Code.OK, message="OK")
 
 
@@ -47,8 +50,8 @@ class ScriptedProxy:
 
     `requests` has what was asked, as (method, request, metadata) in its order.
     `answers[method]` replaces an answer: a function of the request and gRPC's context,
-    whose result is sent; for ReceiveMessage it yields. `telemetry` has the commands
-    that clients sent.
+    whose result is sent; for ReceiveMessage and PullMessage it yields. `telemetry` has
+    the commands that clients sent.
     """
 
     def __init__(self, *, tls: tuple[bytes, bytes] | None = None) -> None:
@@ -87,6 +90,11 @@ class ScriptedProxy:
             self._receive,
             request_deserializer=service.ReceiveMessageRequest.FromString,
             response_serializer=service.ReceiveMessageResponse.SerializeToString,
+        )
+        handlers["PullMessage"] = grpc.unary_stream_rpc_method_handler(
+            self._pull,
+            request_deserializer=service.PullMessageRequest.FromString,
+            response_serializer=service.PullMessageResponse.SerializeToString,
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             self._telemetry,
@@ -161,6 +169,8 @@ class ScriptedProxy:
         script = self.answers.get(name)
         if script is not None:
             return script(request, context)
+        if name in NOT_IMPLEMENTED:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
         if name == "QueryRoute":
             return self.route(request.topic.name)
         answer = getattr(service, f"{name}Response")(status=OK)
@@ -195,6 +205,16 @@ class ScriptedProxy:
             yield from script(request, context)
             return
         yield service.ReceiveMessageResponse(status=status("MESSAGE_NOT_FOUND"))
+
+    def _pull(
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[service.PullMessageResponse]:
+        self._note("PullMessage", request, context)
+        script = self.answers.get("PullMessage")
+        if script is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+            return
+        yield from script(request, context)
 
     def _telemetry(
         self, commands: Iterator[Any], context: grpc.ServicerContext

@@ -25,7 +25,7 @@ from rmqcli.cli.options import (
 )
 from rmqcli.cli.selection import format_option, sql_option, tag_option
 from rmqcli.cli.ui.records.output import FIELDS, FORMATS, make_writer
-from rmqcli.errors import TextError, UsageError
+from rmqcli.errors import ExitCode, TextError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from rmqcli.admin.tail.filter import TailFilter
@@ -69,6 +69,8 @@ _NOT_WITH_GROUP = (
     "--grep",
     "--rate",
 )
+#: What tail does not do by way of a proxy, also where that reads by offset.
+_NOT_BY_OFFSETS = ("--from-queue", "--around-group", "--rate")
 
 
 def _parse_rate(text: str) -> float:
@@ -245,6 +247,12 @@ class TailOptions:
             "--follow": self.follow is True,
             "--format": self.format_ is not None,
             "--output": output != "auto",
+            "--queue": bool(self.queue),
+            "--no-follow": self.follow is False,
+            "--key": self.key is not None,
+            "--property": bool(self.property_),
+            "--grep": self.grep is not None,
+            "--rate": self.rate is not None,
         }
         refuse_together(given, _CONTRADICTIONS)
         if self.around_group is None and not (self.before is self.after is None):
@@ -259,14 +267,12 @@ class TailOptions:
 
     def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
         if by_proxy and self.group is None:
-            raise UsageError(
-                "by way of a proxy tail needs --group: a proxy gives messages to"
-                " members of groups only",
-                hint="with --group G, which must exist, the group consumes what tail"
-                " shows: other members do not get it, and what is received and not"
-                " shown comes again with a higher retry count; --namesrv HOST:PORT"
-                " reads without a group",
-            )
+            for flag in _NOT_BY_OFFSETS:
+                if given[flag]:
+                    raise UsageError(
+                        f"{flag} and --endpoints cannot be used together",
+                        hint="it needs a name server: --namesrv HOST:PORT",
+                    )
         if self.group is None:
             return
         if not by_proxy:
@@ -274,14 +280,6 @@ class TailOptions:
                 "--group is given without --endpoints",
                 hint="with name servers tail reads without a group",
             )
-        given |= {
-            "--queue": bool(self.queue),
-            "--no-follow": self.follow is False,
-            "--key": self.key is not None,
-            "--property": bool(self.property_),
-            "--grep": self.grep is not None,
-            "--rate": self.rate is not None,
-        }
         for flag in _NOT_WITH_GROUP:
             if given[flag]:
                 hint = "a member of a group gets what the group has not consumed"
@@ -349,25 +347,28 @@ def tail(common: Common, options: TailOptions) -> int:
 
     Example: rmq tail orders --from -15m --to now -o jsonl
 
-    By way of a proxy (--endpoints) there is no reading without a group: --group G makes
-    tail a member of G, which must exist. What tail shows is consumed: it is
-    acknowledged once it is written, and the other members of G do not get it. What was
-    received and not written is delivered again after 30 s, with a higher retry count.
-    --tag and --sql select; --count, --timeout and --idle-timeout end it. Without
-    --group, a name server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
+    By way of a proxy (--endpoints) tail reads without a group only where the proxy
+    reads by offset, which proxies up to 5.5.0 do not. Elsewhere --group G makes tail a
+    member of G, which must exist. What tail shows is then consumed: it is acknowledged
+    once it is written, and the other members of G do not get it. What was received and
+    not written is delivered again after 30 s, with a higher retry count. --tag and
+    --sql select; --count, --timeout and --idle-timeout end it. Without --group, a name
+    server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
     """
     common = options.choose(common)
     options.check(common.output, by_proxy=bool(common.endpoints))
     options.filter()  # refused before anything is opened
     if common.endpoints:
-        return _tail_by_proxy(common, options)
+        if options.group is None:
+            return _tail_by_offsets(common, options)
+        return _tail_in_group(common, options)
     from rmqcli.cli.tail.run import run_tail
 
     with read_from(common, options.store) as source:
         return run_tail(source, options)
 
 
-def _tail_by_proxy(common: Common, options: TailOptions) -> int:
+def _tail_in_group(common: Common, options: TailOptions) -> int:
     from rmqcli.cli.tail.by_proxy import GroupTailPlan, run_group_tail
 
     plan = GroupTailPlan(
@@ -383,3 +384,42 @@ def _tail_by_proxy(common: Common, options: TailOptions) -> int:
         common.output, template=options.format_, color=common.use_color
     )
     return run_group_tail(common, plan, writer, fail_if_empty=options.fail_if_empty)
+
+
+def _tail_by_offsets(common: Common, options: TailOptions) -> int:
+    """Where the proxy reads by offset. Raises UsageError where it does not."""
+    from rmqcli.cli.tail.by_offsets import OffsetTail, OffsetTailPlan
+    from rmqcli.proxy.reader import ProxyReader  # loads gRPC
+
+    plan = OffsetTailPlan(
+        topics=tuple(dict.fromkeys(options.topics)),
+        selectors=options.selectors,
+        filter=options.filter(),
+        start=options.start,
+        end=options.to,
+        last=options.shown_last,
+        look_back=LOOK_BACK if options.is_plain else None,
+        follow=options.follows,
+        count=options.count,
+        timeout_ms=options.timeout,
+        idle_timeout_ms=options.idle_timeout,
+    )
+    writer = make_writer(
+        common.output, template=options.format_, color=common.use_color
+    )
+    with ProxyReader(common.client_config()) as reader:
+        tail = OffsetTail(common, plan, reader, writer)
+        try:
+            tail.open()
+        except UnsupportedError as error:
+            raise UsageError(
+                "by way of this proxy tail needs --group: it does not read by offset,"
+                " and gives messages to members of groups only",
+                hint="with --group G, which must exist, the group consumes what tail"
+                " shows: other members do not get it, and what is received and not"
+                " shown comes again with a higher retry count; --namesrv HOST:PORT"
+                " reads without a group",
+            ) from error
+        code = tail.run()
+    is_empty = options.fail_if_empty and not tail.shown
+    return ExitCode.EMPTY if is_empty else code

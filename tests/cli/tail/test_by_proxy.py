@@ -92,8 +92,8 @@ def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
     error, hint = err.splitlines()
     assert out == ""
     assert error == (
-        "error: by way of a proxy tail needs --group: a proxy gives messages to members"
-        " of groups only"
+        "error: by way of this proxy tail needs --group: it does not read by offset,"
+        " and gives messages to members of groups only"
     )
     for part in (
         "with --group G, which must exist, the group consumes what tail shows",

@@ -1,0 +1,230 @@
+"""`rmq tail --endpoints` where the proxy reads by offset: as by name servers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqcli import Admin
+from rmqcli.broker.cluster.seeding import Seed
+from rmqcli.broker.proxy.options import ProxyOptions
+from rmqcli.cli.main import run
+from rmqcli.wire.protobuf import definition_pb2 as pb
+from rmqcli.wire.protobuf import service_pb2 as service
+from tests.kit.scripted_proxy import OK, ScriptedProxy
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def no_addresses(monkeypatch):
+    for name in ("ROCKETMQ_ENDPOINTS", "NAMESRV_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cluster(rmq_cluster_factory):
+    made = rmq_cluster_factory(
+        proxy=ProxyOptions(serves_offsets=True),
+        settings={"enable_property_filter": True},
+    )
+    made.create_topic("T", queues=2)
+    return made
+
+
+@pytest.fixture
+def tail(capfdbinary):
+    """Runs `rmq tail T` by way of a proxy; stdout and stderr as text."""
+
+    def run_it(server, *arguments, code=0):
+        words = ["--endpoints", server.endpoints, "--plaintext"]
+        returned = run(["tail", "T", *words, *arguments])
+        out, err = capfdbinary.readouterr()
+        assert returned == code, err.decode()
+        return out.decode(), err.decode()
+
+    return run_it
+
+
+def seeds(count, **fields):
+    """Messages m0, m1, ... that go to the queues in turns."""
+    return [
+        Seed(body=b"m%d" % n, keys=[f"k{n}"], properties={"a": str(n)}, **fields)
+        for n in range(count)
+    ]
+
+
+RANGES = [
+    [],
+    ["--last", "3"],
+    ["--from", "earliest"],
+    ["--from", "latest"],
+    ["--from", "2"],
+    ["--from", "-2"],
+    ["--from", "+1"],
+    ["--from", "1", "--to", "3"],
+    ["--from", "latest", "--to", "1"],
+    ["--from", "@2020-01-01T00:00:00Z", "--to", "now"],
+    ["--from", "-1h"],
+    ["--queue", "1", "--from", "earliest"],
+    ["--grep", "m[135]"],
+    ["--key", "k4", "--from", "earliest"],
+    ["--tag", "A", "--from", "earliest"],
+    ["--sql", "a > 5", "--from", "earliest"],
+    ["--from", "earliest", "--count", "3"],
+    ["--from", "earliest", "--key", "nothing", "--not", "--count", "5"],
+]
+
+
+@pytest.mark.parametrize("choice", RANGES, ids=lambda words: " ".join(words))
+def test_it_shows_what_a_name_server_s_tail_shows(cluster, tail, capfdbinary, choice):
+    cluster.send("T", seeds(8))
+    cluster.send("T", seeds(8, tags="A"))
+    flags = [*choice, "--format", r"%q %o %k %v %p{a}\n"]
+    if "--to" not in choice:
+        flags.append("--no-follow")
+    assert run(["tail", "T", "-n", cluster.namesrv, *flags]) == 0
+    expected = capfdbinary.readouterr().out.decode()
+    out, _ = tail(cluster, *flags)
+    # Messages of the same millisecond may come in any order of queues.
+    assert sorted(out.splitlines()) == sorted(expected.splitlines())
+    for number in "01":
+        ours = [line for line in out.splitlines() if line[0] == number]
+        assert ours == [line for line in expected.splitlines() if line[0] == number]
+
+
+def test_ranges_and_counts_are_told(cluster, tail):
+    cluster.send("T", seeds(6))
+    _, err = tail(cluster, "--from", "1", "--to", "latest", "-o", "raw")
+    assert err.splitlines() == [
+        "T@broker-a:0: 1 to 3, 2 messages",
+        "T@broker-a:1: 1 to 3, 2 messages",
+        "4 scanned; 4 matched; no gaps",
+    ]
+
+
+def test_nothing_is_left_on_the_broker(cluster, tail):
+    cluster.send("T", seeds(4))
+    tail(cluster, "--from", "earliest", "--no-follow")
+    with Admin(namesrv=cluster.namesrv) as admin:
+        groups = admin.groups().groups
+    assert [each.group for each in groups if each.kind == "normal"] == []
+
+
+def test_records_are_those_of_every_tail(cluster, tail):
+    cluster.send("T", [Seed(body=b"x", tags="A")])
+    record = json.loads(tail(cluster, "--no-follow", "-o", "jsonl")[0])
+    assert (record["body"], record["tags"], record["queue_offset"]) == ("x", "A", 0)
+    assert record["commit_log_offset"] is None
+
+
+def test_it_follows_until_a_time_limit(cluster, tail):
+    cluster.send("T", seeds(2))
+    out, _ = tail(cluster, "--last", "1", "--idle-timeout", "600ms", "-o", "raw")
+    assert out == "m1\n"
+    out, err = tail(cluster, "--from", "latest", "--timeout", "300ms", "-o", "json")
+    assert out == "[]\n"
+    assert "ended before" not in err
+
+
+def test_what_arrives_is_shown(cluster, capfdbinary, monkeypatch):
+    """A message is sent while tail waits: by the writer of the first one."""
+    cluster.send("T", [b"first"])
+    from rmqcli.cli.ui.records import output
+
+    def write_and_send(data):
+        sent.append(data)
+        if len(sent) == 1:
+            cluster.send("T", [b"second"])
+
+    sent: list[bytes] = []
+    monkeypatch.setattr(output, "_write_bytes", write_and_send)
+    words = ["--endpoints", cluster.endpoints, "--plaintext", "--count", "2"]
+    assert run(["tail", "T", *words, "-o", "raw"]) == 0
+    assert sent == [b"first\n", b"second\n"]
+
+
+def test_nothing_matched_is_8_when_that_was_asked(cluster, tail):
+    tail(cluster, "--no-follow", "--fail-if-empty", code=8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from-queue", "T@broker-a:0=1"], "--from-queue and --endpoints cannot"),
+        (["--around-group", "g"], "--around-group and --endpoints cannot be used"),
+        (["--rate", "1/s"], "--rate and --endpoints cannot be used together"),
+        (["--from", "group:g"], "does not find position group:g"),
+        (["--queue", "7"], "no such queue: 7"),
+    ],
+)
+def test_what_it_does_not_do_is_refused(cluster, tail, arguments, words):
+    out, err = tail(cluster, *arguments, code=2)
+    assert out == ""
+    assert words in err
+
+
+@pytest.fixture
+def proxy():
+    """A proxy whose queue has offsets 0 to 3; `pulls` are the answers, in turn."""
+    with ScriptedProxy() as made:
+        made.answers["QueryOffset"] = lambda request, _context: (
+            service.QueryOffsetResponse(
+                status=OK,
+                offset=0
+                if request.query_offset_policy == pb.QueryOffsetPolicy.BEGINNING
+                else 3,
+            )
+        )
+        yield made
+
+
+def part(offset):
+    found = service.PullMessageResponse()
+    found.message.topic.name, found.message.body = "T", b"%d" % offset
+    found.message.system_properties.queue_offset = offset
+    return found
+
+
+def pulls(proxy, *parts):
+    def answer(_request, _context):
+        yield service.PullMessageResponse(status=OK)
+        yield from parts
+
+    proxy.answers["PullMessage"] = answer
+
+
+def following(offset):
+    return service.PullMessageResponse(next_offset=offset)
+
+
+def test_offsets_that_do_not_come_are_told(proxy, tail):
+    pulls(proxy, part(0), part(2), following(3))
+    flags = ["--queue", "0", "--from", "earliest", "--no-follow", "-o", "raw"]
+    out, err = tail(proxy, *flags)
+    assert out == "0\n2\n"
+    assert "2 scanned; 2 matched; 1 missing in gaps" in err
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [part(1), part(0), following(3)],
+        [part(0), following(0)],
+        [part(0)],
+    ],
+    ids=["out of order", "goes back", "no next offset"],
+)
+def test_an_answer_that_cannot_be_is_an_error(proxy, tail, parts):
+    pulls(proxy, *parts)
+    _, err = tail(proxy, "--from", "earliest", "--no-follow", "-o", "raw", code=1)
+    assert "error: pull from T@broker-a:0 at 0" in err
+
+
+def test_a_proxy_that_gives_nothing_is_asked_until_the_time_is_over(proxy, tail):
+    pulls(proxy, following(0))
+    flags = ["--from", "earliest", "--no-follow", "--timeout", "700ms", "-o", "raw"]
+    out, err = tail(proxy, *flags)
+    assert out == ""
+    assert "ended before everything was shown" in err
