@@ -229,7 +229,7 @@ def stream_writer(options: SinkOptions, *, overwrite: bool) -> DataSourceStreamW
     if overwrite:
         raise UsageError(
             "a topic cannot be overwritten: messages can only be added",
-            hint='write .outputMode("append"), or "update" for aggregates',
+            hint='write .outputMode("append")',
         )
     if hasattr(api, "DataSourceStreamArrowWriter"):
         return ArrowStreamWriter(options)
