@@ -14,12 +14,19 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING
 
-from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.disk import check_real_folder, read_text, walk_files, write_all
 from rmqcli.spark.export.manifest import (
     Manifest,
     PartResult,
+    RunRecord,
     manifest_from_json,
     manifest_to_json,
     part_from_json,
@@ -49,9 +56,31 @@ class ExportDirectory:
         """Return the finished runs, if any. Raises ConfigError when it is damaged."""
         path = self.paths.manifest
         try:
-            return manifest_from_json(read_text(path), path=path)
+            manifest = manifest_from_json(read_text(path), path=path)
         except FileNotFoundError:
             return None
+        later: list[RunRecord] = []
+        for number in self._segments():
+            path = self.paths.segment(number)
+            segment = manifest_from_json(read_text(path), path=path)
+            if segment.topic != manifest.topic:
+                raise ConfigError(
+                    f"{path} is of topic {segment.topic}, not this export's"
+                )
+            later += segment.runs
+        return manifest.with_runs(later)
+
+    def _segments(self) -> list[int]:
+        """Return the numbers of the manifest's segments, in order."""
+        try:
+            names = os.listdir(self.paths.segments)
+        except FileNotFoundError:
+            return []
+        return sorted(
+            number
+            for name in names
+            if (number := layout.segment_number(name)) is not None
+        )
 
     def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
         """Return the plan of a run that is not in the manifest, or None."""
@@ -59,8 +88,9 @@ class ExportDirectory:
             names = sorted(filter(layout.is_run_id, os.listdir(self.paths.runs)))
         except FileNotFoundError:
             return None
+        finished = manifest.run_ids() if manifest is not None else set()
         for name in reversed(names):
-            if manifest is not None and manifest.run(name) is not None:
+            if name in finished:
                 continue
             path = self.paths.plan(name)
             # A run without a plan was killed before it had written one.
@@ -182,12 +212,19 @@ class ExportDirectory:
             self.disk.sync(merged)
         self.disk.replace(path, self.paths.undecodable(plan.run_id))
 
-    def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest; the old one is kept beside it."""
-        with contextlib.suppress(FileNotFoundError):
-            old = read_text(self.paths.manifest)
-            self._write(self.paths.previous_manifest, old)
-        self._write(self.paths.manifest, manifest_to_json(manifest))
+    def commit(self, topic: str, record: RunRecord) -> None:
+        """Add a run to the manifest, or replace it there.
+
+        The first one is the manifest; later ones go to segments, because a manifest of
+        a year of hourly runs is large.
+        """
+        text = manifest_to_json(Manifest(topic, (record,)))
+        if not os.path.exists(self.paths.manifest):
+            self._write(self.paths.manifest, text)
+            return
+        last = max(self._segments(), default=0)
+        self.disk.make_folders(self.paths.meta, layout.SEGMENTS)
+        self._write(self.paths.segment(last + 1), text)
 
     def set_success(self) -> None:
         """Mark the directory as complete."""

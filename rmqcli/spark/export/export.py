@@ -269,7 +269,7 @@ class Export:
         )
         if accepted != record:
             record = accepted
-            directory.commit(manifest.with_run(record))
+            directory.commit(manifest.topic, record)
         if record.is_accepted:
             directory.set_success()
         # A process that was killed right after it committed has not done this.
@@ -363,7 +363,7 @@ class Export:
                 )
                 record = replace(record, empty_file=empty)
             directory.merge_undecodable(plan, temp)
-            directory.commit(manifest.with_run(record))
+            directory.commit(manifest.topic, record)
             if record.is_accepted:
                 directory.set_success()
             directory.drop_part_records(plan.run_id)

@@ -3,6 +3,7 @@
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
     DIR/_SUCCESS                                      marks the last run as complete
     DIR/_rmq/manifest.json  manifest.previous.json  lock
+    DIR/_rmq/manifest/<number>.json                   the runs after those
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
     DIR/_rmq/tmp/<run_id>.<attempt>/                  temporary files
 
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 
 META: Final = "_rmq"
 TEMP: Final = "tmp"
+SEGMENTS: Final = "manifest"
 SUCCESS: Final = "_SUCCESS"
 SUFFIX: Final = ".parquet"
 
 _NAME_BYTES_MAX: Final = 100
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_SEGMENT = re.compile(r"([0-9]{8,})\.json")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 
 
@@ -89,6 +92,12 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
+def segment_number(name: str) -> int | None:
+    """Return the number of a segment's file; None for other names."""
+    match = _SEGMENT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of one export directory. `root` is absolute and has no links in it."""
@@ -106,6 +115,14 @@ class Layout:
     @property
     def previous_manifest(self) -> str:
         return os.path.join(self.meta, "manifest.previous.json")
+
+    @property
+    def segments(self) -> str:
+        """The folder of the manifest's segments, each with the runs of one commit."""
+        return os.path.join(self.meta, SEGMENTS)
+
+    def segment(self, number: int) -> str:
+        return os.path.join(self.segments, f"{number:08d}.json")
 
     @property
     def lock(self) -> str:

@@ -3,7 +3,9 @@
 The record of a part proves that it is complete: its rows and its filtered, undecodable
 and missing offsets add up to its range, and its files are listed with their sizes. The
 manifest lists the finished runs with their parts; a run that is not in it is
-unfinished. Pure: text in, text out.
+unfinished. It lies in one file and in segments, of which each adds runs or replaces
+them, so that a run does not write what all runs before it wrote. Pure: text in, text
+out.
 """
 
 from __future__ import annotations
@@ -169,10 +171,17 @@ class Manifest:
         """Return the finished run with this id, or None."""
         return next((run for run in self.runs if run.run_id == run_id), None)
 
-    def with_run(self, record: RunRecord) -> Manifest:
-        """Return this manifest with `record` added, or replacing the same run."""
-        others = tuple(run for run in self.runs if run.run_id != record.run_id)
-        return Manifest(self.topic, (*others, record))
+    def run_ids(self) -> set[str]:
+        """Return the ids of all finished runs."""
+        return {run.run_id for run in self.runs}
+
+    def with_runs(self, records: Iterable[RunRecord]) -> Manifest:
+        """Return this manifest with `records` added, or replacing the same runs."""
+        runs = {run.run_id: run for run in self.runs}
+        for record in records:
+            runs.pop(record.run_id, None)  # the newest is the last
+            runs[record.run_id] = record
+        return Manifest(self.topic, tuple(runs.values()))
 
     def ends(self) -> dict[QueueKey, int]:
         """Return for each queue the offset where the next run begins."""

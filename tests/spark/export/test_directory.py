@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmqcli.errors import PartialError, RefusedError, RmqError, UsageError
+from rmqcli.errors import (
+    ConfigError,
+    PartialError,
+    RefusedError,
+    RmqError,
+    UsageError,
+)
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.disk import Disk
-from rmqcli.spark.export.manifest import Manifest
+from rmqcli.spark.export.manifest import Manifest, manifest_to_json
 from rmqcli.spark.export.parquet_file import read_footer
 from rmqcli.spark.export.plan import plan_from_json
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
@@ -161,15 +168,57 @@ def test_a_finished_run_is_not_unfinished(tmp_path):
         assert directory.unfinished(Manifest("orders")) == plan_in(tmp_path)
 
 
-def test_the_previous_manifest_is_kept(tmp_path):
+def test_a_later_run_is_added_to_the_manifest_without_writing_it_again(tmp_path):
+    """An hourly export would write the runs of the whole year every hour."""
     first = export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    written: dict[str, bytes] = {}
+    records = [first]
+    for end in (200, 300, 400):
+        cluster = MadeCluster({0: (0, end)})
+        records.append(export_of(tmp_path, cluster, since_last=True).run())
+        for path in tmp_path.glob("_rmq/manifest*/*.json"):
+            written.setdefault(path.name, path.read_bytes())
+    assert sorted(written) == ["00000001.json", "00000002.json", "00000003.json"]
+    assert [len(json.loads(text)["runs"]) for text in written.values()] == [1, 1, 1]
+    for name, text in written.items():
+        assert (tmp_path / "_rmq" / "manifest" / name).read_bytes() == text
+    base = json.loads((tmp_path / "_rmq" / "manifest.json").read_text())
+    assert [run["run_id"] for run in base["runs"]] == [first.run_id]
+    with opened(tmp_path) as directory:
+        assert directory.manifest() == Manifest("orders", tuple(records))
+
+
+def test_a_run_that_is_accepted_later_replaces_itself(tmp_path):
+    cluster = MadeCluster(QUEUES, MadeSource(broken=frozenset({3})))
+    record = export_of(tmp_path, cluster).run()
+    export_of(tmp_path, cluster, allow_undecodable=True).run()
+    with opened(tmp_path) as directory:
+        accepted = replace(record, undecodable_allowed=True)
+        assert directory.manifest() == Manifest("orders", (accepted,))
+
+
+def test_a_manifest_in_one_file_is_still_read(tmp_path):
+    """As it was before there were segments: all runs in `manifest.json`."""
+    first = export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
+    second = export_of(tmp_path, MadeCluster({0: (0, 200)}), since_last=True).run()
+    both = Manifest("orders", (first, second))
+    (tmp_path / "_rmq" / "manifest.json").write_text(manifest_to_json(both))
+    shutil.rmtree(tmp_path / "_rmq" / "manifest")
+    with opened(tmp_path) as directory:
+        assert directory.manifest() == both
+    record = export_of(tmp_path, MadeCluster({0: (0, 300)}), since_last=True).run()
+    assert [(q.start, q.end) for q in record.queues] == [(200, 300)]
+    assert offsets_in(tmp_path) == expected({0: (0, 300)})
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 1, "topic": "other", "runs": []}'])
+def test_a_damaged_segment_is_named_and_nothing_is_written(tmp_path, text):
+    export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     export_of(tmp_path, MadeCluster({0: (0, 200)}), since_last=True).run()
-    before, after = sorted(
-        tmp_path.glob("_rmq/manifest*"), key=lambda p: p.stat().st_size
-    )
-    runs = json.loads(before.read_text())["runs"]
-    assert [run["run_id"] for run in runs] == [first.run_id]
-    assert len(json.loads(after.read_text())["runs"]) == 2
+    (tmp_path / "_rmq" / "manifest" / "00000001.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"manifest/00000001\.json is"):
+        export_of(tmp_path, MadeCluster({0: (0, 300)}), since_last=True).run()
+    assert offsets_in(tmp_path) == expected({0: (0, 200)})
 
 
 def test_undecodable_messages_of_all_parts_are_in_one_file_in_order(tmp_path):

@@ -269,7 +269,6 @@ def test_since_last_begins_where_each_queue_ended(tmp_path):
         (3, 10, 20),
     ]
     assert offsets_in(tmp_path) == expected({**grown, 1: (120, 260)})
-    assert (tmp_path / "_rmq" / "manifest.previous.json").exists()
 
 
 def test_since_last_with_nothing_new_leaves_no_run_behind(tmp_path):
