@@ -228,7 +228,7 @@ def _output_parameter(
         metavar="|".join(choices),
         callback=show_fields,
         is_eager=True,
-        help="Form of the data" + ("; help lists its fields." if fields else "."),
+        help="Output format" + ("; help lists its fields." if fields else "."),
     )
     return parameter.replace(annotation=Annotated[str, annotation], default=formats[0])
 

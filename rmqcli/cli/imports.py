@@ -83,7 +83,7 @@ class ImportCommandOptions:
         str | None,
         option(
             metavar="DIR",
-            help="Folder to remember in what was sent.  [default: in the export]",
+            help="Folder for the record of what was sent.  [default: in the export]",
         ),
     ] = None
     dry_run: Annotated[
