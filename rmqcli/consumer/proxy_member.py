@@ -93,6 +93,8 @@ _BUSY_MS: Final = 20
 _EARLY: Final = 0.5
 _EARLY_MS: Final = 50
 _EARLY_MS_MAX: Final = 1_000
+#: A source whose receives keep failing is told of this often.
+_WARN_AGAIN_MS: Final = 10_000
 #: Between two attempts to acknowledge, change or forward.
 _AGAIN_MS: Final = 1_000
 _ACKS_MAX: Final = 256
@@ -113,6 +115,9 @@ class _Source:
     #: nothing is asked before this (monotonic)
     rest_until_ms: int = 0
     early_ms: int = 0
+    #: receives that failed since the last that did not, and when that was told last
+    failures: int = 0
+    warned_ms: int = 0
     #: repeated with a request whose answer was lost, so that a FIFO queue goes on
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -417,6 +422,7 @@ class ProxyMember:
             self._receive_failed(source, received.error)
             return
         source.attempt_id = str(uuid.uuid4())
+        source.failures = 0
         if received.messages:
             source.early_ms = 0
             self._rest(source, self._config.pull_interval_ms)
@@ -431,11 +437,17 @@ class ProxyMember:
         if isinstance(error, BusyError):
             delay_ms = _BUSY_MS
         self._rest(source, delay_ms)
-        if not self._is_closing and not source.is_dropped:
+        source.failures += 1
+        now_ms = self._now_ms()
+        is_news = source.failures == 1 or now_ms - source.warned_ms >= _WARN_AGAIN_MS
+        if is_news and not self._is_closing and not source.is_dropped:
+            source.warned_ms = now_ms
             logger.warning(
-                "receive failed topic=%s broker=%s error=%s; next attempt in %d ms",
+                "receive failed topic=%s broker=%s failures=%d error=%s; next attempt"
+                " in %d ms",
                 source.queue.queue.topic,
                 source.queue.queue.broker_name,
+                source.failures,
                 error.message,
                 delay_ms,
             )
@@ -780,6 +792,13 @@ class ProxyMember:
         self._idle.succeed(None)
         self._note_end()
         yield tasks.All([tasks.Within(self._settled, _SETTLE_MS)])
+        if unsettled := self._held.count(HeldState.SETTLING):
+            logger.warning(
+                "close ends with requests unanswered group=%s messages=%d; each that"
+                " was not acknowledged will be delivered again",
+                self._group,
+                unsettled,
+            )
         report_revoked(self._listener, sorted(self._sources))
         self._sources.clear()
         self._has_left = True

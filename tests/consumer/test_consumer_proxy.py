@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+import grpc
 import pytest
 
 from rmqcli import (
@@ -225,7 +226,7 @@ def test_an_orderly_listener_may_suspend_its_message(cluster):
 def test_orderly_needs_a_fifo_group(cluster):
     with pytest.raises(UnsupportedError, match="group g is not a FIFO group") as raised:
         consumer(cluster, Seen(), orderly=True).start()
-    assert "updateSubGroup" in raised.value.hint
+    assert "Admin.update_group()" in raised.value.hint
 
 
 def test_a_consumer_is_iterated(cluster):
@@ -359,6 +360,34 @@ def test_a_failed_ack_is_repeated(proxy, inbox):
         wait_until(lambda: len(proxy.asked("AckMessage")) == 2)
     assert seen.bodies == ["1"]
     assert proxy.asked("NotifyClientTermination")
+
+
+def test_a_close_tells_of_acks_that_got_no_answer(proxy, inbox, caplog):
+    def refuse(_request, context):
+        context.abort(grpc.StatusCode.UNAVAILABLE, "going down")
+
+    proxy.answers["AckMessage"] = refuse
+    seen = Seen()
+    with consumer(proxy, seen):
+        inbox.put(1)
+        wait_until(lambda: proxy.asked("AckMessage"))
+    assert (
+        "close ends with requests unanswered group=g messages=1; each that was not"
+        " acknowledged will be delivered again"
+    ) in caplog.messages
+
+
+def test_receives_that_keep_failing_are_not_told_each_time(proxy, caplog):
+    def refuse(_request, context):
+        context.abort(grpc.StatusCode.INTERNAL, "broken")
+        yield
+
+    proxy.answers["ReceiveMessage"] = refuse
+    with consumer(proxy, Seen(), pull_time_delay_when_exception_ms=10):
+        wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 20)
+    told = [each for each in caplog.messages if each.startswith("receive failed")]
+    assert told[0].startswith("receive failed topic=orders broker=broker-a failures=1 ")
+    assert len(told) <= 10
 
 
 def test_acks_that_fall_due_together_go_out_together(proxy, inbox):
