@@ -1,9 +1,9 @@
 """`rmq tail --endpoints` without a group, where the proxy reads by offset.
 
-Proxies up to 5.5.0 do not: then `OffsetTail.open` raises UnsupportedError. Messages of
-a range come in the order of their store times; inside a queue the order is always the
-queue's. What arrives later comes as the queues are asked, one after the other. Nothing
-is left on the broker: no group, no offset.
+Proxies up to 5.5.0 do not: then `OffsetTail.find_ranges` raises UnsupportedError.
+Messages of a range come in the order of their store times; inside a queue the order is
+always the queue's. What arrives later comes as the queues are asked, one after the
+other. Nothing is left on the broker: no group, no offset.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Range:
 
 
 class OffsetTail:
-    """One run: `open`, then `run`."""
+    """One run: `find_queues`, `find_ranges`, then `run`."""
 
     def __init__(
         self, common: Common, plan: OffsetTailPlan, reader: ProxyReader, writer: Writer
@@ -101,16 +101,13 @@ class OffsetTail:
         self._batcher = writer.batcher(make_filter(), TailCounts())
         self._counts = TailCounts()
         self._missing = 0
+        self._queues: list[ProxyQueue] = []
         self._ranges: list[_Range] = []
         self._is_cut_short = True
         self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
 
-    def open(self) -> None:
-        """Find the range of each queue, and tell it.
-
-        Raises UnsupportedError when the proxy does not read by offset, NotFoundError
-        for an unknown topic, UsageError for a position that cannot be found.
-        """
+    def find_queues(self) -> None:
+        """Ask for the routes. Raises NotFoundError for an unknown topic."""
         for topic in self._plan.topics:
             route = {
                 each.queue: each
@@ -120,7 +117,15 @@ class OffsetTail:
             if not route:
                 raise RmqError(f"topic {topic} has no queue that may be read")
             for queue in select_queues(sorted(route), self._plan.selectors):
-                self._ranges.append(self._range(route[queue]))
+                self._queues.append(route[queue])
+
+    def find_ranges(self) -> None:
+        """Find the range of each queue, and tell it.
+
+        Raises UnsupportedError when the proxy does not read by offset, and UsageError
+        for a position that cannot be found.
+        """
+        self._ranges = [self._range(queue) for queue in self._queues]
         for each in self._ranges:
             count = max(0, each.end - each.offset)
             self._messages.info(

@@ -409,8 +409,9 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
     )
     with ProxyReader(common.client_config()) as reader:
         tail = OffsetTail(common, plan, reader, writer)
+        tail.find_queues()
         try:
-            tail.open()
+            tail.find_ranges()
         except UnsupportedError as error:
             raise UsageError(
                 "by way of this proxy tail needs --group: it does not read by offset,"

@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+from concurrent import futures
 from pathlib import Path
 
+import grpc
 import pytest
 
 from rmqcli import ClientConfig, SimpleConsumer
@@ -102,6 +104,20 @@ def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
         "--namesrv HOST:PORT reads without a group",
     ):
         assert part in hint
+
+
+def test_a_server_that_is_no_proxy_is_not_taken_for_an_old_one(capsys):
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    words = ["--endpoints", f"127.0.0.1:{port}", "--plaintext"]
+    try:
+        assert run(["tail", "T", *words]) == 1
+    finally:
+        server.stop(0)
+    err = capsys.readouterr().err
+    assert "does not support the call for route of topic T" in err
+    assert "is this a RocketMQ proxy's gRPC port, 8081?" in err
 
 
 def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
