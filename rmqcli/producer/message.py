@@ -269,7 +269,12 @@ def record_properties(
 
 
 def check_message(message: OutgoingMessage) -> int:
-    """Return how many bytes its properties take.
+    """Return how many bytes its properties take. Raises as `checked_properties`."""
+    return len(checked_properties(message))
+
+
+def checked_properties(message: OutgoingMessage) -> bytes:
+    """The properties as they are sent.
 
     Raises UsageError, naming the source, for what would not arrive as it is.
     """
@@ -281,17 +286,17 @@ def check_message(message: OutgoingMessage) -> int:
                 " RocketMQ would drop it"
             )
     try:
-        size = len(encode_properties(message.properties).encode())
+        properties = encode_properties(message.properties).encode()
     except UnicodeEncodeError:
         raise UsageError(f"{where}a property is not valid Unicode") from None
     except ValueError as error:
         raise UsageError(f"{where}{error}") from None
-    if size > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
+    if len(properties) > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
         raise UsageError(
-            f"{where}properties of {size} bytes are over the"
+            f"{where}properties of {len(properties)} bytes are over the"
             f" {PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES} that fit"
         )
-    return size
+    return properties
 
 
 def with_settings(

@@ -62,6 +62,7 @@ from rmqcli.producer.message import (
     ProducerMessage,
     check_message,
     check_producer_group,
+    checked_properties,
 )
 from rmqcli.producer.publish import Prepared, Publisher, SendResult
 from rmqcli.transport.lookups import local_ip
@@ -72,7 +73,7 @@ from rmqcli.wire.header import from_ext_fields
 from rmqcli.wire.headers.client import CheckTransactionStateRequestHeader
 from rmqcli.wire.headers.send import EndTransactionRequestHeader
 from rmqcli.wire.ids import decode_offset_msg_id, java_string_hash
-from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.batch import encode_item
 from rmqcli.wire.message.decode import decode_messages
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 from rmqcli.wire.message.system_flag import (
@@ -617,13 +618,14 @@ class Producer:
             raise UsageError("delayed messages and retry topics cannot be in a batch")
         for message in messages:
             _refuse_message_group(message)
-        msg_ids = tuple(self._next_id() for _ in messages)
+        msg_ids = self._next_ids(len(messages))
         items = []
         for message, msg_id in zip(messages, msg_ids, strict=True):
-            properties = {**message.all_properties(), UNIQ_KEY: msg_id}
-            check_message(OutgoingMessage(message.body, properties))
-            items.append(BatchItem(message.body, properties, message.flag))
-        body = encode_batch(items)
+            properties = message.all_properties()
+            properties[UNIQ_KEY] = msg_id
+            text = checked_properties(OutgoingMessage(message.body, properties))
+            items.append(encode_item(message.body, text, flag=message.flag))
+        body = b"".join(items)
         if len(body) > self.config.max_message_size_bytes:
             raise UsageError(
                 f"a batch of {len(body)} bytes is larger than max_message_size_bytes,"
@@ -639,9 +641,12 @@ class Producer:
         )
 
     def _next_id(self) -> str:
+        return self._next_ids(1)[0]
+
+    def _next_ids(self, count: int) -> tuple[str, ...]:
         self._check_open()
         with self._lock:
-            return self._ids.next_id()
+            return tuple([self._ids.next_id() for _ in range(count)])
 
     def _chosen(
         self,

@@ -110,10 +110,20 @@ def _values(column: pa.Array) -> list[Any]:
     if not isinstance(column, pa.MapArray) or column.null_count:
         values: list[Any] = column.to_pylist()
         return values
-    # Twice as fast as to_pylist(), which makes a scalar of each entry.
+    # Twice as fast as to_pylist(), which makes a scalar of each entry. The entries are
+    # those of the whole array, of which a slice has a part.
     offsets = column.offsets.to_pylist()
-    names, texts = column.keys.to_pylist(), column.items.to_pylist()
+    first = offsets[0]
+    count = offsets[-1] - first
+    names = column.keys.slice(first, count).to_pylist()
+    texts = column.items.slice(first, count).to_pylist()
     return [
-        list(zip(names[start:end], texts[start:end], strict=True))
+        list(
+            zip(
+                names[start - first : end - first],
+                texts[start - first : end - first],
+                strict=True,
+            )
+        )
         for start, end in itertools.pairwise(offsets)
     ]

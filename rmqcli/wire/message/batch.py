@@ -91,16 +91,26 @@ def _find_item(data: bytes, at: int) -> ItemSpan | str:
 
 
 def _encode_item(item: BatchItem) -> bytes:
-    properties = encode_properties(item.properties).encode()
+    return encode_item(
+        item.body, encode_properties(item.properties).encode(), flag=item.flag
+    )
+
+
+def encode_item(body: bytes, properties: bytes, *, flag: int = 0) -> bytes:
+    """Return one item, of which a batch is the concatenation.
+
+    `properties` are in their text form. Raises ValueError when they are over 32767
+    bytes.
+    """
     if len(properties) > PROPERTIES_BYTES_MAX:
         raise ValueError(
             f"properties of {len(properties)} bytes are over {PROPERTIES_BYTES_MAX}"
         )
-    total_bytes = _ITEM_BYTES_MIN + len(item.body) + len(properties)
+    total_bytes = _ITEM_BYTES_MIN + len(body) + len(properties)
     return b"".join(
         (
-            _FIXED.pack(total_bytes, 0, 0, item.flag, len(item.body)),
-            item.body,
+            _FIXED.pack(total_bytes, 0, 0, flag, len(body)),
+            body,
             struct.pack(">h", len(properties)),
             properties,
         )
