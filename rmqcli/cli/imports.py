@@ -292,7 +292,9 @@ class _Job:
             _rows(self._content, places, self._before, sent),
             unsure=counts.unsure,
         )
-        if counts.stored:
+        if not self._content.rows:
+            messages.info("nothing to do: the export holds no messages")
+        elif counts.stored:
             messages.info(f"{counts.stored:,} messages sent to {self._topic}")
         else:
             messages.info(

@@ -54,33 +54,7 @@ class ExportDirectory:
 
     def manifest(self) -> Manifest | None:
         """Return the finished runs, if any. Raises ConfigError when it is damaged."""
-        path = self.paths.manifest
-        try:
-            manifest = manifest_from_json(read_text(path), path=path)
-        except FileNotFoundError:
-            return None
-        later: list[RunRecord] = []
-        for number in self._segments():
-            path = self.paths.segment(number)
-            segment = manifest_from_json(read_text(path), path=path)
-            if segment.topic != manifest.topic:
-                raise ConfigError(
-                    f"{path} is of topic {segment.topic}, not this export's"
-                )
-            later += segment.runs
-        return manifest.with_runs(later)
-
-    def _segments(self) -> list[int]:
-        """Return the numbers of the manifest's segments, in order."""
-        try:
-            names = os.listdir(self.paths.segments)
-        except FileNotFoundError:
-            return []
-        return sorted(
-            number
-            for name in names
-            if (number := layout.segment_number(name)) is not None
-        )
+        return read_manifest(self.paths)
 
     def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
         """Return the plan of a run that is not in the manifest, or None."""
@@ -222,7 +196,7 @@ class ExportDirectory:
         if not os.path.exists(self.paths.manifest):
             self._write(self.paths.manifest, text)
             return
-        last = max(self._segments(), default=0)
+        last = max(_segments(self.paths), default=0)
         self.disk.make_folders(self.paths.meta, layout.SEGMENTS)
         self._write(self.paths.segment(last + 1), text)
 
@@ -246,6 +220,37 @@ class ExportDirectory:
         folder = self.disk.make_folders(self.paths.meta, layout.TEMP)
         temp = os.path.join(folder, secrets.token_hex(8))
         self.disk.write_text(path, text, temp=temp)
+
+
+def read_manifest(paths: layout.Layout) -> Manifest | None:
+    """Return the finished runs, if any. Raises ConfigError when it is damaged.
+
+    Raises OSError when a file of it cannot be read.
+    """
+    path = paths.manifest
+    try:
+        manifest = manifest_from_json(read_text(path), path=path)
+    except FileNotFoundError:
+        return None
+    later: list[RunRecord] = []
+    for number in _segments(paths):
+        path = paths.segment(number)
+        segment = manifest_from_json(read_text(path), path=path)
+        if segment.topic != manifest.topic:
+            raise ConfigError(f"{path} is of topic {segment.topic}, not this export's")
+        later += segment.runs
+    return manifest.with_runs(later)
+
+
+def _segments(paths: layout.Layout) -> list[int]:
+    """Return the numbers of the manifest's segments, in order."""
+    try:
+        names = os.listdir(paths.segments)
+    except FileNotFoundError:
+        return []
+    return sorted(
+        number for name in names if (number := layout.segment_number(name)) is not None
+    )
 
 
 def check_files(root: str, run_id: str, result: PartResult) -> None:

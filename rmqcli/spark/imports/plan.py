@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
-from rmqcli.spark.export.directory import check_files
-from rmqcli.spark.export.disk import read_text
+from rmqcli.spark.export.directory import check_files, read_manifest
 from rmqcli.spark.export.layout import SUCCESS, Layout
-from rmqcli.spark.export.manifest import manifest_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,16 +71,14 @@ def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
     """
     paths = Layout(os.path.realpath(path))
     try:
-        manifest = manifest_from_json(read_text(paths.manifest), path=paths.manifest)
-    except FileNotFoundError:
-        manifest = None
+        manifest = read_manifest(paths)
     except OSError as error:
         raise RmqError(f"cannot read {paths.manifest}: {error.strerror}") from error
     is_export = manifest is not None or os.path.isdir(paths.runs)
     is_unfinished = is_export and not os.path.lexists(paths.success)
     if is_unfinished and (manifest is None or not allow_incomplete):
         raise RefusedError(
-            f"the export in {paths.root} is not finished: there is no {SUCCESS}",
+            f"the export in {paths.root} is not complete: there is no {SUCCESS}",
             hint="finish that export with resume=True"
             + (", or add allow_incomplete=True" if manifest is not None else ""),
         )
@@ -119,7 +115,8 @@ def _content(root: str, manifest: Manifest) -> ExportContent:
     return ExportContent(
         root=root,
         topic=manifest.topic,
-        first_run_id=manifest.runs[0].run_id,
+        # Not the first one listed: a run that is accepted later moves to the end.
+        first_run_id=min(run.run_id for run in manifest.runs),
         queues=tuple(
             QueueFiles(
                 broker_name=broker_name,

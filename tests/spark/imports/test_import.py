@@ -105,6 +105,13 @@ def test_what_a_later_run_exported_is_sent_later(rmq, cluster, tmp_path):
     assert essence(again) == essence(path)
 
 
+def test_an_export_without_messages_is_nothing_to_do(rmq, cluster, tmp_path):
+    path = export(cluster.namesrv, "orders", tmp_path / "out")
+    summary, err = import_(rmq, cluster, path)
+    assert (summary["messages"], summary["sent"]) == (0, 0)
+    assert "nothing to do: the export holds no messages" in err
+
+
 def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
@@ -221,7 +228,7 @@ def test_an_unfinished_export_is_7_unless_it_is_allowed(rmq, cluster, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         export(cluster.namesrv, "orders", path, runner=InlineRunner(stop_after=1))
     _, err = import_(rmq, cluster, path, "--allow-incomplete", code=7)
-    assert "is not finished: there is no _SUCCESS" in err
+    assert "is not complete: there is no _SUCCESS" in err
     done = export(cluster.namesrv, "orders", tmp_path / "done")
     cluster.send("orders", seeds(10))
     request = {"since_last": True, "from_position": "since-last"}
