@@ -246,6 +246,9 @@ def test_no_secret_is_pickled(cluster, tmp_path):
     assert b"s3cret-of-tests" not in pickle.dumps(writer)
     config = writer._writing.options.connection.client_config()
     assert config.credentials.access_key == "writer"
+    sent = cluster.faults.observe(code=RequestCode.SEND_BATCH_MESSAGE)
+    writer.write(iter([table()]))
+    assert sent.requests[0].command.ext_fields["AccessKey"] == "writer"
     path.chmod(0o644)
     with pytest.raises(ConfigError):
         writer.write(iter([table()]))
