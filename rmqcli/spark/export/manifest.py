@@ -179,8 +179,7 @@ class Manifest:
         """Return this manifest with `records` added, or replacing the same runs."""
         runs = {run.run_id: run for run in self.runs}
         for record in records:
-            runs.pop(record.run_id, None)  # the newest is the last
-            runs[record.run_id] = record
+            runs[record.run_id] = record  # in the place of the one that it replaces
         return Manifest(self.topic, tuple(runs.values()))
 
     def ends(self) -> dict[QueueKey, int]:

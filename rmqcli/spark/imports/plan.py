@@ -73,7 +73,8 @@ def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
     try:
         manifest = read_manifest(paths)
     except OSError as error:
-        raise RmqError(f"cannot read {paths.manifest}: {error.strerror}") from error
+        where = error.filename or paths.manifest
+        raise RmqError(f"cannot read {where}: {error.strerror}") from error
     is_export = manifest is not None or os.path.isdir(paths.runs)
     is_unfinished = is_export and not os.path.lexists(paths.success)
     if is_unfinished and (manifest is None or not allow_incomplete):

@@ -182,9 +182,9 @@ def test_a_run_replaces_the_same_run():
     first, second = run("r1", queue(0, 1)), run("r2", queue(1, 2))
     manifest = Manifest("orders", (first, second))
     again = replace(first, gaps_allowed=True)
-    assert manifest.with_runs([again]) == Manifest("orders", (second, again))
+    assert manifest.with_runs([again]) == Manifest("orders", (again, second))
     third = run("r3", queue(2, 3))
-    assert manifest.with_runs([third, again]).runs == (second, third, again)
+    assert manifest.with_runs([third, again]).runs == (again, second, third)
     assert manifest.run_ids() == {"r1", "r2"}
     assert manifest.run("r2") is second
     assert manifest.run("r3") is None
