@@ -126,7 +126,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
     "cli": [
         ("ui",),
         ("options",),
-        ("by_broker", "commands", "confirm", "offline", "selection"),
+        ("by_broker", "commands", "confirm", "folders", "offline", "selection"),
         # a module or a folder for each command
         (
             "broker",
@@ -134,6 +134,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "consume",
             "demo",
             "export",
+            "export_compact",
             "groups",
             "imports",
             "lag",

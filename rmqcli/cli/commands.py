@@ -70,6 +70,12 @@ COMMANDS = (
         "Write a range of a topic to Parquet files through Spark.",
     ),
     CommandEntry(
+        "export-compact",
+        "rmqcli.cli.export_compact",
+        "export_compact",
+        "Merge the small Parquet files and runs of an export.",
+    ),
+    CommandEntry(
         "import",
         "rmqcli.cli.imports",
         "import_",

@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rmqcli.cli.folders import parse_folder
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -68,49 +69,6 @@ FIELDS = (
     ),
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
-
-
-def parse_folder(
-    text: str,
-    *,
-    verb: str = "write to",
-    instead: str = "export to a folder and copy it",
-) -> str:
-    """A folder's path, also as a file:// URL. Raises TextError for other schemes.
-
-    `verb` and `instead` say what cannot be done there, and what can.
-    """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
-    if scheme is None:
-        return text
-    if scheme[1].lower() != "file":
-        raise TextError(
-            text,
-            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} folders of"
-            " this machine",
-            start=0,
-            end=scheme.end(),
-            hint=f"{instead}; a folder of that name is ./{text}",
-        )
-    rest = text[scheme.end() :]
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        if host.lower() not in ("", "localhost"):
-            at = scheme.end() + 2
-            raise TextError(
-                text,
-                "a file URL of another machine",
-                start=at,
-                end=at + len(host),
-                hint="write file:///path",
-            )
-        rest = slash + path
-    from urllib.parse import unquote_to_bytes  # few write a URL
-
-    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
-    if not path.strip("/") or "\0" in path:
-        raise TextError(text, "no path in it", start=0, end=len(text))
-    return path
 
 
 def _parse_setting(text: str) -> tuple[str, str]:

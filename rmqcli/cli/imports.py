@@ -11,7 +11,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.export import FORMATS, parse_folder
+from rmqcli.cli.export import FORMATS
+from rmqcli.cli.folders import parse_folder
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows

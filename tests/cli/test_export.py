@@ -13,9 +13,9 @@ from rmqcli.cli.export import (
     FIELDS,
     ExportCommandOptions,
     _finish,
-    parse_folder,
     resume_command,
 )
+from rmqcli.cli.folders import parse_folder
 from rmqcli.cli.main import run
 from rmqcli.cli.options import Common
 from rmqcli.spark.export.manifest import FileRow, PartResult, RunRecord

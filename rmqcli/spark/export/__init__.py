@@ -11,6 +11,7 @@
     layout        the paths inside the user's directory
     directory     the state of that directory: whose files, which run, the lock
     manifest      what was written; the proof of completeness
+    compact       many small files and runs become few
     summary       what the command prints at the end
     disk          the file-system calls
 

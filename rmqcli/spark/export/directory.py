@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import shutil
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import (
@@ -39,6 +41,18 @@ if TYPE_CHECKING:
 
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What a compaction replaces: paths of new files, of old ones, and `_SUCCESS`.
+
+    The new file number n lies at `Layout.merged_file(n)` until it has its path.
+    """
+
+    new: tuple[str, ...]
+    old: tuple[str, ...]
+    success: bool
 
 
 class ExportDirectory:
@@ -200,6 +214,61 @@ class ExportDirectory:
         self.disk.make_folders(self.paths.meta, layout.SEGMENTS)
         self._write(self.paths.segment(last + 1), text)
 
+    def new_compaction(self) -> str:
+        """Make the folder of a compaction, in which nothing lies yet."""
+        return self.disk.make_folders(self.paths.meta, layout.COMPACTION)
+
+    def begin_replacing(self, journal: Journal, manifest: Manifest) -> None:
+        """Write what a compaction is to replace; from now on it will be done."""
+        self._write(self.paths.merged_manifest, manifest_to_json(manifest))
+        self._write(self.paths.journal, json.dumps(asdict(journal)))
+
+    def finish_compaction(self) -> None:
+        """Do what the journal says, also again; without a journal undo the compaction.
+
+        Raises ConfigError when the journal is damaged.
+        """
+        paths, disk = self.paths, self.disk
+        try:
+            journal = _journal(read_text(paths.journal), path=paths.journal)
+        except FileNotFoundError:
+            if os.path.lexists(paths.compaction):
+                check_real_folder(paths.compaction)
+                shutil.rmtree(paths.compaction, ignore_errors=True)
+            return
+        text = read_text(paths.merged_manifest)
+        self.clear_success()
+        for number, path in enumerate(journal.new):
+            merged = paths.merged_file(number)
+            if os.path.exists(merged):
+                folder = os.path.dirname(path)
+                whole = disk.make_folders(paths.root, folder) if folder else paths.root
+                disk.replace(merged, os.path.join(paths.root, path))
+                disk.sync_folder(whole)
+        for path in journal.old:
+            disk.remove(os.path.join(paths.root, path))
+        self._write(paths.manifest, text)
+        for number in _segments(paths):
+            disk.remove(paths.segment(number))
+        with contextlib.suppress(OSError):
+            os.rmdir(paths.segments)
+        if journal.success:
+            self.set_success()
+        self._drop_absorbed(manifest_from_json(text, path=paths.merged_manifest))
+        # The journal goes first: without it the rest of the folder means nothing.
+        disk.remove(paths.journal)
+        shutil.rmtree(paths.compaction, ignore_errors=True)
+
+    def _drop_absorbed(self, manifest: Manifest) -> None:
+        """Remove the plans and logs of runs that are part of others now."""
+        for run in manifest.runs:
+            for run_id in run.absorbed:
+                shutil.rmtree(self.paths.run(run_id), ignore_errors=True)
+
+    def is_success(self) -> bool:
+        """Whether the directory is marked as complete."""
+        return os.path.exists(self.paths.success)
+
     def set_success(self) -> None:
         """Mark the directory as complete."""
         if not os.path.exists(self.paths.success):
@@ -294,6 +363,7 @@ def open_directory(
     try:
         _lock(handle, root)
         directory = ExportDirectory(paths, disk, was_ours=was_ours)
+        directory.finish_compaction()
         directory.sweep()
         yield directory
         was_ours = True
@@ -332,6 +402,16 @@ def _lock(handle: int, root: str) -> None:
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+
+
+def _journal(text: str, *, path: str) -> Journal:
+    try:
+        value = json.loads(text)
+        return Journal(
+            new=tuple(value["new"]), old=tuple(value["old"]), success=value["success"]
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not a compaction's journal: {error!r}") from error
 
 
 def _temp_log(temp: str) -> str:

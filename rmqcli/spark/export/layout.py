@@ -2,8 +2,9 @@
 
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
     DIR/_SUCCESS                                      marks the last run as complete
-    DIR/_rmq/manifest.json  manifest.previous.json  lock
+    DIR/_rmq/manifest.json  lock
     DIR/_rmq/manifest/<number>.json                   the runs after those
+    DIR/_rmq/compact/                                 a compaction that has not ended
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
     DIR/_rmq/tmp/<run_id>.<attempt>/                  temporary files
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 META: Final = "_rmq"
 TEMP: Final = "tmp"
+COMPACTION: Final = "compact"
 SEGMENTS: Final = "manifest"
 SUCCESS: Final = "_SUCCESS"
 SUFFIX: Final = ".parquet"
@@ -113,8 +115,20 @@ class Layout:
         return os.path.join(self.meta, "manifest.json")
 
     @property
-    def previous_manifest(self) -> str:
-        return os.path.join(self.meta, "manifest.previous.json")
+    def compaction(self) -> str:
+        """The folder of a compaction that has not ended."""
+        return os.path.join(self.meta, COMPACTION)
+
+    @property
+    def journal(self) -> str:
+        return os.path.join(self.compaction, "journal.json")
+
+    @property
+    def merged_manifest(self) -> str:
+        return os.path.join(self.compaction, "manifest.json")
+
+    def merged_file(self, number: int) -> str:
+        return os.path.join(self.compaction, f"{number:08d}{SUFFIX}")
 
     @property
     def segments(self) -> str:

@@ -126,6 +126,8 @@ class RunRecord:
     undecodable_allowed: bool = False
     #: written when no run of the directory has a row
     empty_file: EmptyFile | None = None
+    #: ids of earlier runs that a compaction has made part of this one
+    absorbed: tuple[str, ...] = ()
 
     def files(self) -> list[tuple[str, int]]:
         """Return path and bytes of every file of the run."""
@@ -172,8 +174,8 @@ class Manifest:
         return next((run for run in self.runs if run.run_id == run_id), None)
 
     def run_ids(self) -> set[str]:
-        """Return the ids of all finished runs."""
-        return {run.run_id for run in self.runs}
+        """Return the ids of all finished runs, also of those that were absorbed."""
+        return {i for run in self.runs for i in (run.run_id, *run.absorbed)}
 
     def with_runs(self, records: Iterable[RunRecord]) -> Manifest:
         """Return this manifest with `records` added, or replacing the same runs."""
@@ -225,6 +227,17 @@ def _merged(gaps: list[Gap]) -> list[Gap]:
         else:
             merged.append(gap)
     return merged
+
+
+def joined_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Join ranges that touch; they are given in order."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
 def _gap(owner: QueuePlan | PartResult, span: tuple[int, int], reason: str) -> Gap:
@@ -324,5 +337,6 @@ def _run(value: dict[str, Any]) -> RunRecord:
             "parts": tuple(_part(part) for part in value["parts"]),
             "gone": tuple(Gap(**gap) for gap in value["gone"]),
             "empty_file": EmptyFile(**empty) if empty else None,
+            "absorbed": tuple(value.get("absorbed", ())),
         }
     )

@@ -192,7 +192,7 @@ class ParquetFile:
             extent.first_store_us, extent.last_store_us = min(both), max(both)
         extent.last_offset = offsets[-1].as_py()
         extent.rows += batch.num_rows
-        extent.body_crc32 = _body_crc32(batch.column("body"), extent.body_crc32)
+        extent.body_crc32 = body_crc32(batch.column("body"), extent.body_crc32)
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
@@ -221,7 +221,7 @@ def _writer(sink: Sink, schema: pa.Schema, compression: str) -> Any:  # noqa: AN
     )
 
 
-def _body_crc32(bodies: pa.Array, crc: int) -> int:
+def body_crc32(bodies: pa.Array, crc: int) -> int:
     """Return the CRC-32 of all bodies in a row, continued from `crc`."""
     import numpy as np
 

@@ -65,11 +65,17 @@ def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
     """Read the manifest of a folder and check its files.
 
     `allow_incomplete` takes the runs that are finished where another one is not. Raises
-    UsageError for a folder without an export, RefusedError for an unfinished one,
+    UsageError for a folder without an export, RefusedError for an unfinished one or a
+    compaction that has not ended,
     ConfigError for a manifest that is damaged, and PartialError for a file that is
     missing or is not what was written.
     """
     paths = Layout(os.path.realpath(path))
+    if os.path.lexists(paths.journal):
+        raise RefusedError(
+            f"a compaction of {paths.root} has not ended",
+            hint="compact that export again",
+        )
     try:
         manifest = read_manifest(paths)
     except OSError as error:

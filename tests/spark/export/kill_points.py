@@ -1,19 +1,22 @@
 """SIGKILL before each call to the disk, then resume: run as a process of its own.
 
-    python -m tests.spark.export.kill_points DIR PARTITION_BY
+    python -m tests.spark.export.kill_points DIR PARTITION_BY [compact]
 
 Forks a child for every n: it exports with a disk that kills the process at the n-th
 call, and a second child resumes. Ends when an export needs fewer than n calls. Prints
 n. Any wrong row ends it with a traceback. (Forking needs a process whose threads do
-nothing, so pytest's own is not used.)
+nothing, so pytest's own is not used.) With `compact` it is a compaction of several runs
+that is killed, and the second child is the next export.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 
+from rmqcli.spark.export.compact import FileLimits, compact
 from rmqcli.spark.export.disk import Disk
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster, MadeSource
@@ -91,6 +94,53 @@ def export(path: str, calls: int, partition_by: str) -> None:
     ).run()
 
 
+def export_three_times(path: str, partition_by: str) -> None:
+    """Leave three runs, of which the last two can become one."""
+    export(path, 1_000_000, partition_by)
+    for end in (920, 925):
+        follow(path, end)
+
+
+def follow(path: str, end: int) -> None:
+    """Export what is new, up to `end` of the first queue."""
+    cluster = MadeCluster({**QUEUES, 0: (900, end)})
+    export_of(path, cluster, since_last=True, allow_undecodable=True).run()
+
+
+def compact_it(path: str, calls: int) -> None:
+    limits = FileLimits(rows=20, file_bytes=1 << 30)
+    compact(path, disk=KillingDisk(calls), limits=limits)
+
+
+def check_followed(path: str) -> None:
+    wanted = expected({**QUEUES, 0: (900, 930)})
+    assert offsets_in(path) == [pair for pair in wanted if pair != (0, 903)]
+    assert os.path.exists(os.path.join(path, "_SUCCESS"))
+    assert sorted(os.listdir(os.path.join(path, "_rmq"))) in (
+        ["lock", "manifest", "manifest.json", "runs"],
+        ["lock", "manifest.json", "runs"],
+    )
+
+
+def kill_compactions(root: str, partition_by: str) -> int:
+    """Kill a compaction before each of its calls; return how many it has."""
+    whole = os.path.join(root, "whole")
+    export_three_times(whole, partition_by)
+    before = offsets_in(whole)
+    warm = shutil.copytree(whole, os.path.join(root, "warm"))
+    compact_it(warm, 1_000_000)
+    assert offsets_in(warm) == before
+    for calls in range(1_000_000):
+        path = shutil.copytree(whole, os.path.join(root, str(calls)))
+        status = in_child(lambda: compact_it(path, calls))  # noqa: B023
+        assert in_child(lambda: follow(path, 930)) == 0  # noqa: B023
+        check_followed(path)
+        if status == 0:
+            return calls
+        assert os.WIFSIGNALED(status), status
+    return 0
+
+
 def check(path: str) -> None:
     rows = [pair for pair in expected(QUEUES) if pair != (0, 903)]
     assert offsets_in(path) == rows, offsets_in(path)
@@ -99,7 +149,10 @@ def check(path: str) -> None:
 
 
 def main() -> None:
-    root, partition_by = sys.argv[1:]
+    root, partition_by = sys.argv[1:3]
+    if sys.argv[3:] == ["compact"]:
+        print(kill_compactions(root, partition_by))
+        return
     never = 1_000_000
     # So that what an export imports is imported here, and not once more in each child.
     export(os.path.join(root, "whole"), never, partition_by)

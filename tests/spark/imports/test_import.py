@@ -112,6 +112,25 @@ def test_an_export_without_messages_is_nothing_to_do(rmq, cluster, tmp_path):
     assert "nothing to do: the export holds no messages" in err
 
 
+def test_a_compacted_export_is_sent_as_it_was(rmq, cluster, tmp_path):
+    """Also when a part of it had been sent before."""
+    path = tmp_path / "out"
+    for count in (200, 300, 400):
+        cluster.send("orders", seeds(100, first=count))
+        later = count > 200
+        export(cluster.namesrv, "orders", path, rows_per_file=10, since_last=later)
+        if count == 300:
+            import_(rmq, cluster, path)
+    assert rmq("export-compact", path)[0] == 0
+    summary, _ = import_(rmq, cluster, path)
+    assert (summary["messages"], summary["sent"], summary["before"]) == (300, 100, 200)
+    journal = path / "_rmq" / "compact" / "journal.json"
+    journal.parent.mkdir()
+    journal.write_text('{"new": [], "old": [], "success": true}')
+    _, err = import_(rmq, cluster, path, code=7)
+    assert "has not ended" in err
+
+
 def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
@@ -150,7 +169,7 @@ def test_a_batch_without_an_answer_may_be_stored_twice(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(8))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     cluster.faults.next(faults.drop_answer(), code=BATCH)
-    summary, err = import_(rmq, cluster, path, "--timeout", "200ms")
+    summary, err = import_(rmq, cluster, path, "--timeout", "2s")
     assert summary["unsure"] == 2
     assert "2 messages may be stored twice" in err
     assert len(stored(cluster, "copy")) == 10

@@ -1,0 +1,76 @@
+"""`rmq export-compact`: merges the small files and runs of an export directory.
+
+The merging is `rmqcli.spark.export.compact`; neither a cluster nor Spark is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from rmqcli.cli.folders import parse_folder
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    option,
+    size_option,
+)
+from rmqcli.cli.ui.output import Column, emit_json, write_rows
+
+FIELDS = (
+    Column("topic", "topic of the export"),
+    Column("runs_before", "runs in the manifest before", align="right"),
+    Column("runs", "runs in it now", align="right"),
+    Column("files_before", "Parquet files before", align="right"),
+    Column("files", "Parquet files now", align="right"),
+    Column("bytes_before", "their size before", align="right", priority=10),
+    Column("bytes", "their size now", align="right", priority=10),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactCommandOptions:
+    """The options of `rmq export-compact` as they were typed."""
+
+    folder: Annotated[
+        str,
+        argument(metavar="DIR", help="Folder of a finished export."),
+    ]
+    rows_per_file: Annotated[
+        int | None,
+        option(
+            min=1,
+            metavar="N",
+            help="Merge files up to N rows each.  [default: 500000]",
+        ),
+    ] = None
+    bytes_per_file: Annotated[
+        Any,
+        size_option(
+            "--bytes-per-file", help="Merge files up to SIZE each.  [default: 1GiB]"
+        ),
+    ] = None
+
+
+@command_options(CompactCommandOptions, fields=FIELDS)
+def export_compact(common: Common, options: CompactCommandOptions) -> None:
+    """Merge the small Parquet files and runs of an export.
+
+    Example: rmq export-compact ./orders
+    """
+    from rmqcli.spark.export.compact import FileLimits, compact
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.plan import BYTES_PER_FILE_DEFAULT, ROWS_PER_FILE_DEFAULT
+
+    limits = FileLimits(
+        rows=options.rows_per_file or ROWS_PER_FILE_DEFAULT,
+        file_bytes=options.bytes_per_file or BYTES_PER_FILE_DEFAULT,
+    )
+    folder = parse_folder(options.folder)
+    summary = compact(folder, disk=Disk(), limits=limits)
+    row = asdict(summary)
+    if common.output == "json":
+        emit_json(row)
+    else:
+        write_rows([row], columns=FIELDS, fmt=common.output, color=common.use_color)

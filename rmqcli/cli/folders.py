@@ -1,0 +1,51 @@
+"""Folders as arguments: a local path, or a `file://` URL of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rmqcli.errors import TextError
+
+
+def parse_folder(
+    text: str,
+    *,
+    verb: str = "write to",
+    instead: str = "export to a folder and copy it",
+) -> str:
+    """A folder's path, also as a file:// URL. Raises TextError for other schemes.
+
+    `verb` and `instead` say what cannot be done there, and what can.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
+    if scheme is None:
+        return text
+    if scheme[1].lower() != "file":
+        raise TextError(
+            text,
+            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} folders of"
+            " this machine",
+            start=0,
+            end=scheme.end(),
+            hint=f"{instead}; a folder of that name is ./{text}",
+        )
+    rest = text[scheme.end() :]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            at = scheme.end() + 2
+            raise TextError(
+                text,
+                "a file URL of another machine",
+                start=at,
+                end=at + len(host),
+                hint="write file:///path",
+            )
+        rest = slash + path
+    from urllib.parse import unquote_to_bytes  # few write a URL
+
+    path = os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+    if not path.strip("/") or "\0" in path:
+        raise TextError(text, "no path in it", start=0, end=len(text))
+    return path

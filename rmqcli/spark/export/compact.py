@@ -1,0 +1,331 @@
+"""Compaction: the many small files and runs of a directory become few. Without Spark.
+
+Runs that each began where the last one ended (`since_last`) become one run, and files
+of one queue in one folder become one, up to the size of a file. The merged files are
+written aside, below `_rmq`. When all are on the disk, a journal says what takes whose
+place, and `ExportDirectory.finish_compaction` does that, now or, after a kill, when the
+directory is opened next. Before the journal is there, nothing has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.spark.export import layout
+from rmqcli.spark.export.directory import Journal, open_directory
+from rmqcli.spark.export.export import SINCE_LAST
+from rmqcli.spark.export.manifest import (
+    FileRow,
+    Manifest,
+    PartResult,
+    RunRecord,
+    joined_spans,
+)
+from rmqcli.spark.export.parquet_file import Footer, ParquetFile, body_crc32
+from rmqcli.spark.export.plan import PartSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rmqcli.spark.export.directory import ExportDirectory
+    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.extent import QueuePlan
+
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits:
+    """How large a merged file may become, in rows, and in bytes of its sources."""
+
+    rows: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSummary:
+    """What a compaction has changed."""
+
+    topic: str
+    runs_before: int
+    runs: int
+    files_before: int
+    files: int
+    bytes_before: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """Files of one queue and folder, in offset order, that become one."""
+
+    run: RunRecord
+    part: PartResult
+    rows: tuple[FileRow, ...]
+
+
+def compact(path: str, *, disk: Disk, limits: FileLimits) -> CompactSummary:
+    """Merge the files and runs of an export directory.
+
+    Readers must wait until it has ended: for a moment they may see rows twice, and
+    `_SUCCESS` is absent. Raises UsageError when there is no export, RefusedError when a
+    run is not finished or a file that is not ours is in the way, PartialError when a
+    file is not the one that was written.
+    """
+    with open_directory(path, disk=disk, create=False) as directory:
+        manifest = directory.manifest()
+        if manifest is None:
+            raise UsageError(f"{directory.paths.root} holds no finished export")
+        unfinished = directory.unfinished(manifest)
+        if unfinished is not None:
+            raise RefusedError(
+                f"{path} holds the unfinished run {unfinished.run_id}",
+                hint="finish that run first: export again with resume=True",
+            )
+        joined = Manifest(manifest.topic, tuple(_join_runs(manifest.runs)))
+        runs, merges = [], []
+        for run in joined.runs:
+            run, of_run = _plan_merges(run, limits)
+            runs.append(run)
+            merges += of_run
+        if merges or len(runs) < len(manifest.runs):
+            _write(directory, Manifest(manifest.topic, tuple(runs)), merges)
+        after = directory.manifest() or manifest
+    return _summary(manifest, after)
+
+
+def _summary(before: Manifest, after: Manifest) -> CompactSummary:
+    old = [file_bytes for run in before.runs for _, file_bytes in run.files()]
+    new = [file_bytes for run in after.runs for _, file_bytes in run.files()]
+    return CompactSummary(
+        topic=before.topic,
+        runs_before=len(before.runs),
+        runs=len(after.runs),
+        files_before=len(old),
+        files=len(new),
+        bytes_before=sum(old),
+        bytes=sum(new),
+    )
+
+
+def _join_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Join each run to the one before it where nothing is lost by that."""
+    chains: list[list[RunRecord]] = []
+    for run in runs:
+        if chains and _continues(chains[-1][-1], run):
+            chains[-1].append(run)
+        else:
+            chains.append([run])
+    return [_join(chain) for chain in chains]
+
+
+def _continues(before: RunRecord, run: RunRecord) -> bool:
+    """Whether two runs can be told as one.
+
+    A request of its own is kept, so that the same request still finds nothing to do. So
+    are the gaps of a run, and the place of its undecodable messages.
+    """
+    ends = {(q.broker_name, q.queue_id): q.end for q in before.queues}
+    return (
+        run.request.from_position == SINCE_LAST
+        and run.request == before.request
+        and not any(each.gone or each.undecodable for each in (before, run))
+        and not any(q.trimmed for q in (*before.queues, *run.queues))
+        and all(
+            ends.get((q.broker_name, q.queue_id), q.start) == q.start
+            for q in run.queues
+        )
+    )
+
+
+def _join(chain: Sequence[RunRecord]) -> RunRecord:
+    """Return one record of runs that continue each other; the last gives its id."""
+    last = chain[-1]
+    queues: dict[tuple[str, int], QueuePlan] = {}
+    for queue in (queue for run in chain for queue in run.queues):
+        key = (queue.broker_name, queue.queue_id)
+        known = queues.get(key)
+        queues[key] = replace(queue, start=known.start) if known else queue
+    absorbed = [i for run in chain for i in (*run.absorbed, run.run_id)]
+    return replace(
+        last,
+        queues=tuple(queue for _, queue in sorted(queues.items())),
+        parts=_join_parts([part for run in chain for part in run.parts]),
+        gaps_allowed=all(run.gaps_allowed or not run.gaps() for run in chain),
+        empty_file=next((run.empty_file for run in chain if run.empty_file), None),
+        absorbed=tuple(i for i in absorbed if i != last.run_id),
+    )
+
+
+def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
+    """Return one part for each queue, whose parts follow each other."""
+    by_queue: dict[tuple[str, int], list[PartResult]] = {}
+    for part in parts:
+        by_queue.setdefault((part.broker_name, part.queue_id), []).append(part)
+    joined: list[PartResult] = []
+    for _, group in sorted(by_queue.items()):
+        group.sort(key=lambda part: part.start)
+        joined.append(
+            replace(
+                group[0],
+                index=len(joined),
+                end=group[-1].end,
+                rows=sum(part.rows for part in group),
+                filtered=sum(part.filtered for part in group),
+                undecodable=sum(part.undecodable for part in group),
+                missing=joined_spans(span for part in group for span in part.missing),
+                files=tuple(row for part in group for row in part.files),
+            )
+        )
+    return tuple(joined)
+
+
+def _plan_merges(run: RunRecord, limits: FileLimits) -> tuple[RunRecord, list[_Merge]]:
+    """Return the run with one part for each queue, and which files become one.
+
+    The files of the run are still those before; `_write` puts the merged ones in.
+    """
+    run = replace(run, parts=_join_parts(run.parts))
+    merges = []
+    for part in run.parts:
+        folders: dict[str, list[FileRow]] = {}
+        for row in part.files:
+            folders.setdefault(os.path.dirname(row.path), []).append(row)
+        for rows in folders.values():
+            rows.sort(key=lambda row: row.start)
+            merges += [_Merge(run, part, group) for group in _groups(rows, limits)]
+    return run, merges
+
+
+def _groups(rows: Sequence[FileRow], limits: FileLimits) -> list[tuple[FileRow, ...]]:
+    """Return the groups of two or more neighbours that fit one file."""
+    groups: list[list[FileRow]] = []
+    count = size = 0
+    for row in rows:
+        count, size = count + row.rows, size + row.file_bytes
+        if groups and count <= limits.rows and size <= limits.file_bytes:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+            count, size = row.rows, row.file_bytes
+    return [tuple(group) for group in groups if len(group) > 1]
+
+
+def _write(
+    directory: ExportDirectory, manifest: Manifest, merges: Sequence[_Merge]
+) -> None:
+    """Write merged files aside, then the journal, then put everything in its place."""
+    try:
+        journal, merged = _prepare(directory, manifest, merges)
+        directory.begin_replacing(journal, merged)
+    finally:
+        # Without a journal, after an error, this removes what was written aside.
+        directory.finish_compaction()
+        directory.sweep()
+
+
+def _prepare(
+    directory: ExportDirectory, manifest: Manifest, merges: Sequence[_Merge]
+) -> tuple[Journal, Manifest]:
+    """Write the merged files aside; return what they replace, and the new manifest."""
+    folder = directory.new_compaction()
+    merged: dict[str, FileRow] = {}  # by the path of each file that was merged
+    new: list[str] = []
+    for number, merge in enumerate(merges):
+        row = _merge_files(directory, merge, directory.paths.merged_file(number))
+        target = os.path.join(directory.paths.root, row.path)
+        if os.path.lexists(target):
+            raise RefusedError(
+                f"{target} exists and was not written by this export",
+                hint="move the file away",
+            )
+        new.append(row.path)
+        merged |= {old.path: row for old in merge.rows}
+    directory.disk.sync_folder(folder)
+    runs = tuple(_with_files(run, merged) for run in manifest.runs)
+    journal = Journal(new=tuple(new), old=tuple(merged), success=directory.is_success())
+    return journal, Manifest(manifest.topic, runs)
+
+
+def _with_files(run: RunRecord, merged: dict[str, FileRow]) -> RunRecord:
+    parts = []
+    for part in run.parts:
+        files = {row.path: row for row in (merged.get(f.path, f) for f in part.files)}
+        rows = sorted(files.values(), key=lambda row: row.path)
+        parts.append(replace(part, files=tuple(rows)))
+    return replace(run, parts=tuple(parts))
+
+
+def _merge_files(directory: ExportDirectory, merge: _Merge, path: str) -> FileRow:
+    """Write the rows of all files of a merge into one, and check each file by that."""
+    from rmqcli.wire.message.columns import message_schema  # loads numpy
+
+    run, part, rows = merge.run, merge.part, merge.rows
+    start, end = rows[0].start, rows[-1].end
+    file = ParquetFile(
+        path,
+        message_schema(),
+        compression=run.request.compression,
+        disk=directory.disk,
+    )
+    try:
+        for row in rows:
+            _append(file, row, os.path.join(directory.paths.root, row.path))
+        extent = file.extent
+        file.finish(
+            Footer(
+                run_id=run.run_id,
+                part=part.index,
+                topic=run.request.topic,
+                broker_name=part.broker_name,
+                queue_id=part.queue_id,
+                start=start,
+                end=end,
+                rows=extent.rows,
+            )
+        )
+    except BaseException:
+        file.abort()
+        raise
+    spec = PartSpec(part.index, part.broker_name, part.queue_id, start, end)
+    name = layout.file_name(run.request.topic, spec, start=start, end=end)
+    times = [
+        (row.first_store_timestamp_ms, row.last_store_timestamp_ms) for row in rows
+    ]
+    return FileRow(
+        path=os.path.join(os.path.dirname(rows[0].path), name),
+        start=start,
+        end=end,
+        rows=extent.rows,
+        first_offset=extent.first_offset,
+        last_offset=extent.last_offset,
+        file_bytes=file.file_bytes,
+        first_store_timestamp_ms=min(
+            (a for a, _ in times if a is not None), default=None
+        ),
+        last_store_timestamp_ms=max(
+            (b for _, b in times if b is not None), default=None
+        ),
+        body_crc32=extent.body_crc32,
+    )
+
+
+def _append(file: ParquetFile, row: FileRow, source: str) -> None:
+    """Add all rows of `source`. Raises PartialError unless they are those of `row`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = crc = 0
+    try:
+        with pq.ParquetFile(source, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, use_threads=False):
+                rows += batch.num_rows
+                crc = body_crc32(batch.column("body"), crc)
+                file.add(batch)
+    except (pa.ArrowException, FileNotFoundError) as error:
+        raise PartialError(f"{source} cannot be read: {error}") from error
+    if (rows, crc) != (row.rows, row.body_crc32):
+        raise PartialError(f"{source} is not the file that was written there")
