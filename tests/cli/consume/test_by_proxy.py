@@ -142,6 +142,20 @@ def test_a_command_that_fails_gets_the_message_again(cluster, consume):
     assert "1 consumed; 1 failed: 1 retry; " in err
 
 
+def test_a_retry_is_named_by_the_place_of_its_first_copy(cluster, consume):
+    cluster.send("T", ["fine"])
+    cluster.send("T", [Seed(body=b"x", properties={"UNIQ_KEY": "ID1"})])
+    command = 'grep -q fine || test "$RMQ_RECONSUME_TIMES" = 2'
+    flags = ["--shell", "--exec-input", "raw", "--count", "2"]
+    _, err = consume("--exec", command, *flags, code=6)
+    lines = [line for line in err.splitlines() if "exit status 1" in line]
+    assert lines == [
+        "T@broker-a:0 offset 1, id ID1: the command ended with exit status 1;"
+        f" retry {n} of 16 follows"
+        for n in (1, 2)
+    ]
+
+
 def test_the_group_s_settings_say_when_it_is_a_dead_letter(cluster, consume):
     set_group(cluster, retry_max_times=0)
     seeds = [Seed(body=b"x", properties={"UNIQ_KEY": f"ID{n}"}) for n in range(2)]
