@@ -49,11 +49,6 @@ def pop_retry_topic(topic: str, group: str, *, v2: bool) -> str:
     return f"{_RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
-def is_pop_retry_topic_v2(topic: str) -> bool:
-    """Whether the name is that of a POP retry topic in its newer form."""
-    return topic.startswith(_RETRY_PREFIX) and "+" in topic
-
-
 def normal_topic(topic: str, group: str) -> str:
     """The topic whose retries of `group` are in `topic`; `topic` itself for others.
 
@@ -182,15 +177,6 @@ def encode_msg_offset_info(offsets: Mapping[tuple[str, int], Sequence[int]]) -> 
         f"{t} {queue} {','.join(map(str, values))}"
         for (t, queue), values in offsets.items()
     )
-
-
-def decode_msg_offset_info(text: str | None) -> dict[tuple[str, int], list[int]]:
-    """Read `msgOffsetInfo`; nothing for None. Raises HeaderError."""
-
-    def offsets(value: str, whole: str) -> list[int]:
-        return [_number(offset, whole) for offset in _split(value, ",")]
-
-    return _decode(text, _queue_id_of, offsets)
 
 
 #: A queue, or one message of it when the offset is not None.

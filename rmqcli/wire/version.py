@@ -22,8 +22,6 @@ V5_1_3 = 439  # BATCH_ACK_MESSAGE
 V5_2_0 = 453  # the broker itself resets offsets, by queue and offset
 V5_3_0 = 473
 V5_3_1 = 475
-V5_3_2 = 477
-V5_3_3 = 479
 V5_5_0 = 513
 
 #: What this client announces. From 401 name servers answer strict JSON; above 475 a

@@ -126,7 +126,6 @@ ANSWERS = {
     29: "SearchOffsetResponseHeader",
     30: "GetMaxOffsetResponseHeader",
     31: "GetMinOffsetResponseHeader",
-    32: "GetEarliestMsgStoretimeResponseHeader",
     310: "SendMessageResponseHeader",
     320: "SendMessageResponseHeader",
 }
@@ -184,6 +183,7 @@ LEFT_OUT = {
     "GetBrokerClusterAclConfigResponseHeader",
     "GetBrokerConfigResponseHeader",
     "GetConsumerListByGroupResponseHeader",
+    "GetEarliestMsgStoretimeResponseHeader",
     "GetMetaDataResponseHeader",
     "GetNextBrokerIdResponseHeader",
     "GetReplicaInfoResponseHeader",

@@ -105,7 +105,9 @@ class Gap:
     queue_id: int
     start: int
     end: int | None
-    reason: str  # plan.GapReason
+    #: "trimmed": below the queue's min offset before the run; "missing": not found
+    #: during it; "gone": the queue is no longer in the route
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

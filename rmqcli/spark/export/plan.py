@@ -25,9 +25,6 @@ BYTES_PER_FILE_DEFAULT: Final = 1024 * 1024 * 1024
 
 PartitionBy = Literal["none", "queue", "date", "hour"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "none"]
-#: Offsets below the queue's min offset before the run; offsets not found during it; a
-#: queue that is no longer in the route.
-GapReason = Literal["trimmed", "missing", "gone"]
 
 PARTITIONS: Final[tuple[str, ...]] = get_args(PartitionBy)
 COMPRESSIONS: Final[tuple[str, ...]] = get_args(Compression)

@@ -95,13 +95,6 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
 
 
 @declared
-class GetEarliestMsgStoretimeResponseHeader(Header):
-    """Epoch ms; -1 when the queue is empty."""
-
-    timestamp: int
-
-
-@declared
 class ResetOffsetRequestHeader(Header):
     """Reset a group's offsets of a topic (222, 220).
 
