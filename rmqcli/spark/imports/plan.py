@@ -66,9 +66,8 @@ def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
 
     `allow_incomplete` takes the runs that are finished where another one is not. Raises
     UsageError for a folder without an export, RefusedError for an unfinished one or a
-    compaction that has not ended,
-    ConfigError for a manifest that is damaged, and PartialError for a file that is
-    missing or is not what was written.
+    compaction that has not ended, ConfigError for a manifest that is damaged, and
+    PartialError for a file that is missing or is not what was written.
     """
     paths = Layout(os.path.realpath(path))
     if os.path.lexists(paths.journal):
