@@ -121,8 +121,8 @@ def _content(root: str, manifest: Manifest) -> ExportContent:
     return ExportContent(
         root=root,
         topic=manifest.topic,
-        # Not the first one listed: a run that is accepted later moves to the end.
-        first_run_id=min(run.run_id for run in manifest.runs),
+        # Not the first one listed: a compaction may have made it part of another.
+        first_run_id=min(manifest.run_ids()),
         queues=tuple(
             QueueFiles(
                 broker_name=broker_name,
