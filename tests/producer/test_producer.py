@@ -195,7 +195,11 @@ def test_a_callback_may_send_but_not_wait(rmq_cluster, rmq_topic, producer):
         sent = producer.send_async(ProducerMessage(rmq_topic, b"second"))
         sent.add_done_callback(lambda _: ended.set())
 
-    producer.send_async(ProducerMessage(rmq_topic, b"first")).add_done_callback(then)
+    broker = rmq_cluster.broker()
+    broker.hang()  # answered before, the callback would run in this thread
+    sent = producer.send_async(ProducerMessage(rmq_topic, b"first"), timeout_ms=60_000)
+    sent.add_done_callback(then)
+    broker.resume()
     assert ended.wait(60)
     assert errors == ["use send_async in callbacks"]
     assert bodies(rmq_cluster, rmq_topic) == [b"first", b"second"]
