@@ -159,7 +159,7 @@ class Held:
         self.renew_at_ms = until_ms - RENEW_AHEAD_MS
         #: the handle that is being renewed
         self.renewing: str | None = None
-        #: a renewal was sent and not answered: nobody knows the valid handle
+        #: a renewal was not answered: the client cannot know the valid handle
         self.is_doubtful = False
         #: what waits for the end of the renewal
         self.verdict: Verdict | None = None
@@ -430,7 +430,7 @@ class HeldMessages:
             return False
         if self.in_order or held.state is not HeldState.RUNNING or now_ms is None:
             return True
-        # A listener that takes so long is not waited for: others shall get it.
+        # A listener that takes so long is not waited for: other members get it.
         return now_ms - held.began_ms < self._consume_timeout_ms
 
     def _schedule(self, held: Held, now_ms: int | None = None) -> None:
@@ -507,7 +507,7 @@ class HeldMessages:
         return [self._checked(verdict)]
 
     def _checked(self, verdict: Verdict) -> Verdict:
-        """The same, or LOST where nobody knows the valid handle.
+        """The same, or LOST where the valid handle is not known.
 
         An ack by a void handle does nothing, but a second change of the invisible time
         would bring the message twice.

@@ -1,6 +1,6 @@
 """Sends messages in batches, one request after the other, and waits for a broker.
 
-For whoever has many messages and may send some of them twice: a sink, an import. A
+For callers with many messages that may be sent twice: a sink, an import. A
 request that fails because a broker is restarting, busy or silent is sent again for a
 while; one that was not answered may then be stored twice, which is counted.
 """
