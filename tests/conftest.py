@@ -96,6 +96,8 @@ def pytest_generate_tests(metafunc):
     if "rmq_version" in metafunc.fixturenames:
         versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
+        if only is not None and (unknown := {*only.args} - {*artefacts.VERSIONS}):
+            pytest.fail(f"{metafunc.definition.nodeid} is for unknown {unknown}")
         chosen = [v for v in versions if only is None or v in only.args]
         if only is not None and EMBEDDED in versions and CLIENT_VERSION in only.args:
             chosen.append(EMBEDDED)

@@ -108,7 +108,8 @@ def test_what_execute_raises_is_raised_and_leaves_the_transaction_undecided(impa
     with Producer("shop", namesrv=impatient.namesrv, on_check=on_check) as producer:
         with pytest.raises(OSError, match="disk full"):
             producer.send_in_transaction(ProducerMessage("orders", b"x"), execute)
-        wait_until(lambda: b"x" in asked)
+        wait_until(lambda: asked)
+    assert set(asked) == {b"x"}
     assert stored(impatient, "orders") == []
 
 
