@@ -87,15 +87,16 @@ def test_a_listener_of_one_message(cluster, tmp_path):
 
 def test_a_listener_of_batches(cluster, tmp_path):
     cluster.send("orders", ['{"id":1}'] * 3, tags="Paid", queue_id=0)
-    cluster.send(
-        "payments",
-        [Seed(body=b'{"a":%d}' % n, properties={"amount": str(n)}) for n in (5, 6)],
-        queue_id=1,
-    )
     shown = tmp_path / "shown"
     with shown.open("wb") as output, running(cluster, BATCHES, output) as process:
-        # print writes its arguments one by one, so lines of two threads may mix.
-        wait_until(lambda: len(shown.read_text().split()) == 12)
+        wait_until(lambda: shown.read_text().count("\n") == 3)
+        # print writes its arguments one by one, so lines of two listeners would mix.
+        cluster.send(
+            "payments",
+            [Seed(body=b'{"a":%d}' % n, properties={"amount": str(n)}) for n in (5, 6)],
+            queue_id=1,
+        )
+        wait_until(lambda: shown.read_text().count("\n") == 4)
         process.send_signal(signal.SIGINT)
         process.wait(20)
     assert Counter(shown.read_text().split()) == {

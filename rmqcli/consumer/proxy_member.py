@@ -98,9 +98,8 @@ _WARN_AGAIN_MS: Final = 10_000
 #: Between two attempts to acknowledge, change or forward.
 _AGAIN_MS: Final = 1_000
 _ACKS_MAX: Final = 256
-#: How long a close waits for acks, messages that are given back, and goodbyes.
+#: How long a close waits for acks and messages that are given back.
 _SETTLE_MS: Final = 5_000
-_GOODBYE_MS: Final = 2_000
 _START_AGAIN_MS: Final = 1_000
 _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 
@@ -802,7 +801,7 @@ class ProxyMember:
         report_revoked(self._listener, sorted(self._sources))
         self._sources.clear()
         self._has_left = True
-        yield tasks.All([tasks.Within(self._session.closing(), _GOODBYE_MS)])
+        yield tasks.All([self._session.closing()])
 
     def _note_end(self) -> None:
         """During a close: end the waits for what has ended."""

@@ -101,8 +101,6 @@ _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GR
 #: What tells the producers of this process apart.
 _NUMBERS: Final = itertools.count()
 _CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
-#: What a close waits for beyond `await_termination_ms`: the goodbye to brokers.
-_GOODBYE_MS: Final = 2_000
 
 
 class LocalTransactionState(enum.Enum):
@@ -315,7 +313,8 @@ class Producer:
         if self._checks is not None:
             self._checks.shutdown(wait=False, cancel_futures=True)
         try:
-            self._thread.run(self._publisher.leave()).result(_GOODBYE_MS / 1_000)
+            limit_s = self._client_config.timeout_ms / 1_000
+            self._thread.run(self._publisher.leave()).result(limit_s)
         except (RmqError, TimeoutError) as error:
             logger.info("producer group=%s left without goodbye: %s", self.group, error)
         if not self._thread.end():

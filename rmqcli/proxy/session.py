@@ -103,7 +103,8 @@ SETTINGS_MS: Final = 300_000
 _SILENT_MAX: Final = 3
 #: A stream that lasted this long has proved that the server can be used.
 _PROVED_MS: Final = 10_000
-_GOODBYE_MS: Final = 3_000
+#: Beyond the time of a goodbye itself: for what its end starts.
+_AFTER_GOODBYE_MS: Final = 1_000
 _STACK_BYTES_MAX: Final = 64 << 10
 _POLLING_ASKED_MS: Final = 20_000
 _NUMBERS: Final = itertools.count()
@@ -194,10 +195,11 @@ class Session:
         self._refuse_in_thread()
         self.run(self._open(tuple(topics), timeout_ms)).result()
 
-    def close(self, *, timeout_ms: int = _GOODBYE_MS + 1_000) -> None:
+    def close(self) -> None:
         """Say goodbye to every server and end the connections. Idempotent.
 
-        Calls under way fail with DisconnectedError.
+        A goodbye has the `timeout_ms` of the config, as any request. Calls under way
+        fail with DisconnectedError.
         """
         if self._is_closed or self._pid != os.getpid():
             self._is_closed = True
@@ -207,7 +209,8 @@ class Session:
             tasks.start(self._leave(), self._io)
             return
         try:
-            self._io.run(self._leave()).result(timeout_ms / 1_000)
+            limit_ms = self.config.timeout_ms + _AFTER_GOODBYE_MS
+            self._io.run(self._leave()).result(limit_ms / 1_000)
         except (RmqError, TimeoutError) as error:
             logger.info("client=%s left without goodbye: %s", self.client_id, error)
 
@@ -432,7 +435,7 @@ class Session:
         goodbye = calls.notify_client_termination(self.group)
         outcomes = yield tasks.All(
             [
-                each.channel.submit(goodbye, _GOODBYE_MS)
+                each.channel.submit(goodbye, self.config.timeout_ms)
                 for each in servers
                 if each.is_known
             ]

@@ -83,7 +83,11 @@ def consumer(server, listener=None, *, group="g", topics="orders", **options):
         group,
         topics,
         listener,
-        client=ClientConfig(endpoints=(server.endpoints,), plaintext=True),
+        client=ClientConfig(
+            endpoints=(server.endpoints,),
+            plaintext=True,
+            timeout_ms=PATIENCE_S * 1_000,
+        ),
         config=ConsumerConfig(**settings),
         **options,
     )

@@ -26,7 +26,7 @@ from rmqcli.api.calls.send import SendStatus
 from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.scripted_proxy import OK, ScriptedProxy, status
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 ROLLBACK = LocalTransactionState.ROLLBACK_MESSAGE
@@ -39,7 +39,9 @@ def proxy():
 
 
 def producer_of(proxy, **options):
-    client = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
+    client = ClientConfig(
+        endpoints=(proxy.endpoints,), plaintext=True, timeout_ms=PATIENCE_S * 1_000
+    )
     return Producer(client=client, **options)
 
 

@@ -9,6 +9,7 @@ import pytest
 from rmqcli.config import ClientConfig
 from rmqcli.proxy.session import PRODUCER, Session
 from tests.kit.scripted_proxy import ScriptedProxy
+from tests.kit.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def open_session():
     """`open_session(proxy, **options)`: a session with that proxy, in plaintext."""
     with ExitStack() as stack:
 
-        def make(proxy, *, timeout_ms=5_000, credentials=None, **options):
+        def make(proxy, *, timeout_ms=PATIENCE_S * 1_000, credentials=None, **options):
             options.setdefault("client_type", PRODUCER)
             config = ClientConfig(
                 endpoints=(proxy.endpoints,),

@@ -70,9 +70,8 @@ INVISIBLE_MS_MAX: Final = 12 * 60 * 60 * 1_000  # ProxyConfig.maxInvisibleTimeMi
 AWAIT_MS_MAX: Final = 24 * 60 * 60 * 1_000
 _TIMEOUT_MS_MAX: Final = 60 * 60 * 1_000
 _ACK_TIMEOUT_MS: Final = 10_000
-#: How long a close waits for calls under way, and then for the goodbye.
+#: How long a close waits for calls under way.
 _CLOSE_MS: Final = 5_000
-_GOODBYE_MS: Final = 2_000
 _BEGINS: Final = (
     ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -251,10 +250,11 @@ class SimpleConsumer:
         self._network.post(self._receiver.begin_close)
         with self._changed:
             self._changed.wait_for(lambda: not self._in_flight, timeout_ms / 1_000)
+        limit_ms = self._client_config.timeout_ms
         for goodbye in (self._receiver.give_back(), self._network.leave()):
             try:
-                self._network.run(tasks.Within(goodbye, _GOODBYE_MS)).result(
-                    2 * _GOODBYE_MS / 1_000
+                self._network.run(tasks.Within(goodbye, limit_ms)).result(
+                    2 * limit_ms / 1_000
                 )
             except (RmqError, FutureTimeoutError) as error:
                 logger.warning(

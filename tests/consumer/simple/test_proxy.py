@@ -23,7 +23,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.kit.scripted_inbox import PART, Inbox
 from tests.kit.scripted_proxy import ScriptedProxy, status
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -40,7 +40,9 @@ def inbox(proxy):
 
 
 def consumer_of(proxy, topics="orders"):
-    config = ClientConfig(endpoints=(proxy.endpoints,), plaintext=True)
+    config = ClientConfig(
+        endpoints=(proxy.endpoints,), plaintext=True, timeout_ms=PATIENCE_S * 1_000
+    )
     return SimpleConsumer("billing", topics, client=config)
 
 
