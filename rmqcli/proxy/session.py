@@ -437,7 +437,7 @@ class Session:
             [
                 each.channel.submit(goodbye, self.config.timeout_ms)
                 for each in servers
-                if each.is_known
+                if each.channel.has_answered
             ]
         )
         for outcome in outcomes:
