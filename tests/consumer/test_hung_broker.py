@@ -96,6 +96,7 @@ def test_a_member_that_joins_gets_its_queues_of_the_healthy_broker(cluster, orde
             wait_until(lambda: [owned(m, "broker-a") for m in members] == [12] * 3)
             send_to(cluster, "broker-a", "x")
             wait_until(lambda: has(seen, "x"))
+            cluster.broker("broker-b").resume()  # the closes would wait for it
         assert len(seen.bodies) == 36
 
 

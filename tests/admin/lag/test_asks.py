@@ -225,8 +225,12 @@ def test_a_group_is_asked_once_for_its_members_by_several_brokers(
 ):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("orders", queues=2)
-    with consumer(cluster, "billing", "orders", Seen()) as member:
-        wait_until(lambda: len(member.queues()) == 6)
+    heartbeats = [
+        cluster.faults.observe(code=34, broker=broker)
+        for broker in ("broker-a", "broker-b")
+    ]
+    with consumer(cluster, "billing", "orders", Seen()):
+        wait_until(lambda: all(each.requests for each in heartbeats))
         asked = cluster.faults.observe(code=307)
         found, _ = lag(cluster, "billing")
         assert len(asked.requests) == 1
