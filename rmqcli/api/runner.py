@@ -109,6 +109,14 @@ class ClientRunner:
             for each in pendings
         ]
 
+    def turn(self, timeout_ms: int) -> None:
+        """Carry on what was started with this runner; wait once, for `timeout_ms`."""
+        self._has_open_requests()  # forgets those that have ended
+        if self._timers:
+            timeout_ms = min(timeout_ms, self._wait_ms())
+        self._client.poll(timeout_ms)
+        self._call_due()
+
     def _has_open_requests(self) -> bool:
         if self._sent and self._sent[-1].is_done:
             self._sent = [each for each in self._sent if not each.is_done]

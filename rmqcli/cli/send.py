@@ -44,7 +44,6 @@ from rmqcli.units import format_size
 if TYPE_CHECKING:
     from rmqcli.api.client import Client
     from rmqcli.producer.lane import SendOutcome
-    from rmqcli.producer.proxy_send import ProxySender
     from rmqcli.producer.send import Sender
     from rmqcli.producer.target import SendTarget
     from rmqcli.queue_selector import QueueSelector
@@ -471,19 +470,20 @@ def send(common: Common, options: SendCommandOptions) -> None:
 
 
 @contextmanager
-def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[ProxySender]:
+def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sender]:
     """What sends by way of the proxy. Raises NotFoundError for an unknown topic."""
     import random
 
     from rmqcli.producer.ids import ProxyMessageIds
-    from rmqcli.producer.proxy_send import ProxySender, ProxySendOptions
+    from rmqcli.producer.proxy_send import ProxySend, ProxySendOptions
+    from rmqcli.producer.send import Sender
     from rmqcli.proxy.session import PRODUCER, Session
     from rmqcli.transport.lookups import local_ip
 
     rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
     session = Session(common.client_config(), client_type=PRODUCER, rng=rng)
     try:
-        sender = ProxySender(
+        network = ProxySend(
             session,
             options.topic,
             options=ProxySendOptions(
@@ -495,8 +495,8 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Proxy
             ids=ProxyMessageIds(clock=session.clock, rng=rng),
             rng=rng,
         )
-        sender.prepare()
-        yield sender
+        network.prepare()
+        yield Sender(network)
     finally:
         session.close()
 
@@ -509,7 +509,8 @@ def _broker_sender(
 
     from rmqcli.producer.delay import resolve_delay
     from rmqcli.producer.ids import UniqueIds
-    from rmqcli.producer.send import Sender, SendOptions
+    from rmqcli.producer.remoting_send import RemotingSend, SendOptions
+    from rmqcli.producer.send import Sender
     from rmqcli.producer.target import find_target
     from rmqcli.transport.lookups import local_ip
 
@@ -522,7 +523,7 @@ def _broker_sender(
         extra = resolve_delay(client, options.delay, addresses)
     rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
     ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
-    sender = Sender(
+    network = RemotingSend(
         client,
         target,
         options=SendOptions(
@@ -533,7 +534,7 @@ def _broker_sender(
         ids=UniqueIds(ip, clock=client.clock, rng=rng),
         rng=rng,
     )
-    return sender, target
+    return Sender(network), target
 
 
 class _Job:
@@ -568,7 +569,7 @@ class _Job:
     def run(
         self,
         messages: Iterable[OutgoingMessage | None],
-        sender: Sender | ProxySender,
+        sender: Sender,
         *,
         client: Client | None = None,
     ) -> None:

@@ -17,7 +17,8 @@ from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import RmqError
 from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.send import Sender, SendOptions
+from rmqcli.producer.remoting_send import RemotingSend, SendOptions
+from rmqcli.producer.send import Sender
 from rmqcli.producer.target import find_target
 
 if TYPE_CHECKING:
@@ -100,14 +101,14 @@ class Traffic:
 
     def _produce(self, client: Client) -> None:
         rng = random.Random(self._seed)  # noqa: S311  # orders that look alive
-        sender = Sender(
+        network = RemotingSend(
             client,
             find_target(client, TOPIC),
             options=SendOptions(shard_by="order"),
             ids=UniqueIds("127.0.0.1", clock=SYSTEM_CLOCK, rng=rng),
             rng=rng,
         )
-        for _ in sender.send(self._paced(rng)):
+        for _ in Sender(network).send(self._paced(rng)):
             pass
 
     def _paced(self, rng: random.Random) -> Iterator[OutgoingMessage | None]:

@@ -1,6 +1,6 @@
 """What waits for one queue, and how it is cut into requests. Pure.
 
-Small messages share a batch; what a batch cannot hold goes alone. A queue has one
+Small messages share a batch; what a batch cannot hold goes alone. A lane has one
 request under way at most, so its messages keep their order.
 
 Source: MessageBatch.generateFromList and MessageExtBatchEncoder in apache/rocketmq.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqcli.model import RETRY_GROUP_TOPIC_PREFIX
 
@@ -55,17 +55,20 @@ class SendOutcome:
 
 @dataclass(slots=True)
 class Slot:
-    """One message until its outcome is known. `number` counts from 0."""
+    """One message until its outcome is known. `number` counts from 0.
+
+    `content` is the message as its network sends it.
+    """
 
     number: int
     message: OutgoingMessage
-    properties: dict[str, str]
-    properties_bytes: int
     msg_id: str
     is_alone: bool
-    #: of the lane it was put into last
-    queue: MessageQueue
-    attempts: int = 0
+    content: Any
+    properties_bytes: int = 0
+    #: of its lane
+    queue: MessageQueue | None = None
+    is_sent: bool = False
     outcome: SendOutcome | None = None
 
     @property
@@ -75,11 +78,10 @@ class Slot:
 
 
 class Lane:
-    """The messages waiting for one queue, in order."""
+    """The messages waiting for one queue, in order; None: whichever a proxy chooses."""
 
-    def __init__(self, queue: MessageQueue, address: str) -> None:
+    def __init__(self, queue: MessageQueue | None) -> None:
         self.queue = queue
-        self.address = address
         self.in_flight: list[Slot] = []
         self._backlog: deque[Slot] = deque()
         self._backlog_bytes = 0

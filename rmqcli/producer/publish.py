@@ -184,6 +184,10 @@ class Publisher:
     def _asked(self, topic: str) -> None:
         del self._asking[topic]
 
+    def note_target(self, topic: str, target: PublishTarget) -> None:
+        """Use this target for a topic instead of asking for its route."""
+        self._targets[topic] = target
+
     def is_broker(self, address: str) -> bool:
         """Whether a route names this address."""
         return bool(self.broker_at(address))
@@ -268,10 +272,14 @@ class Publisher:
         prepared: Prepared,
         *,
         queue: MessageQueue | None,
+        first: MessageQueue | None = None,
         timeout_ms: int,
         retry_times: int,
     ) -> tasks.Task[list[SendResult]]:
-        """Store a message or a batch; a result for each message. See the module."""
+        """Store a message or a batch; a result for each message. See the module.
+
+        With `queue` nothing else is tried; `first` is only the one to begin with.
+        """
         config = self._config
         deadline = Deadline(self._client.clock, timeout_ms)
         try:
@@ -285,7 +293,8 @@ class Publisher:
         for _ in range(1 if queue is not None else 1 + retry_times):
             if deadline.is_over():
                 break
-            chosen = queue or self._pick(target, avoid=last_broker)
+            chosen = queue or first or self._pick(target, avoid=last_broker)
+            first = None
             last_broker = chosen.broker_name
             try:
                 answer = yield from self._attempt(prepared, chosen, target, deadline)
@@ -295,6 +304,8 @@ class Publisher:
                     unanswered = error
                 if not _is_worth_retrying(error):
                     break
+                if isinstance(error, DeniedError) and len(target.addresses) == 1:
+                    break  # where Java asks the same broker again
                 continue
             stored = _results(prepared, chosen, answer)
             is_safe = answer.status is SendStatus.SEND_OK

@@ -1,55 +1,24 @@
 """Sends messages: batched, pipelined over queues, with an outcome for each in order.
 
-Not a transaction: one that fails does not stop the others. A request that another
-broker may take is tried there, twice at most, unless the queue was chosen by the
-caller. That can store a message twice, under one id, as Java's producer can.
-
-Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
+Not a transaction: one that fails does not stop the others. How requests reach a broker,
+and what is tried again, is its network's (`remoting_send`, `proxy_send`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from rmqcli.api.calls.config import AUTO_CREATE_TOPIC_KEY_TOPIC
-from rmqcli.api.calls.send import send_batch_message, send_message
-from rmqcli.errors import (
-    BrokerError,
-    ConnectError,
-    DeniedError,
-    DisconnectedError,
-    RmqError,
-    TransportError,
-)
-from rmqcli.model import MessageQueue
-from rmqcli.producer.lane import Lane, SendOutcome, Slot, is_large, takes_batches
-from rmqcli.producer.message import check_message
-from rmqcli.producer.target import DEFAULT_TOPIC_QUEUE_NUMS, shard_of
-from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
-from rmqcli.wire.message.batch import BatchItem, encode_batch
-from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+from rmqcli.errors import BrokerError, RmqError, SendUnknownError, TransportError
+from rmqcli.producer.lane import SendOutcome
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rmqcli.api.call import Call
-    from rmqcli.api.calls.send import SendResult
-    from rmqcli.api.client import Client, PendingCall
-    from rmqcli.producer.ids import UniqueIds
+    from rmqcli.producer.lane import Lane, Slot
     from rmqcli.producer.message import OutgoingMessage
-    from rmqcli.producer.target import SendTarget
-
-#: Built in, so that no broker keeps anything about us.
-PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
-
-ATTEMPTS_MAX = 3  # 1 + retryTimesWhenSendFailed
-
-#: Requests that fail one after the other, for want of a connection, before giving up.
-DEAD_AFTER = 5
+    from rmqcli.producer.publish import SendResult
 
 #: What may wait for an answer, or for one before it, at one time.
 WINDOW_MESSAGES_MAX = 8192
@@ -59,51 +28,51 @@ WINDOW_BYTES_MAX = 32 << 20
 OUTCOMES_MAX = 65_536
 
 _TURN_MS = 1000
-_RETRY_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
-#: Here some message of a batch may be at fault: each is tried by itself.
-_SPLIT_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
+
+#: A result for each message of a request, in order, or why none of them is stored.
+Answer: TypeAlias = "list[SendResult] | RmqError"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """`extra_properties` go with every message, such as a delay.
-
-    `is_fixed`: the caller chose the queues, so none other is tried.
-    """
-
-    extra_properties: dict[str, str] = field(default_factory=dict, hash=False)
-    shard_by: str | None = None
-    is_fixed: bool = False
+class SendNetwork(Protocol):
+    """How a Sender's messages reach their broker. For the thread of the Sender."""
 
     @property
-    def is_delayed(self) -> bool:
-        return bool(self.extra_properties)
+    def lanes(self) -> Sequence[Lane]:
+        """One for each request that may be under way at a time."""
+
+    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
+        """The lane of a message, and what waits there.
+
+        Raises UsageError for a message that cannot be sent.
+        """
+
+    def submit(
+        self, lane: Lane, slots: list[Slot], on_done: Callable[[Answer], None]
+    ) -> None:
+        """Send a request; `on_done` may be called in any thread, and at once."""
+
+    def wait(self, timeout_ms: int) -> None:
+        """Return when a request may have ended, and after `timeout_ms` at the latest.
+
+        With 0 it carries on what goes on without waiting.
+        """
+
+    def may_be_one_message(self, error: RmqError) -> bool:
+        """Whether a batch was refused for one message in it."""
+
+    def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
+        """Whether no broker can be reached: then sending on makes no sense."""
 
 
 class Sender:
     """Sends to one topic. For one thread; `send` is to be called once."""
 
-    def __init__(
-        self,
-        client: Client,
-        target: SendTarget,
-        *,
-        options: SendOptions,
-        ids: UniqueIds,
-        rng: random.Random,
-    ) -> None:
-        self._client = client
-        self._target = target
-        self._options = options
-        self._ids = ids
-        self._takes_batches = takes_batches(target.topic, is_delayed=options.is_delayed)
-        self._lanes = [
-            Lane(queue, target.addresses[queue.broker_name]) for queue in target.queues
-        ]
-        # Java starts anywhere, so that short runs do not all fill queue 0.
-        self._next_lane = rng.randrange(len(self._lanes))
+    def __init__(self, network: SendNetwork) -> None:
+        self._network = network
         #: in the order of the input; the first has no outcome, or was not given out
         self._slots: deque[Slot] = deque()
+        #: requests that have ended, with their answers; any thread adds to it
+        self._ended: deque[tuple[Lane, list[Slot], Answer]] = deque()
         self._next_number = 0
         self._unanswered = 0
         self._unanswered_bytes = 0
@@ -137,7 +106,7 @@ class Sender:
                 self._drain()
             while self._is_window_full():
                 self._submit_idle()
-                self._client.poll(_TURN_MS)
+                self._wait(_TURN_MS)
                 yield self._take_ready()
             if self._slots and self._slots[0].outcome is not None:
                 yield self._take_ready()
@@ -151,29 +120,18 @@ class Sender:
 
         UNKNOWN is what was asked to be stored: whether it was will not be told here.
         """
+        while self._ended:
+            _, slots, answer = self._ended.popleft()
+            if not isinstance(answer, RmqError):
+                self._stored(slots, answer)
         for slot in self._slots:
             if slot.outcome is None:
-                status = "UNKNOWN" if slot.attempts else "NOT_SENT"
-                self._fail(slot, None, status=status)
+                status = "UNKNOWN" if slot.is_sent else "NOT_SENT"
+                self._finish(slot, _failed(slot, None, status))
         return self._take_ready()
 
     def _accept(self, message: OutgoingMessage) -> None:
-        properties_bytes = check_message(message)
-        lane = self._choose_lane(message)
-        msg_id = self._ids.next_id()
-        slot = Slot(
-            number=self._next_number,
-            message=message,
-            properties={
-                **message.properties,
-                **self._options.extra_properties,
-                UNIQ_KEY: msg_id,
-            },
-            properties_bytes=properties_bytes,
-            msg_id=msg_id,
-            queue=lane.queue,
-            is_alone=not self._takes_batches or is_large(message),
-        )
+        lane, slot = self._network.place(self._next_number, message)
         self._next_number += 1
         self._slots.append(slot)
         self._unanswered += 1
@@ -181,15 +139,7 @@ class Sender:
         lane.put(slot)
         if lane.is_full and not lane.in_flight:
             self._submit(lane)
-            self._client.poll(0)
-
-    def _choose_lane(self, message: OutgoingMessage) -> Lane:
-        shard_by = self._options.shard_by
-        if shard_by is not None:
-            return self._lanes[shard_of(message, shard_by, shards=len(self._lanes))]
-        lane = self._lanes[self._next_lane]
-        self._next_lane = (self._next_lane + 1) % len(self._lanes)
-        return lane
+            self._wait(0)
 
     def _is_window_full(self) -> bool:
         return self._unanswered > 0 and (
@@ -202,10 +152,25 @@ class Sender:
         while self._unanswered:
             self._submit_idle()
             if self._unanswered:
-                self._client.poll(_TURN_MS)
+                self._wait(_TURN_MS)
+
+    def _wait(self, timeout_ms: int) -> None:
+        """Let requests end, note their answers, and send what waited for them."""
+        if not self._ended:
+            self._network.wait(timeout_ms)
+        while self._ended:
+            lane, slots, answer = self._ended.popleft()
+            lane.in_flight = []
+            if isinstance(answer, RmqError):
+                self._refused(lane, slots, answer)
+            else:
+                self._failed_in_a_row = 0
+                self._stored(slots, answer)
+            if not lane.is_empty:
+                self._submit(lane)
 
     def _submit_idle(self) -> None:
-        for lane in self._lanes:
+        for lane in self._network.lanes:
             if not lane.in_flight and not lane.is_empty:
                 self._submit(lane)
 
@@ -217,131 +182,52 @@ class Sender:
         return ready
 
     def _submit(self, lane: Lane) -> None:
-        """Send what waits first for `lane`, which has nothing under way."""
+        """Send what waits first in `lane`, which has nothing under way."""
         if self.given_up is not None:
             for slot in lane.take_all():
-                self._fail(slot, self.given_up, status="NOT_SENT")
+                self._finish(slot, _failed(slot, self.given_up, "NOT_SENT"))
             return
         slots = lane.in_flight = lane.take()
         for slot in slots:
-            slot.attempts += 1
+            slot.is_sent = True
+        self._network.submit(lane, slots, partial(self._note_end, lane, slots))
 
-        def on_done(pending: PendingCall[SendResult]) -> None:
-            lane.in_flight = []
-            try:
-                result = pending.result()
-            except RmqError as error:
-                self._failed(lane, slots, error)
-            else:
-                self._failed_in_a_row = 0
-                self._stored(slots, result, lane)
-            if not lane.is_empty and not lane.in_flight:
-                self._submit(lane)
+    def _note_end(self, lane: Lane, slots: list[Slot], answer: Answer) -> None:
+        self._ended.append((lane, slots, answer))
 
-        try:
-            self._client.submit(lane.address, self._call(lane, slots), on_done=on_done)
-        except RmqError as error:
-            lane.in_flight = []
-            self._failed(lane, slots, error)
-
-    def _call(self, lane: Lane, slots: list[Slot]) -> Call[SendResult]:
-        first = slots[0]
-        # 5.x fails on a request without a body; as a batch of one it takes the message.
-        is_batch = len(slots) > 1 or (self._takes_batches and not first.message.body)
-        header = SendMessageRequestHeaderV2(
-            producer_group=PRODUCER_GROUP,
-            topic=self._target.topic,
-            default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_NUMS,
-            queue_id=lane.queue.queue_id,
-            sys_flag=0,
-            born_timestamp=self._client.clock.epoch_ms(),
-            flag=0 if is_batch else first.message.flag,
-            properties="" if is_batch else encode_properties(first.properties),
-            reconsume_times=0,
-            unit_mode=False,
-            batch=is_batch,
-        )
-        if not is_batch:
-            return send_message(header, first.message.body)
-        items = (BatchItem(s.message.body, s.properties, s.message.flag) for s in slots)
-        return send_batch_message(header, encode_batch(items))
-
-    def _stored(self, slots: list[Slot], result: SendResult, lane: Lane) -> None:
-        ids: tuple[str | None, ...] = result.offset_msg_ids
-        if len(ids) != len(slots):
-            ids = (None,) * len(slots)
-        queue = MessageQueue(lane.queue.topic, lane.queue.broker_name, result.queue_id)
-        for index, (slot, offset_msg_id) in enumerate(zip(slots, ids, strict=True)):
+    def _stored(self, slots: list[Slot], results: list[SendResult]) -> None:
+        for slot, result in zip(slots, results, strict=True):
             self._finish(
                 slot,
                 SendOutcome(
                     number=slot.number,
-                    msg_id=slot.msg_id,
+                    msg_id=result.msg_id,
                     source=slot.message.source,
-                    queue=queue,
+                    queue=result.queue,
                     status=result.status.value,
-                    offset_msg_id=offset_msg_id or None,
-                    # A delayed message lies in another topic for now: this is not its
-                    # offset here.
-                    queue_offset=None
-                    if self._options.is_delayed
-                    else result.queue_offset + index,
+                    offset_msg_id=result.offset_msg_id,
+                    queue_offset=result.queue_offset,
                 ),
             )
 
-    def _failed(self, lane: Lane, slots: list[Slot], error: RmqError) -> None:
-        """Try again where that makes sense, else note the failure. Never raises."""
+    def _refused(self, lane: Lane, slots: list[Slot], error: RmqError) -> None:
+        """Try each by itself where that makes sense, else note the failure."""
         if isinstance(error, TransportError):
             self._failed_in_a_row += 1
-            if self._failed_in_a_row >= DEAD_AFTER:
+            if self._network.is_out_of_reach(error, self._failed_in_a_row):
                 self.given_up = error
-        if len(slots) > 1 and _may_be_one_message(error):
+        if len(slots) > 1 and self._network.may_be_one_message(error):
             for slot in slots:
                 slot.is_alone = True
             lane.put_back(slots)
             return
-        if not slots[0].message.body and isinstance(error, BrokerError):
-            error.hint = (
-                error.hint or "this broker may not take an empty body like this"
-            )
-        other = self._other_lane(lane)
+        status = _status_of(error)
+        if isinstance(error, SendUnknownError) and isinstance(
+            error.__cause__, TransportError
+        ):
+            error = error.__cause__  # the status says the rest
         for slot in slots:
-            if (
-                other is None
-                or slot.attempts >= ATTEMPTS_MAX
-                or not _is_worth_retrying(error)
-            ):
-                self._fail(slot, error, status=_status_of(error))
-            else:
-                other.put(slot)
-        if other is not None and not other.in_flight and not other.is_empty:
-            self._submit(other)
-
-    def _other_lane(self, lane: Lane) -> Lane | None:
-        """Another broker's queue, else another queue; None when the caller chose."""
-        options = self._options
-        if options.is_fixed or options.shard_by is not None or self.given_up:
-            return None
-        at = self._lanes.index(lane)
-        others = self._lanes[at + 1 :] + self._lanes[:at]
-        for other in others:
-            if other.address != lane.address:
-                return other
-        return others[0] if others else lane
-
-    def _fail(self, slot: Slot, error: RmqError | None, *, status: str) -> None:
-        self._finish(
-            slot,
-            SendOutcome(
-                number=slot.number,
-                msg_id=slot.msg_id,
-                source=slot.message.source,
-                queue=slot.queue,
-                status=status,
-                error=error,
-            ),
-        )
+            self._finish(slot, _failed(slot, error, status))
 
     def _finish(self, slot: Slot, outcome: SendOutcome) -> None:
         slot.outcome = outcome
@@ -349,24 +235,20 @@ class Sender:
         self._unanswered_bytes -= slot.cost_bytes
 
 
-def _is_worth_retrying(error: RmqError) -> bool:
-    """Whether Java's producer would try again: not when no answer came in time."""
-    if isinstance(error, BrokerError):
-        return error.retriable or error.code in _RETRY_CODES
-    return isinstance(error, ConnectError | DisconnectedError)
-
-
-def _may_be_one_message(error: RmqError) -> bool:
-    return (
-        isinstance(error, BrokerError)
-        and not isinstance(error, DeniedError)
-        and error.code in _SPLIT_CODES
+def _failed(slot: Slot, error: RmqError | None, status: str) -> SendOutcome:
+    return SendOutcome(
+        number=slot.number,
+        msg_id=slot.msg_id,
+        source=slot.message.source,
+        queue=slot.queue,
+        status=status,
+        error=error,
     )
 
 
 def _status_of(error: RmqError) -> str:
+    if isinstance(error, SendUnknownError):
+        return "UNKNOWN"
     if isinstance(error, BrokerError):
         return error.name
-    if isinstance(error, TransportError) and not isinstance(error, ConnectError):
-        return "UNKNOWN"
     return "NOT_SENT"

@@ -20,16 +20,15 @@ def slot(number, size=10, *, is_alone=False, properties_bytes=0):
     return Slot(
         number=number,
         message=OutgoingMessage(b"x" * size),
-        properties={},
-        properties_bytes=properties_bytes,
         msg_id="",
-        queue=QUEUE,
         is_alone=is_alone,
+        content=None,
+        properties_bytes=properties_bytes,
     )
 
 
 def lane_of(*slots):
-    lane = Lane(QUEUE, "127.0.0.1:1")
+    lane = Lane(QUEUE)
     for each in slots:
         lane.put(each)
     return lane

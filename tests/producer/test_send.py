@@ -16,7 +16,8 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.send import DEAD_AFTER, Sender, SendOptions
+from rmqcli.producer.remoting_send import DEAD_AFTER, RemotingSend, SendOptions
+from rmqcli.producer.send import Sender
 from rmqcli.producer.target import SendTarget
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.message.properties import parse_properties
@@ -69,13 +70,14 @@ def sending(target, bodies, *, timeout_ms=2000, **options):
     """Outcomes, and the sender."""
     with Client(ClientConfig(timeout_ms=timeout_ms)) as client:
         rng = random.Random(0)
-        sender = Sender(
+        network = RemotingSend(
             client,
             target,
             options=SendOptions(**options),
             ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
             rng=rng,
         )
+        sender = Sender(network)
         messages = (
             body
             if body is None or isinstance(body, OutgoingMessage)
@@ -251,13 +253,14 @@ def test_results_before_a_bad_message_are_given_out():
         raise UsageError("line 2: not JSON")
 
     with Peer(broker) as peer, Client(ClientConfig()) as client:
-        sender = Sender(
+        network = RemotingSend(
             client,
             target_of(peer.address),
             options=SendOptions(),
             ids=UniqueIds("::1", clock=client.clock, rng=random.Random(0)),
             rng=random.Random(0),
         )
+        sender = Sender(network)
         found = []
 
         def run():
@@ -299,13 +302,14 @@ def test_an_interrupt_leaves_no_message_without_an_outcome():
     """Ctrl-C while a broker hangs: one request is under way, more wait behind it."""
     with Peer(silent) as hung, Client(ClientConfig()) as client:
         rng = random.Random(0)
-        sender = Sender(
+        network = RemotingSend(
             client,
             target_of(hung.address),
             options=SendOptions(extra_properties={"DELAY": "1"}),
             ids=UniqueIds("10.0.0.1", clock=client.clock, rng=rng),
             rng=rng,
         )
+        sender = Sender(network)
 
         def messages():
             yield from (OutgoingMessage(b"x") for _ in range(3))

@@ -1,0 +1,184 @@
+"""How a Sender's messages reach brokers: a lane for each queue, in Java's formats.
+
+A request that another broker may take is tried there, twice at most, unless the queue
+was chosen by the caller. That can store a message twice, under one id, as Java's
+producer can.
+
+Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rmqcli import tasks
+from rmqcli.api.runner import ClientRunner
+from rmqcli.errors import BrokerError, DeniedError, RmqError, TransportError
+from rmqcli.producer.config import ProducerConfig
+from rmqcli.producer.lane import Lane, Slot, is_large, takes_batches
+from rmqcli.producer.message import check_message
+from rmqcli.producer.publish import Prepared, Publisher, PublishTarget
+from rmqcli.producer.target import shard_of
+from rmqcli.wire.codes import ResponseCode
+from rmqcli.wire.message.batch import BatchItem, encode_batch
+from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from rmqcli.api.client import Client
+    from rmqcli.producer.ids import UniqueIds
+    from rmqcli.producer.message import OutgoingMessage
+    from rmqcli.producer.send import Answer
+    from rmqcli.producer.target import SendTarget
+
+#: Built in, so that no broker keeps anything about us.
+PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
+
+RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
+
+#: Requests that fail one after the other, for want of a connection, before giving up.
+DEAD_AFTER: Final = 5
+
+#: Here some message of a batch may be at fault: each is tried by itself.
+_SPLIT_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """`extra_properties` go with every message, such as a delay.
+
+    `is_fixed`: the caller chose the queues, so none other is tried.
+    """
+
+    extra_properties: dict[str, str] = field(default_factory=dict, hash=False)
+    shard_by: str | None = None
+    is_fixed: bool = False
+
+    @property
+    def is_delayed(self) -> bool:
+        return bool(self.extra_properties)
+
+
+class RemotingSend:
+    """Sends to a topic's brokers; satisfies SendNetwork. For one thread."""
+
+    def __init__(
+        self,
+        client: Client,
+        target: SendTarget,
+        *,
+        options: SendOptions,
+        ids: UniqueIds,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._topic = target.topic
+        self._options = options
+        self._ids = ids
+        self._takes_batches = takes_batches(target.topic, is_delayed=options.is_delayed)
+        self._runner = ClientRunner(client)
+        self._publisher = Publisher(
+            client,
+            self._runner,
+            config=ProducerConfig(),
+            group=None,
+            producer_group=PRODUCER_GROUP,
+            client_id="",
+            rng=rng,
+        )
+        found = PublishTarget(target.queues, target.addresses)
+        self._publisher.note_target(target.topic, found)
+        self.lanes = [Lane(queue) for queue in target.queues]
+        # Java starts anywhere, so that short runs do not all fill queue 0.
+        self._next_lane = rng.randrange(len(self.lanes))
+
+    def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
+        """See SendNetwork. Queues take turns, or a field of the message decides."""
+        properties_bytes = check_message(message)
+        lane = self._choose_lane(message)
+        msg_id = self._ids.next_id()
+        properties = {
+            **message.properties,
+            **self._options.extra_properties,
+            UNIQ_KEY: msg_id,
+        }
+        slot = Slot(
+            number=number,
+            message=message,
+            msg_id=msg_id,
+            is_alone=not self._takes_batches or is_large(message),
+            content=properties,
+            properties_bytes=properties_bytes,
+        )
+        return lane, slot
+
+    def submit(
+        self, lane: Lane, slots: list[Slot], on_done: Callable[[Answer], None]
+    ) -> None:
+        """See SendNetwork. `on_done` is called in the Sender's thread."""
+        options = self._options
+        is_chosen = options.is_fixed or options.shard_by is not None
+        task = self._publisher.send(
+            self._prepared(slots),
+            queue=lane.queue if is_chosen else None,
+            first=lane.queue,
+            timeout_ms=self._client.config.timeout_ms,
+            retry_times=RETRIES_MAX,
+        )
+
+        def ended(pending: tasks.Pending[Answer]) -> None:
+            answer = pending.outcome()
+            if isinstance(answer, BrokerError) and not slots[0].message.body:
+                answer.hint = (
+                    answer.hint or "this broker may not take an empty body like this"
+                )
+            on_done(answer)
+
+        tasks.start(task, self._runner).on_done(ended)
+
+    def wait(self, timeout_ms: int) -> None:
+        """See SendNetwork."""
+        self._runner.turn(timeout_ms)
+
+    def may_be_one_message(self, error: RmqError) -> bool:
+        """See SendNetwork."""
+        return (
+            isinstance(error, BrokerError)
+            and not isinstance(error, DeniedError)
+            and error.code in _SPLIT_CODES
+        )
+
+    def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
+        """See SendNetwork. Of several brokers one may be away for a while."""
+        return failed_in_a_row >= DEAD_AFTER
+
+    def _choose_lane(self, message: OutgoingMessage) -> Lane:
+        shard_by = self._options.shard_by
+        if shard_by is not None:
+            return self.lanes[shard_of(message, shard_by, shards=len(self.lanes))]
+        lane = self.lanes[self._next_lane]
+        self._next_lane = (self._next_lane + 1) % len(self.lanes)
+        return lane
+
+    def _prepared(self, slots: list[Slot]) -> Prepared:
+        first = slots[0]
+        # 5.x fails on a request without a body; as a batch of one it takes the message.
+        is_batch = len(slots) > 1 or (self._takes_batches and not first.message.body)
+        prepared = Prepared(
+            topic=self._topic,
+            msg_ids=tuple([slot.msg_id for slot in slots]),
+            body=first.message.body,
+            is_elsewhere=self._options.is_delayed,
+            born_timestamp_ms=self._client.clock.epoch_ms(),
+        )
+        if not is_batch:
+            return replace(
+                prepared,
+                properties=encode_properties(first.content),
+                flag=first.message.flag,
+            )
+        items = (BatchItem(s.message.body, s.content, s.message.flag) for s in slots)
+        return replace(prepared, body=encode_batch(items), is_batch=True)
