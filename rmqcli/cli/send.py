@@ -3,7 +3,7 @@
 Sources give messages, and None before they may have to wait for the next one. Lines
 are bytes: nothing is decoded, only the newline is taken off. Results are rows on
 stdout; on a terminal many of them become a summary. Exits 6 when some messages are not
-stored. Sending itself is `rmqcli.producer.send`, and `proxy_send` with `--endpoints`.
+stored. Sending itself is `rmqcli.producer.send`.
 """
 
 from __future__ import annotations
@@ -475,7 +475,7 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
     import random
 
     from rmqcli.producer.ids import ProxyMessageIds
-    from rmqcli.producer.proxy_send import ProxySend, ProxySendOptions
+    from rmqcli.producer.proxy.send import ProxySend, ProxySendOptions
     from rmqcli.producer.send import Sender
     from rmqcli.proxy.session import PRODUCER, Session
     from rmqcli.transport.lookups import local_ip
@@ -509,7 +509,7 @@ def _broker_sender(
 
     from rmqcli.producer.delay import resolve_delay
     from rmqcli.producer.ids import UniqueIds
-    from rmqcli.producer.remoting_send import RemotingSend, SendOptions
+    from rmqcli.producer.remoting import RemotingSend, SendOptions
     from rmqcli.producer.send import Sender
     from rmqcli.producer.target import find_target
     from rmqcli.transport.lookups import local_ip

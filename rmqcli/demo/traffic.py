@@ -17,7 +17,7 @@ from rmqcli.engine.config import ConsumeFromWhere, ConsumerConfig
 from rmqcli.engine.listener import LeaveRest
 from rmqcli.errors import RmqError
 from rmqcli.producer.ids import UniqueIds
-from rmqcli.producer.remoting_send import RemotingSend, SendOptions
+from rmqcli.producer.remoting import RemotingSend, SendOptions
 from rmqcli.producer.send import Sender
 from rmqcli.producer.target import find_target
 

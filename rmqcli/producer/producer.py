@@ -20,7 +20,7 @@ A failed attempt is followed by another one as Java's producer does it; see `pub
 With `endpoints` the producer speaks gRPC to a proxy of RocketMQ 5. Then the proxy
 chooses queues, `message_group` keeps messages in order, blocking sends make their calls
 in the caller's thread, and what belongs to rmq-producer below is done by rmq-proxy; see
-`proxy_publisher`.
+`proxy.publisher`.
 
 | thread | runs | ended by |
 |---|---|---|
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmqcli.clock import Clock
-    from rmqcli.producer.proxy_producer import ProxyProducer
+    from rmqcli.producer.proxy.producer import ProxyProducer
 
     #: Chooses one of a topic's queues; the last argument is the `arg` of `send`.
     MessageQueueSelector: TypeAlias = Callable[
@@ -272,7 +272,7 @@ class Producer:
         _OPEN.add(self)
 
     def _start_proxy(self, rng: random.Random) -> None:
-        from rmqcli.producer.proxy_producer import ProxyProducer
+        from rmqcli.producer.proxy.producer import ProxyProducer
 
         on_check = self._on_check
         self._proxy = ProxyProducer(

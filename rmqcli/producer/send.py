@@ -1,7 +1,7 @@
 """Sends messages: batched, pipelined over queues, with an outcome for each in order.
 
 Not a transaction: one that fails does not stop the others. How requests reach a broker,
-and what is tried again, is its network's (`remoting_send`, `proxy_send`).
+and what is tried again, is its network's (`remoting`, `proxy.send`).
 """
 
 from __future__ import annotations

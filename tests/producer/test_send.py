@@ -16,7 +16,7 @@ from rmqcli.errors import (
 from rmqcli.model import MessageQueue
 from rmqcli.producer.ids import UniqueIds
 from rmqcli.producer.message import OutgoingMessage
-from rmqcli.producer.remoting_send import DEAD_AFTER, RemotingSend, SendOptions
+from rmqcli.producer.remoting import DEAD_AFTER, RemotingSend, SendOptions
 from rmqcli.producer.send import Sender
 from rmqcli.producer.target import SendTarget
 from rmqcli.wire.codes import RequestCode

@@ -14,7 +14,7 @@ from rmqcli.errors import RmqError, UnsupportedError, UsageError
 from rmqcli.log import get_logger
 from rmqcli.producer.ids import ProxyMessageIds
 from rmqcli.producer.message import OutgoingMessage, check_message
-from rmqcli.producer.proxy_publisher import ProxyPublisher, check_size
+from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
 from rmqcli.proxy.message import OutgoingProxyMessage
 from rmqcli.proxy.session import PRODUCER, Session
 from rmqcli.transport.lookups import local_ip

@@ -19,8 +19,8 @@ from rmqcli.errors import (
 )
 from rmqcli.producer.lane import Lane, Slot, is_large
 from rmqcli.producer.message import SYSTEM_PROPERTIES, OutgoingMessage
-from rmqcli.producer.proxy_producer import outgoing
-from rmqcli.producer.proxy_publisher import ProxyPublisher, check_size
+from rmqcli.producer.proxy.producer import outgoing
+from rmqcli.producer.proxy.publisher import ProxyPublisher, check_size
 from rmqcli.wire.message.properties import KEYS, TAGS
 
 if TYPE_CHECKING:
