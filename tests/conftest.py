@@ -92,7 +92,7 @@ def _has_no_version(item):
 
 
 def pytest_generate_tests(metafunc):
-    """One run per version, all runs of a version on one worker of pytest-xdist."""
+    """One run per version."""
     if "rmq_version" in metafunc.fixturenames:
         versions = metafunc.config.getoption("--rmq-versions").split(",")
         only = metafunc.definition.get_closest_marker("rmq_versions")
@@ -105,10 +105,7 @@ def pytest_generate_tests(metafunc):
             chosen = [v for v in chosen if v != EMBEDDED]
         metafunc.parametrize(
             "rmq_version",
-            [
-                pytest.param(v, marks=[pytest.mark.java, pytest.mark.xdist_group(v)])
-                for v in chosen
-            ],
+            [pytest.param(v, marks=pytest.mark.java) for v in chosen],
             scope="session",
         )
 

@@ -19,7 +19,6 @@ from tests.kit.waiting import PATIENCE_S
 ROOT = Path(__file__).parents[1]
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("hatchling") is None, reason="hatchling is missing"
     ),

@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.command import rmq
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 
 
 class Follower:

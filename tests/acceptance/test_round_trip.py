@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.command import records, rmq
 from tests.acceptance.mixed import Sent, mixed_messages
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 
 COUNT = 10_000
 JAVA_BODY = "text of a Java producer, long enough to be compressed; " * 120

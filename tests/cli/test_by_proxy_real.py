@@ -13,7 +13,6 @@ from tests.conftest import start_cluster
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.slow,
     pytest.mark.rmq_versions("5.5.0"),
     pytest.mark.real_only,
 ]

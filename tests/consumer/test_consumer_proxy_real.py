@@ -14,7 +14,6 @@ from tests.kit.waiting import wait_until
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.slow,
     pytest.mark.rmq_versions("5.5.0"),
     pytest.mark.real_only,
 ]

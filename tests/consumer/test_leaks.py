@@ -36,7 +36,6 @@ def test_consumers_that_start_and_close_leave_nothing_behind(tmp_path):
     assert summary["requests_after_the_last_close"] == 0
 
 
-@pytest.mark.slow
 def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
     """Its threads, sockets, timers and memory. The command does it for days of the
     consumer's time."""
@@ -46,7 +45,6 @@ def test_an_orderly_consumer_of_an_empty_topic_does_not_grow(tmp_path):
     assert summary["after"] == summary["before"]
 
 
-@pytest.mark.slow
 def test_ten_thousand_reconnects_cost_no_memory(tmp_path):
     """Less than 5 MB of memory, and no socket or thread."""
     summary = measured(tmp_path, "reconnects", 10_000)

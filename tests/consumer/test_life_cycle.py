@@ -175,7 +175,6 @@ def test_a_consumer_that_was_closed_before_its_start_does_not_start(rmq_cluster)
 # Interrupts
 
 
-@pytest.mark.slow
 def test_ctrl_c_at_any_moment_of_a_start_leaves_nothing_behind(program):
     """Nor after the start, or while the `with` block is being left."""
     running = program("""
@@ -211,7 +210,6 @@ print("none left", flush=True)
     assert running.exit_code() == 0
 
 
-@pytest.mark.slow
 def test_ctrl_c_during_a_start_ends_the_process(program):
     rng = random.Random(1)
     for delay_s in [0, *(rng.uniform(0, 0.06) for _ in range(7))]:

@@ -15,7 +15,7 @@ from tests.consumer.collecting import ConsumerUnderTest, Seen
 from tests.kit.java_program import fill
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 FROM_FIRST = ConsumerConfig(
     consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 )

@@ -15,7 +15,7 @@ from rmqcli import (
 )
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 
 
 def found(cluster, topic):

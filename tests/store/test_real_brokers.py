@@ -140,7 +140,6 @@ def wait_for(cluster, numbers):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.rmq_versions("4.6.0", "4.9.7", "5.5.0")
 def test_folder_goes_back_and_forth(fresh_cluster):
     cluster = fresh_cluster(conf=CONF)

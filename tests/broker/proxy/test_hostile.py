@@ -84,7 +84,6 @@ def test_settings_have_a_limit(client):
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest.mark.slow
 def test_two_thousand_streams_of_one_client(cluster, client):
     cluster.create_topic("T")
     command = s.TelemetryCommand(settings=producer_settings("T"))
@@ -99,7 +98,6 @@ def test_two_thousand_streams_of_one_client(cluster, client):
     assert code_of(client.send(message("T"))) == "OK"
 
 
-@pytest.mark.slow
 def test_a_client_that_never_reads_holds_up_only_itself(cluster, client, connect):
     cluster.create_topic("T")
     deaf = connect(cluster)

@@ -43,7 +43,6 @@ def hostile_bytes(rng):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_a_client_is_served_beside_ten_thousand_hostile_connections():
     rng = random.Random(4)

@@ -15,7 +15,7 @@ from tests.consumer.java.groups import bodies_of, lag, send
 from tests.kit.java_program import JavaConsumer
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
+pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0")]
 
 GET_MAX_OFFSET = 30
 

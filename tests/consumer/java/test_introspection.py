@@ -16,7 +16,7 @@ from tests.consumer.java.groups import is_committed, lag, send
 from tests.kit.java_program import fill, mqadmin
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0"), pytest.mark.slow]
+pytestmark = [pytest.mark.rmq_versions("4.6.0", "5.5.0")]
 
 #: The first multiple of 32 over the 1000 at which a queue is full.
 CACHED = 1024

@@ -13,7 +13,6 @@ from tests.kit.waiting import wait_until
 
 pytestmark = [
     pytest.mark.rmq_versions("4.6.0", "5.5.0"),
-    pytest.mark.slow,
     pytest.mark.timeout(900),  # many Java processes, on a machine of any kind
 ]
 

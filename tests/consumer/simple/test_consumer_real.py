@@ -29,7 +29,7 @@ from rmqcli import (
 from tests.kit.messages import receive_all, send
 from tests.kit.waiting import wait_until
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 
 since_5 = pytest.mark.rmq_versions("5.3.3", "5.5.0")
 

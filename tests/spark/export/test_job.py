@@ -42,7 +42,6 @@ def _no_java() -> str | None:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
     pytest.mark.skipif(_no_java() is not None, reason=_no_java() or ""),
 ]
 
@@ -191,7 +190,7 @@ def spark_cluster(tmp_path_factory):
             process.wait(30)
 
 
-@pytest.mark.xdist_group("spark-cluster")
+@pytest.mark.slow
 def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
     path = tmp_path / "out"
     env = {"PYSPARK_PYTHON": sys.executable}
@@ -206,7 +205,7 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
     assert re.search(r"Lost task .*\n(.*\n)*.*TaskFailedError: part", log.read_text())
 
 
-@pytest.mark.xdist_group("spark-cluster")
+@pytest.mark.slow
 def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
     tmp_path, spark_cluster
 ):
@@ -226,7 +225,7 @@ def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
     assert not path.exists()
 
 
-@pytest.mark.xdist_group("spark-cluster")
+@pytest.mark.slow
 def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
     path, bare = tmp_path / "out", tmp_path / "bare"
     venv.create(bare, symlinks=True)

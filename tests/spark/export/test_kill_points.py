@@ -8,7 +8,6 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partition_by):
     done = subprocess.run(
@@ -27,7 +26,6 @@ def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partiti
     assert int(done.stdout) > 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_of_a_compaction_loses_no_row(tmp_path, partition_by):
     done = subprocess.run(

@@ -26,7 +26,7 @@ from tests.kit.java_program import fill
 from tests.kit.waiting import wait_until
 from tests.spark.export.processes import PROJECT, in_session
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.acceptance.mixed import mixed_messages
 from tests.kit.waiting import wait_until
 from tests.spark.imports.exported import essence, export
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = pytest.mark.java
 
 COUNT = 3_000
 

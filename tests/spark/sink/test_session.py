@@ -15,9 +15,7 @@ from tests.spark.source.test_session import last_lines
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
-    pytest.mark.xdist_group("spark-source"),
 ]
 
 

@@ -17,9 +17,7 @@ from tests.spark.source.reading import batch_reader, data_source, table_of
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
-    pytest.mark.xdist_group("spark-source"),
 ]
 BY_PLACE = [("queue_id", "ascending"), ("queue_offset", "ascending")]
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

@@ -13,9 +13,7 @@ from tests.spark.source.kill_stream import kill_and_compare
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
-    pytest.mark.xdist_group("spark-source"),
 ]
 HAS_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 
@@ -103,6 +101,7 @@ def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
     ) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_killed_query_loses_and_repeats_nothing(tmp_path):
     """Twenty kills: python -m tests.spark.source.kill_stream."""
     found = kill_and_compare(str(tmp_path), kills=2, seed=3)
