@@ -49,6 +49,7 @@ def import_(rmq, cluster, path, *arguments, topic="copy", code=0):
     """The summary of an import, and what it said."""
     found, out, err = rmq(
         "import", topic, "--from-parquet", path, "-n", cluster.namesrv, "-o", "json",
+        "--timeout", "5m",  # a batch that a busy machine answers late is sent twice
         *arguments,
     )  # fmt: skip
     assert found == code, err
