@@ -20,12 +20,12 @@ from rmqcli.broker.dispatch import handles
 from rmqcli.broker.request import Refusal, Reply
 from rmqcli.broker.requests.send_message import (
     ANSWER_FIELDS,
+    fields_of,
     need_body,
     need_properties,
     need_queue,
     need_topic,
     put_or_refuse,
-    sys_flag_of,
 )
 from rmqcli.broker.state.client_calls import NoAnswer
 from rmqcli.wire.codes import RequestCode, ResponseCode
@@ -36,7 +36,6 @@ from rmqcli.wire.headers.send import (
     SendMessageResponseHeader,
 )
 from rmqcli.wire.ids import encode_offset_msg_id
-from rmqcli.wire.message.encode import MessageFields
 from rmqcli.wire.message.properties import encode_properties, parse_properties
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from rmqcli.broker.requests.send_message import SendHeader
     from rmqcli.broker.state.broker import BrokerState
     from rmqcli.wire.command import RemotingCommand
+    from rmqcli.wire.message.encode import MessageFields
 
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"  # PROPERTY_MESSAGE_REPLY_TO_CLIENT
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"  # PROPERTY_PUSH_REPLY_TIME
@@ -73,19 +73,7 @@ def _push(broker: BrokerState, request: Request, header: SendHeader) -> Reply | 
     text = need_properties(broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES)
     properties = parse_properties(text)
     client_id = properties.get(REPLY_TO_CLIENT)
-    fields = MessageFields(
-        topic=header.topic,
-        body=body,
-        queue_id=queue_id,
-        flag=header.flag,
-        sys_flag=sys_flag_of(header, config),
-        born_timestamp_ms=header.born_timestamp,
-        born_host=request.peer.address,
-        store_timestamp_ms=request.now.epoch_ms,
-        store_host=broker.settings.address,
-        reconsume_times=header.reconsume_times or 0,
-        properties=text,
-    )
+    fields = fields_of(broker, request, header, config, queue_id, body, text)
     stored = _stored(broker, request, fields)
     if client_id is None:
         return _failed(

@@ -179,19 +179,7 @@ def _send_one(broker: BrokerState, request: Request, header: SendHeader) -> Repl
     text = need_properties(broker, header.properties, room_bytes=_OWN_PROPERTIES_BYTES)
     properties = parse_properties(text)
     topic = header.topic
-    fields = MessageFields(
-        topic=topic,
-        body=body,
-        queue_id=queue_id,
-        flag=header.flag,
-        sys_flag=sys_flag_of(header, config),
-        born_timestamp_ms=header.born_timestamp,
-        born_host=request.peer.address,
-        store_timestamp_ms=request.now.epoch_ms,
-        store_host=broker.settings.address,
-        reconsume_times=header.reconsume_times or 0,
-        properties=properties,
-    )
+    fields = fields_of(broker, request, header, config, queue_id, body, properties)
     if topic.startswith(RETRY_PREFIX):
         fields = _or_dead(broker, request, header, fields, properties)
     add_own_properties(broker, properties)
@@ -229,10 +217,32 @@ def add_own_properties(broker: BrokerState, properties: dict[str, str]) -> None:
         properties.pop(WAIT, None)
 
 
-def sys_flag_of(header: SendHeader, config: TopicConfig) -> int:
+def fields_of(
+    broker: BrokerState,
+    request: Request,
+    header: SendHeader,
+    config: TopicConfig,
+    queue_id: int,
+    body: bytes,
+    properties: dict[str, str] | str,
+) -> MessageFields:
+    """A message as it is sent, received now and here."""
+    sys_flag = header.sys_flag
     if config.topic_filter_type == "MULTI_TAG":
-        return header.sys_flag | MULTI_TAGS
-    return header.sys_flag
+        sys_flag |= MULTI_TAGS
+    return MessageFields(
+        topic=header.topic,
+        body=body,
+        queue_id=queue_id,
+        flag=header.flag,
+        sys_flag=sys_flag,
+        born_timestamp_ms=header.born_timestamp,
+        born_host=request.peer.address,
+        store_timestamp_ms=request.now.epoch_ms,
+        store_host=broker.settings.address,
+        reconsume_times=header.reconsume_times or 0,
+        properties=properties,
+    )
 
 
 def _or_dead(
@@ -332,16 +342,7 @@ def _send_batch(broker: BrokerState, request: Request, header: SendHeader) -> Re
     spans, fault = split_batch(body)
     if fault:
         raise illegal_message(broker)
-    shared = MessageFields(
-        topic=header.topic,
-        queue_id=queue_id,
-        sys_flag=sys_flag_of(header, config),
-        born_timestamp_ms=header.born_timestamp,
-        born_host=request.peer.address,
-        store_timestamp_ms=request.now.epoch_ms,
-        store_host=broker.settings.address,
-        reconsume_times=header.reconsume_times or 0,
-    )
+    shared = fields_of(broker, request, header, config, queue_id, b"", {})
     if not spans:  # Java fails on the body that is null
         raise Refusal(ResponseCode.SYSTEM_ERROR, "a batch without messages")
     messages = [_item(body, span, shared) for span in spans]

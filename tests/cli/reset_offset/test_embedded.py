@@ -24,6 +24,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.testing import Seed, faults
 from rmqcli.wire.codes import RequestCode
 from tests.admin.reset.member import FakeMember
+from tests.cli.reset_offset.targets import TARGETS
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.kit.waiting import wait_until
 
@@ -83,20 +84,7 @@ def results(document):
 @pytest.mark.parametrize("like", LIKE)
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        (["--to", "earliest"], [0, 0]),
-        (["--to", "latest"], [60, 60]),
-        (["--to", "now"], [60, 60]),
-        (["--to", "17"], [17, 17]),
-        (["--to", "-10"], [50, 50]),
-        (["--to", "+7"], [7, 7]),
-        (["--to", "-1h"], [0, 0]),
-        (["--to", "@2001-01-01T00:00:00Z"], [0, 0]),
-        (["--shift", "5"], [35, 45]),
-        (["--shift", "-35"], [0, 5]),  # clamped in the first queue
-        (["--to", "17", "--queue", "1"], [30, 17]),
-        (["--to-group", "H"], [11, 22]),
-    ],
+    [*TARGETS, (["--to-group", "H"], [11, 22])],
     ids=lambda value: " ".join(map(str, value)),
 )
 def test_each_target_is_applied_once_and_undone(start, capsys, like, words, expected):

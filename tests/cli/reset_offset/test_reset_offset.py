@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from rmqcli.cli.main import run
+from tests.cli.reset_offset.targets import TARGETS
 from tests.kit import raw
 from tests.kit.java_program import JavaConsumer, java_producer
 
@@ -75,22 +76,7 @@ def results(document):
     return [row["result"] for row in document["queues"]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--to", "earliest"], [0, 0]),
-        (["--to", "latest"], [60, 60]),
-        (["--to", "now"], [60, 60]),
-        (["--to", "17"], [17, 17]),
-        (["--to", "-10"], [50, 50]),
-        (["--to", "+7"], [7, 7]),
-        (["--to", "-1h"], [0, 0]),
-        (["--to", "@2001-01-01T00:00:00Z"], [0, 0]),
-        (["--shift", "5"], [35, 45]),
-        (["--shift", "-35"], [0, 5]),  # clamped in the first queue
-        (["--to", "17", "--queue", "1"], [30, 17]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "expected"), TARGETS)
 def test_each_position_is_applied_once_and_undone(
     real_cluster, filled, group, capsys, arguments, expected
 ):
