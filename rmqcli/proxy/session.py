@@ -713,22 +713,29 @@ class _Server:
         timeout_s = self._session.config.timeout_ms / 1_000
         self._stream = stream = await self.channel.telemetry()
         command = self._command()
+        # Begun before the write: a server that refuses at once ends the stream, and
+        # what it said cannot be read any more after a write that failed.
+        reading = asyncio.ensure_future(stream.read())
         try:
             async with asyncio.timeout(timeout_s):
                 try:
                     await self._write(stream, command)
+                    data = await reading
                 except grpc.RpcError as error:
+                    # INTERNAL: gRPC's word for a write after the end of the stream.
                     if error.code() is not grpc.StatusCode.INTERNAL:
                         raise
-                    # gRPC's word for a stream that had ended before the write.
-                    raise self._ended() from None
-                data = await stream.read()
+                    data = await _or_eof(reading)
+                    if data is grpc.aio.EOF:
+                        raise self._ended() from None
         except TimeoutError:
             raise DeadlineError(
                 f"telemetry: no settings from {self.channel.address} within"
                 f" {self._session.config.timeout_ms} ms",
                 address=self.channel.address,
             ) from None
+        finally:
+            reading.cancel()
         while data is not grpc.aio.EOF:
             self.channel.has_answered = True
             self._take(service.TelemetryCommand.FromString(data))
@@ -859,6 +866,14 @@ def _host_name() -> str:
     # Metadata takes printable ASCII only.
     name = socket.gethostname()[:64]
     return name if name.isascii() and name.isprintable() and name else "localhost"
+
+
+async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes or EOF
+    """What was read, and EOF when the stream ended without a word."""
+    try:
+        return await reading
+    except grpc.RpcError:
+        return grpc.aio.EOF
 
 
 def _stack_traces() -> str:
