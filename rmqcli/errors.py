@@ -16,6 +16,7 @@
     ├── BrokerError              the peer answered with an error code
     │   ├── NotFoundError        3
     │   ├── DeniedError          4
+    │   ├── FilterError          2: a filter expression that cannot be read
     │   └── BusyError            1, worth a retry
     ├── AckError                 messages were not acknowledged, and which
     ├── ReceiptHandleError       a received message is not ours any more
@@ -212,6 +213,12 @@ class DeniedError(BrokerError):
     """Credentials are missing or not allowed (code 16, or an AclException)."""
 
     exit_code = ExitCode.DENIED
+
+
+class FilterError(BrokerError):
+    """A proxy, or the broker behind it, cannot read a filter expression."""
+
+    exit_code = ExitCode.USAGE
 
 
 class BusyError(BrokerError):

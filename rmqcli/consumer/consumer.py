@@ -325,7 +325,8 @@ class Consumer:
         there. With `wait_for_cluster` all of that is waited for, too.
 
         Raises DeadlineError when no broker took a heartbeat in `timeout_ms` (while one
-        restarts, or is on its way), and other RmqErrors for what a broker refuses.
+        restarts, or is on its way), and other RmqErrors for what a broker refuses: by
+        way of a proxy FilterError for an SQL expression that it cannot read.
         Whatever is raised, KeyboardInterrupt included, nothing is left behind.
         """
         if self._is_started or self._closed.is_set:

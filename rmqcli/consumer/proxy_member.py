@@ -50,8 +50,10 @@ from rmqcli.errors import (
     BrokerError,
     BusyError,
     ConnectError,
+    FilterError,
     NotFoundError,
     RmqError,
+    TimeLimitError,
     TransportError,
     UnsupportedError,
 )
@@ -101,6 +103,9 @@ _ACKS_MAX: Final = 256
 #: How long a close waits for acks and messages that are given back.
 _SETTLE_MS: Final = 5_000
 _START_AGAIN_MS: Final = 1_000
+#: A start waits for the answers to SQL expressions for this part of a request's time.
+#: A refusal comes at once, but a receive that finds no message is held for seconds.
+_FILTER_SHARE: Final = 3
 _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 
 
@@ -111,6 +116,8 @@ class _Source:
     queue: ProxyQueue
     is_dropped: bool = False
     is_receiving: bool = False
+    #: whether a receive of it has ended
+    has_answered: bool = False
     #: nothing is asked before this (monotonic)
     rest_until_ms: int = 0
     early_ms: int = 0
@@ -169,6 +176,8 @@ class ProxyMember:
         self._is_paused = False
         self._is_closing = False
         self._has_begun = False
+        #: ends once every broker has answered an SQL expression, or one cannot read it
+        self._filters: tasks.Pending[None] = tasks.Pending()
         #: said goodbye: what ends now cannot be acknowledged any more
         self._has_left = False
         self._timer_ms: int | None = None
@@ -193,9 +202,10 @@ class ProxyMember:
     ) -> None:
         """Get routes, settings and the first assignments, and begin to receive.
 
-        Raises what the first proxy that failed said, and UnsupportedError when the
-        listener is orderly and the group is not. `wait_for_cluster`: a proxy or a topic
-        that is not there is waited for.
+        Raises what the first proxy that failed said, UnsupportedError when the listener
+        is orderly and the group is not, and FilterError when a broker cannot read an
+        SQL expression. A broker that has not answered by then is only warned of.
+        `wait_for_cluster`: a proxy or a topic that is not there is waited for.
         """
         deadline = Deadline(self._clock, timeout_ms)
         while True:
@@ -224,6 +234,10 @@ class ProxyMember:
         self._threads.start()
         self._has_begun = True
         self._session.run(self._scan(is_first=True)).result()
+        limit_ms = min(
+            max(1, deadline.left_ms()), self._client_config.timeout_ms // _FILTER_SHARE
+        )
+        self._session.run(self._filters_answered(limit_ms)).result()
 
     def post(self, action: Callable[[], None]) -> None:
         """Call `action` in the thread rmq-proxy."""
@@ -238,7 +252,9 @@ class ProxyMember:
         self._session.post(lambda: self._close(wait_ms))
 
     def abort(self) -> None:
-        """Undo a `start` that failed, before anything was received."""
+        """Undo a `start` that failed; what was received is given back."""
+        if self._has_begun:
+            self._session.run(self._abandon()).result()
         self._is_closing = True
         self._threads.let_end()
         self._session.close()
@@ -355,6 +371,25 @@ class ProxyMember:
         report_assigned(self._listener, sorted(added))
         self._go_on()
 
+    def _filters_answered(self, limit_ms: int) -> tasks.Task[None]:
+        """Wait until brokers have answered SQL expressions. Raises FilterError.
+
+        They read no other ones.
+        """
+        self._look_at_filters()
+        try:
+            yield tasks.Within(self._filters, limit_ms)
+        except TimeLimitError:
+            logger.debug("SQL expressions are not answered yet group=%s", self._group)
+
+    def _look_at_filters(self) -> None:
+        if not self._filters.is_done and all(
+            source.has_answered
+            for queue, source in self._sources.items()
+            if self._subscriptions[queue.topic].expression_type == SQL92
+        ):
+            self._filters.succeed(None)
+
     # --- receiving ---
 
     def _go_on(self) -> None:
@@ -381,6 +416,7 @@ class ProxyMember:
 
         def ended(pending: tasks.Pending[Received]) -> None:
             source.is_receiving = False
+            source.has_answered = True
             outcome = pending.outcome()
             messages = []
             if isinstance(outcome, RmqError):
@@ -392,6 +428,7 @@ class ProxyMember:
                 source.queue.queue, count, messages, now_ms=self._now_ms()
             )
             self._carry_out(verdicts)
+            self._look_at_filters()
             self._go_on()
 
         task = self._receive(source, count, settings.long_polling_ms)
@@ -436,6 +473,9 @@ class ProxyMember:
         if isinstance(error, BusyError):
             delay_ms = _BUSY_MS
         self._rest(source, delay_ms)
+        if isinstance(error, FilterError) and not self._filters.is_done:
+            self._filters.fail(error)  # the start raises it
+            return
         source.failures += 1
         now_ms = self._now_ms()
         is_news = source.failures == 1 or now_ms - source.warned_ms >= _WARN_AGAIN_MS
@@ -802,6 +842,13 @@ class ProxyMember:
         self._sources.clear()
         self._has_left = True
         yield tasks.All([self._session.closing()])
+
+    def _abandon(self) -> tasks.Task[None]:
+        """Leave at once, after a start that failed."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._held.stop()
+            yield from self._leave(0)
 
     def _note_end(self) -> None:
         """During a close: end the waits for what has ended."""

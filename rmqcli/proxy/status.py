@@ -21,6 +21,7 @@ from rmqcli.errors import (
     DeadlineError,
     DeniedError,
     DisconnectedError,
+    FilterError,
     NotFoundError,
     RmqError,
     UnsupportedError,
@@ -36,6 +37,10 @@ TEXT_MAX: Final = 500
 OK: Final = int(pb.Code.OK)
 _MULTIPLE: Final = int(pb.Code.MULTIPLE_RESULTS)
 
+_FILTER_HINT: Final = "check the filter expression"
+#: The words of a broker that cannot read a filter. A proxy passes them on with
+#: INTERNAL_SERVER_ERROR, as it does for every code that it has no counterpart of.
+_UNREADABLE_FILTER: Final = "parse the consumer's subscription failed"
 _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
     int(pb.Code.UNAUTHORIZED): (DeniedError, "check the credentials"),
     int(pb.Code.PAYMENT_REQUIRED): (DeniedError, ""),
@@ -56,6 +61,7 @@ _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
         BrokerError,
         "the topic's message.type does not take this kind of message",
     ),
+    int(pb.Code.ILLEGAL_FILTER_EXPRESSION): (FilterError, _FILTER_HINT),
 }
 _UNSUPPORTED: Final = frozenset(
     map(
@@ -93,6 +99,8 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
     if code in _UNSUPPORTED:
         return UnsupportedError(f"{what}: {address} answered {name}{_words(remark)}")
     kind, hint = _KINDS.get(code, (BrokerError, ""))
+    if code == pb.Code.INTERNAL_SERVER_ERROR and _UNREADABLE_FILTER in remark:
+        kind, hint = FilterError, _FILTER_HINT
     return kind(
         f"{what}: {address} answered {name}{_words(remark)}",
         code=code,

@@ -18,6 +18,7 @@ from rmqcli import (
     ConsumeOrderlyStatus,
     Consumer,
     ConsumerConfig,
+    FilterError,
     MessageModel,
     NotFoundError,
     SimpleConsumer,
@@ -32,7 +33,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.protobuf import service_pb2 as service
 from tests.consumer.collecting import Seen
 from tests.kit.ports import PortBlock
-from tests.kit.scripted_inbox import Inbox
+from tests.kit.scripted_inbox import PART, Inbox
 from tests.kit.scripted_proxy import OK, ScriptedProxy, status
 from tests.kit.waiting import PATIENCE_S, wait_until
 
@@ -435,13 +436,49 @@ def test_a_failed_message_is_hidden_for_the_server_s_delay(proxy, inbox):
 
 def test_sql_and_several_topics_are_subscribed(proxy, inbox):
     topics = {"orders": "A || B", "payments": sql("payments", "amount > 5")}
-    with consumer(proxy, Seen(), topics=topics):
+    inbox.put(1, 2, 3)  # a start waits for the answer to an SQL expression
+    with consumer(proxy, Seen(), topics=topics, pull_batch_size=1):
         wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 2)
     found = {
         each.message_queue.topic.name: each.filter_expression.expression
         for each in proxy.asked("ReceiveMessage")
     }
     assert found == {"orders": "A || B", "payments": "amount > 5"}
+
+
+def test_sql_that_cannot_be_read_is_an_error_of_the_start(cluster):
+    cluster.create_topic("payments")
+    cluster.send("orders", ["a", "b"])
+    topics = {"orders": "*", "payments": sql("payments", "amount >")}
+    seen = Seen()
+    with pytest.raises(FilterError, match="receive from payments@broker-a") as raised:
+        consumer(cluster, seen, topics=topics).start()
+    assert raised.value.remark == "parse the consumer's subscription failed"
+    assert raised.value.hint == "check the filter expression"
+    assert not cluster.proxy.client_ids()
+    # What came meanwhile of the other topic is consumed, or given back.
+    assert sorted([*seen.bodies, *(each.decode() for each in left_over(cluster))]) == [
+        "a",
+        "b",
+    ]
+
+
+def test_a_refused_filter_is_an_error_too_and_later_ones_are_tried_again(proxy, caplog):
+    refusals = [PART(status=status("ILLEGAL_FILTER_EXPRESSION", "no"))]
+    answers = [PART(status=status("MESSAGE_NOT_FOUND")), *refusals]
+
+    def answer(_request, _context):
+        yield answers.pop(0) if len(answers) > 1 else answers[0]
+
+    proxy.answers["ReceiveMessage"] = answer
+    topics = {"payments": sql("payments", "amount > 5")}
+    with consumer(proxy, Seen(), topics=topics, pull_time_delay_when_exception_ms=10):
+        wait_until(lambda: len(proxy.asked("ReceiveMessage")) >= 5)
+    assert any("receive failed topic=payments" in each for each in caplog.messages)
+    answers[:] = refusals
+    with pytest.raises(FilterError, match="ILLEGAL_FILTER_EXPRESSION: no"):
+        consumer(proxy, Seen(), topics=topics).start()
+    wait_until(lambda: len(proxy.asked("NotifyClientTermination")) == 2)
 
 
 def test_a_topic_or_a_proxy_that_is_not_there_is_an_error(cluster):

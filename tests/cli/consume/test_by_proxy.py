@@ -55,6 +55,14 @@ def set_group(cluster, **settings):
         admin.create_group("g", **settings)
 
 
+def test_sql_that_cannot_be_read_is_a_usage_error(consume):
+    out, err = consume("--sql", "amount >", code=2)
+    assert out == ""
+    assert "parse the consumer's subscription failed" in err
+    assert "hint: check the filter expression" in err
+    assert "joined" not in err
+
+
 def test_what_the_protocol_does_not_carry_is_null(cluster, consume, capfdbinary):
     seed = Seed(
         body=b'{"a":1}',

@@ -81,3 +81,10 @@ def test_a_group_that_is_not_there(proxy, rmq):
     _, err = rmq("consume", topic, "-g", "no-such-group", code=3)
     assert "group not found: no-such-group" in err
     assert "hint: create it with rmq group create" in err
+
+
+def test_sql_that_cannot_be_read_is_a_usage_error(proxy, group, rmq):
+    topic = proxy.create_topic()
+    _, err = rmq("consume", topic, "-g", group, "--sql", "amount >", code=2)
+    assert "parse the consumer's subscription failed" in err
+    assert "joined" not in err
