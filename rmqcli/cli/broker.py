@@ -125,6 +125,14 @@ def broker(
             "--proxy-tls-key", metavar="FILE", help="Key of the proxy's certificate."
         ),
     ] = None,
+    proxy_offsets: Annotated[
+        bool,
+        option(
+            "--proxy-offsets",
+            help="Let the proxy read and store by offset too, as no proxy of RocketMQ"
+            " up to 5.5.0 does.",
+        ),
+    ] = False,
     property_filter: Annotated[
         bool,
         option("--property-filter", help="Allow SQL92 filters (enablePropertyFilter)."),
@@ -150,7 +158,12 @@ def broker(
         namesrv_port=port,
         broker_ports=broker_ports(port, brokers, first=broker_port),
         vip_channel=vip_channel,
-        proxy=proxy_options(proxy_port, cert=proxy_tls_cert, key=proxy_tls_key),
+        proxy=proxy_options(
+            proxy_port,
+            cert=proxy_tls_cert,
+            key=proxy_tls_key,
+            serves_offsets=proxy_offsets,
+        ),
         settings={
             "default_topic_queue_nums": queues,
             "enable_property_filter": property_filter,
@@ -232,7 +245,11 @@ def broker_ports(
 
 
 def proxy_options(
-    port: int | None, *, cert: str | None, key: str | None
+    port: int | None,
+    *,
+    cert: str | None = None,
+    key: str | None = None,
+    serves_offsets: bool = False,
 ) -> ProxyOptions | bool:
     """How the proxy is run; False without one. Raises UsageError."""
     from rmqcli.broker.proxy.options import ProxyOptions
@@ -243,6 +260,11 @@ def proxy_options(
                 "a certificate for the proxy is given, and no proxy is run",
                 hint="add --proxy-port",
             )
+        if serves_offsets:
+            raise UsageError(
+                "--proxy-offsets is given, and no proxy is run",
+                hint="add --proxy-port",
+            )
         return False
     if (cert is None) != (key is None):
         raise UsageError("--proxy-tls-cert and --proxy-tls-key are only used together")
@@ -250,6 +272,7 @@ def proxy_options(
         port=port,
         tls_cert=None if cert is None else Path(cert),
         tls_key=None if key is None else Path(key),
+        serves_offsets=serves_offsets,
     )
 
 

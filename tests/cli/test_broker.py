@@ -10,12 +10,14 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import grpc
 import pytest
 
 from rmqcli.cli.broker import broker_ports, parse_listen
 from rmqcli.cli.main import run
 from rmqcli.errors import UsageError
 from rmqcli.wire.bodies.config import parse_properties_text
+from rmqcli.wire.protobuf import service_pb2 as service
 from tests.broker.wire_client import WireClient
 from tests.kit.grpc_client import GrpcClient, code_of
 from tests.kit.waiting import PATIENCE_S
@@ -105,6 +107,7 @@ def test_faults_come_from_a_file(tmp_path):
         (["--like", "4.5.0"], 2, "4.5.0"),
         (["--faults", "/nonexistent.json"], 2, "cannot read faults"),
         (["--proxy-tls-key", "k"], 2, "no proxy is run"),
+        (["--proxy-offsets"], 2, "no proxy is run"),
         (["--proxy-port", "0", "--proxy-tls-key", "k"], 2, "are only used together"),
         (["--proxy-port", "0", "--like", "4.9.7"], 2, "has no proxy"),
     ],
@@ -173,6 +176,24 @@ def test_a_proxy_is_an_option():
         assert [row["server"] for row in rows] == ["namesrv", "broker-a", "proxy"]
         with GrpcClient(rows[2]["address"]) as client:
             assert code_of(client.route("unknown")) == "TOPIC_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [((), "UNIMPLEMENTED"), (("--proxy-offsets",), "TOPIC_NOT_FOUND")],
+)
+def test_a_proxy_that_reads_by_offset_is_an_option(options, answer):
+    request = service.QueryOffsetRequest()
+    request.message_queue.topic.name = "unknown"
+    with (
+        rmq_broker("--proxy-port", "0", *options) as (_, rows),
+        GrpcClient(rows[2]["address"]) as client,
+    ):
+        try:
+            found = code_of(client.call("QueryOffset", request))
+        except grpc.RpcError as error:
+            found = error.code().name
+    assert found == answer
 
 
 def test_a_folder_outlives_a_kill(tmp_path):
