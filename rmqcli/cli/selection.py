@@ -6,12 +6,15 @@ topic or an expression, in the same words.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from rmqcli.cli.options import option
-from rmqcli.errors import RmqError
+from rmqcli.errors import RmqError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from rmqcli.api.client import Client
     from rmqcli.model import MessageQueue
 
@@ -68,3 +71,15 @@ def explain_sql(error: RmqError) -> RmqError:
     if "SQL92" in getattr(error, "remark", "") and not error.hint:
         error.hint = "the broker needs enablePropertyFilter=true; --tag works without"
     return error
+
+
+def check_queue_starts(
+    starts: Iterable[MessageQueue], queues: Sequence[MessageQueue]
+) -> None:
+    """Raise UsageError for a queue of --from-queue that is not read."""
+    for queue in starts:
+        if queue not in queues:
+            raise UsageError(
+                f"--from-queue {queue}: no such queue is read",
+                hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
+            )

@@ -13,7 +13,7 @@ from rmqcli.proxy.channel import ProxyChannel
 from rmqcli.proxy.endpoints import parse_endpoints
 from rmqcli.proxy.io_thread import io_thread
 from rmqcli.proxy.metadata import MetadataMaker
-from rmqcli.proxy.rpc import pull_message, query_offset, query_route
+from rmqcli.proxy.rpc import get_offset, pull_message, query_offset, query_route
 from rmqcli.proxy.session import new_client_id
 from rmqcli.wire.protobuf import definition_pb2 as pb
 
@@ -72,6 +72,10 @@ class ProxyReader:
             queue, int(pb.QueryOffsetPolicy.TIMESTAMP), time_ms=max(0, time_ms)
         )
         return self._channel.invoke(rpc, self._timeout_ms)
+
+    def committed(self, queue: ProxyQueue, group: str) -> int | None:
+        """The offset that a group has committed; None without one."""
+        return self._channel.invoke(get_offset(queue, group), self._timeout_ms)
 
     def pull(
         self, queue: ProxyQueue, offset: int, *, expression: str, is_sql: bool

@@ -368,6 +368,28 @@ def query_offset(
     return _rpc("QueryOffset", request, parse, what)
 
 
+def get_offset(queue: ProxyQueue, group: str) -> Rpc[int | None]:
+    """The offset that a group has committed; None without one.
+
+    An unknown group may have none, too. Proxies up to 5.5.0 do not implement it: raises
+    UnsupportedError.
+    """
+    request = service.GetOffsetRequest(message_queue=queue.raw)
+    request.group.name = group
+    what = f"offset of group {group} in {queue.queue}"
+
+    def parse(data: bytes, address: str) -> int | None:
+        answer = service.GetOffsetResponse.FromString(data)
+        if answer.status.code == pb.Code.OFFSET_NOT_FOUND:
+            return None
+        check(answer.status, what=what, address=address)
+        if answer.offset < 0:
+            raise BodyError(f"{what}: {address} answered {answer.offset}")
+        return int(answer.offset)
+
+    return _rpc("GetOffset", request, parse, what)
+
+
 def pull_message(
     queue: ProxyQueue,
     *,

@@ -11,17 +11,27 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqcli.admin.positions import bounded
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.filter import make_filter
+from rmqcli.cli.selection import check_queue_starts
+from rmqcli.cli.tail.resume import resume_command, same_command
 from rmqcli.cli.ui.records.proxied import ProxyRecord
 from rmqcli.clock import SYSTEM_CLOCK
-from rmqcli.errors import ExitCode, RmqError, UsageError
+from rmqcli.errors import (
+    ExitCode,
+    NotFoundError,
+    RmqError,
+    UnsupportedError,
+    UsageError,
+)
 from rmqcli.model import MessageQueue
 from rmqcli.position import (
     Ago,
+    AtGroup,
     AtOffset,
     AtTime,
     Earliest,
@@ -32,10 +42,11 @@ from rmqcli.position import (
     Position,
 )
 from rmqcli.queue_selector import QueueSelector, select_queues
+from rmqcli.wire.protobuf import definition_pb2 as pb
 from rmqcli.wire.subscription import SQL92
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from rmqcli.admin.tail.filter import TailFilter
@@ -50,29 +61,45 @@ _PAUSE_MS: Final = 500
 _ITEMS: Final = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Messages before and from a group's committed offset on."""
+
+    group: str
+    before: int
+    after: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetTailPlan:
-    """What is read; `last` counts over all queues, `look_back` bounds the search."""
+    """What is read; `last` counts over all queues, `look_back` bounds the search.
+
+    `own_starts` are the starts of single queues, which count more than `start`.
+    """
 
     topics: tuple[str, ...]
     selectors: tuple[QueueSelector, ...] = ()
     filter: TailFilter
     start: Position | None = None
+    own_starts: Mapping[MessageQueue, Position] = field(default_factory=dict)
     end: Position | None = None
     last: int | None = None
     look_back: int | None = None
+    around: Around | None = None
     follow: bool = False
     count: int | None = None
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
+    rate_per_s: float | None = None
 
 
 class _Found(NamedTuple):
     """A message that is shown, in the order of `time_ms`, then of its queue."""
 
     time_ms: int
-    queue: MessageQueue
+    source: _Range
     record: ProxyRecord
+    offset: int
 
 
 class _Over(Exception):  # noqa: N818  # no error: a time limit, or enough was shown
@@ -86,6 +113,13 @@ class _Range:
     queue: ProxyQueue
     offset: int
     end: int
+    #: offsets that were read, are to be shown, and are not yet
+    unshown: deque[int] = field(default_factory=deque)
+
+    @property
+    def next_shown(self) -> int:
+        """Where to go on so that nothing is left out."""
+        return self.unshown[0] if self.unshown else self.offset
 
 
 class OffsetTail:
@@ -103,7 +137,12 @@ class OffsetTail:
         self._missing = 0
         self._queues: list[ProxyQueue] = []
         self._ranges: list[_Range] = []
+        #: group -> whether it has committed anything in the queues that were asked
+        self._groups: dict[str, bool] = {}
         self._is_cut_short = True
+        #: the part of a fixed size, of which an interrupt leaves no place to go on at
+        self._is_bounded = plan.last is not None or plan.around is not None
+        self._next_item_ms = 0.0
         self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
 
     def find_queues(self) -> None:
@@ -118,30 +157,56 @@ class OffsetTail:
                 raise RmqError(f"topic {topic} has no queue that may be read")
             for queue in select_queues(sorted(route), self._plan.selectors):
                 self._queues.append(route[queue])
+        check_queue_starts(self._plan.own_starts, [each.queue for each in self._queues])
 
     def find_ranges(self) -> None:
         """Find the range of each queue, and tell it.
 
         Raises UnsupportedError when the proxy does not read by offset, and UsageError
-        for a position that cannot be found.
+        or NotFoundError for a position that cannot be found.
         """
-        self._ranges = [self._range(queue) for queue in self._queues]
-        for each in self._ranges:
-            count = max(0, each.end - each.offset)
-            self._messages.info(
-                f"{each.queue.queue}: {each.offset} to {each.end}, {count} messages"
+        around = self._plan.around
+        for queue in self._queues:
+            found = (
+                self._range(queue) if around is None else self._around(queue, around)
             )
+            if found is not None:
+                self._ranges.append(found)
+        for group, has_offsets in self._groups.items():
+            if not has_offsets:
+                raise NotFoundError(
+                    f"group {group} has committed nothing in these queues, or does not"
+                    " exist",
+                    code=int(pb.Code.OFFSET_NOT_FOUND),
+                    name="OFFSET_NOT_FOUND",
+                    hint="a proxy does not tell which; check the name",
+                )
 
     def run(self) -> int:
         """Show the messages; return the exit code: 0 or 8."""
+        is_interrupted = False
         try:
             self._show_all()
         except _Over:
             pass
+        except KeyboardInterrupt:
+            is_interrupted = True
+            raise
         finally:
             self._writer.close()
             self._summarise()
+            if is_interrupted:
+                self._messages.info(f"resume with: {self._resume_command()}")
         return ExitCode.OK
+
+    def _resume_command(self) -> str:
+        if self._is_bounded:
+            return same_command()
+        count_left = None
+        if self._plan.count is not None:
+            count_left = self._plan.count - self._counts.matched
+        starts = {each.queue.queue: str(each.next_shown) for each in self._ranges}
+        return resume_command(starts, count_left=count_left)
 
     @property
     def shown(self) -> int:
@@ -153,43 +218,93 @@ class OffsetTail:
     def _range(self, queue: ProxyQueue) -> _Range:
         plan, reader = self._plan, self._reader
         low, high = reader.min_offset(queue), reader.max_offset(queue)
-        end = high
+        start, note = low, ""
+        if plan.last is None:
+            position = plan.own_starts.get(queue.queue, plan.start or Earliest())
+            start, note = self._resolve(queue, position, low, high)
+        end, end_note = high, ""
         if plan.end is not None:
-            end = min(high, max(low, self._resolve(queue, plan.end, low, high)))
+            end, end_note = self._resolve(queue, plan.end, low, high, start=start)
         if plan.last is not None:
             # A filter may leave out most of them: then more are looked through.
             wanted = plan.last if plan.filter.is_everything else None
             back = wanted if wanted is not None else plan.look_back
             start = low if back is None else max(low, end - back)
-        else:
-            start = self._resolve(queue, plan.start or Earliest(), low, high)
-        return _Range(queue, min(max(low, start), high), end)
+        words = f"{queue.queue}: {start} to {end}, {max(0, end - start)} messages"
+        notes = dict.fromkeys(each for each in (note, end_note) if each)
+        self._messages.info("; ".join((words, *notes)))
+        return _Range(queue, start, end)
+
+    def _around(self, queue: ProxyQueue, around: Around) -> _Range | None:
+        """What is around the group's offset; None where it has committed nothing."""
+        low, high = self._reader.min_offset(queue), self._reader.max_offset(queue)
+        committed = self._committed(queue, around.group)
+        if committed is None:
+            self._messages.info(f"{queue.queue}: {around.group} has committed nothing")
+            return None
+        at = bounded(committed, low, high)
+        assert at.offset is not None  # as it was committed  # noqa: S101
+        start = max(low, at.offset - around.before)
+        end = max(start, min(high, at.offset + around.after))
+        note = f"; {at.note}" if at.note else ""
+        self._messages.info(
+            f"{queue.queue}: {around.group} stands at {at.offset}, showing {start} to"
+            f" {end}{note}"
+        )
+        return _Range(queue, start, end)
 
     def _resolve(
-        self, queue: ProxyQueue, position: Position, low: int, high: int
-    ) -> int:
+        self,
+        queue: ProxyQueue,
+        position: Position,
+        low: int,
+        high: int,
+        *,
+        start: int | None = None,
+    ) -> tuple[int, str]:
+        """The offset of a position within the queue, and what is odd about it.
+
+        `start` is given for an end.
+        """
         now_ms = SYSTEM_CLOCK.epoch_ms()
         match position:
             case Earliest():
-                return low
+                wanted = low
             case Latest():
-                return high
+                wanted = high
             case AtOffset(offset):
-                return offset
+                wanted = offset
             case LastN(count):
-                return high - count
+                wanted = max(low, high - count)
             case PlusN(count):
-                return low + count
+                wanted = (low if start is None else start) + count
             case Now():
-                return self._reader.offset_at(queue, now_ms)
+                wanted = min(high, self._reader.offset_at(queue, now_ms))
             case AtTime():
-                return self._reader.offset_at(queue, position.epoch_ms)
+                wanted = min(high, self._reader.offset_at(queue, position.epoch_ms))
             case Ago(ago_ms):
-                return self._reader.offset_at(queue, now_ms - ago_ms)
-        raise UsageError(
-            f"by way of a proxy tail does not find position {position}",
-            hint="write earliest, latest, now, -15m, @TIME or an offset",
-        )
+                wanted = min(high, self._reader.offset_at(queue, now_ms - ago_ms))
+            case AtGroup(group):
+                committed = self._committed(queue, group)
+                if committed is None:
+                    return low, f"group {group} has committed nothing here"
+                wanted = committed
+            case _:
+                raise TypeError(f"not a position: {position!r}")
+        found = bounded(wanted, low, high)
+        assert found.offset is not None  # bounded gives one  # noqa: S101
+        return found.offset, found.note
+
+    def _committed(self, queue: ProxyQueue, group: str) -> int | None:
+        try:
+            committed = self._reader.committed(queue, group)
+        except UnsupportedError as error:
+            raise UsageError(
+                f"this proxy does not tell the offsets of groups: {group}",
+                hint="--namesrv HOST:PORT asks the brokers",
+            ) from error
+        self._groups[group] = self._groups.get(group, False) or committed is not None
+        return committed
 
     # --- reading
 
@@ -199,9 +314,11 @@ class OffsetTail:
         )
         if self._plan.last is not None:
             self._show(deque(merged, maxlen=self._plan.last))
+            for each in self._ranges:
+                each.unshown.clear()  # those before the last ones
         else:
             self._show_merged(merged)
-        self._is_cut_short = False
+        self._is_bounded = self._is_cut_short = False
         while self._plan.follow:
             has_news = False
             for each in self._ranges:
@@ -257,7 +374,8 @@ class OffsetTail:
             record = ProxyRecord(message)
             if tail_filter.matches(record):
                 time_ms = message.store_timestamp_ms or 0
-                found.append(_Found(time_ms, message.message_queue, record))
+                found.append(_Found(time_ms, each, record, offset))
+        each.unshown.extend(new.offset for new in found)
         each.offset = part.next_offset
         if is_range:
             each.offset = min(each.offset, each.end)
@@ -275,16 +393,41 @@ class OffsetTail:
         count = self._plan.count
         if count is not None:
             shown = shown[: count - self._counts.matched]
-        items: list[Any] = []
-        for each in shown:
-            items += self._batcher.items(each.queue, [each.record])
-        if items:
+        for part in self._paced(shown):
+            items: list[Any] = []
+            for each in part:
+                queue = each.source.queue.queue
+                items += self._batcher.items(queue, [each.record])
             self._writer.write(items)
-            self._counts.matched += len(shown)
+            self._counts.matched += len(part)
+            for each in part:
+                unshown = each.source.unshown
+                # Without those that --last left out before it.
+                while unshown and unshown[0] <= each.offset:
+                    unshown.popleft()
         if self._has_enough(0):
             self._is_cut_short = False
             raise _Over
         return bool(shown)
+
+    def _paced(self, shown: Sequence[_Found]) -> Iterator[Sequence[_Found]]:
+        """The messages in parts, each when the rate allows it. Raises _Over."""
+        rate = self._plan.rate_per_s
+        if rate is None:
+            if shown:
+                yield shown
+            return
+        size = max(1, int(rate / 10))
+        for begin in range(0, len(shown), size):
+            while (wait_ms := self._next_item_ms - SYSTEM_CLOCK.monotonic_ms()) >= 1:
+                self._check_time()
+                pause_ms = max(1, min(int(wait_ms), self._left_ms()))
+                SYSTEM_CLOCK.wait_ms(threading.Event(), pause_ms)
+            part = shown[begin : begin + size]
+            yield part
+            self._heard_ms = now_ms = SYSTEM_CLOCK.monotonic_ms()
+            self._next_item_ms = max(self._next_item_ms, now_ms - 1)
+            self._next_item_ms += len(part) * 1000 / rate
 
     def _has_enough(self, waiting: int) -> bool:
         count = self._plan.count

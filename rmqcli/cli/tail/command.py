@@ -69,8 +69,6 @@ _NOT_WITH_GROUP = (
     "--grep",
     "--rate",
 )
-#: What tail does not do by way of a proxy, also where that reads by offset.
-_NOT_BY_OFFSETS = ("--from-queue", "--around-group", "--rate")
 
 
 def _parse_rate(text: str) -> float:
@@ -266,13 +264,6 @@ class TailOptions:
         self._check_group(given, by_proxy=by_proxy)
 
     def _check_group(self, given: dict[str, bool], *, by_proxy: bool) -> None:
-        if by_proxy and self.group is None:
-            for flag in _NOT_BY_OFFSETS:
-                if given[flag]:
-                    raise UsageError(
-                        f"{flag} and --endpoints cannot be used together",
-                        hint="it needs a name server: --namesrv HOST:PORT",
-                    )
         if self.group is None:
             return
         if not by_proxy:
@@ -388,7 +379,7 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
 
 def _tail_by_offsets(common: Common, options: TailOptions) -> int:
     """Where the proxy reads by offset. Raises UsageError where it does not."""
-    from rmqcli.cli.tail.by_offsets import OffsetTail, OffsetTailPlan
+    from rmqcli.cli.tail.by_offsets import Around, OffsetTail, OffsetTailPlan
     from rmqcli.proxy.reader import ProxyReader  # loads gRPC
 
     plan = OffsetTailPlan(
@@ -396,13 +387,22 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
         selectors=options.selectors,
         filter=options.filter(),
         start=options.start,
+        own_starts=options.queue_starts,
         end=options.to,
         last=options.shown_last,
         look_back=LOOK_BACK if options.is_plain else None,
+        around=None
+        if options.around_group is None
+        else Around(
+            options.around_group,
+            BEFORE_DEFAULT if options.before is None else options.before,
+            AFTER_DEFAULT if options.after is None else options.after,
+        ),
         follow=options.follows,
         count=options.count,
         timeout_ms=options.timeout,
         idle_timeout_ms=options.idle_timeout,
+        rate_per_s=options.rate,
     )
     writer = make_writer(
         common.output, template=options.format_, color=common.use_color

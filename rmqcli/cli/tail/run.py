@@ -6,7 +6,6 @@ what was read, what is missing, and after an interrupt with the command that goe
 
 from __future__ import annotations
 
-import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,11 +20,12 @@ from rmqcli.admin.positions import (
 from rmqcli.admin.tail.batch import TailCounts
 from rmqcli.admin.tail.tail import Tail, TailPlan
 from rmqcli.api.client import Client
-from rmqcli.cli.selection import explain_sql, readable_queues
+from rmqcli.cli.selection import check_queue_starts, explain_sql, readable_queues
 from rmqcli.cli.tail.command import AFTER_DEFAULT, BEFORE_DEFAULT, LOOK_BACK
+from rmqcli.cli.tail.resume import resume_command, same_command
 from rmqcli.cli.ui.messages import is_screen
 from rmqcli.cli.ui.records.output import make_writer
-from rmqcli.errors import BrokerError, ExitCode, RmqError, UsageError
+from rmqcli.errors import BrokerError, ExitCode, RmqError
 from rmqcli.model import OffsetRange
 from rmqcli.position import (
     EPOCH_MS_MIN,
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.model import MessageQueue
 
-#: Flags that `_resume_command` leaves out, each with a value behind it.
-_START_FLAGS = ("--from", "--from-queue", "--last", "--count")
 #: A queue whose end is not known is read again from this long before tail started:
 #: its broker's clock may be behind this machine's.
 _CLOCKS_APART_MS = 60_000
@@ -150,12 +148,7 @@ def _find_ranges(
     queues: list[MessageQueue] = []
     for topic in dict.fromkeys(options.topics):
         queues += select_queues(readable_queues(client, topic), options.selectors)
-    for queue in options.queue_starts:
-        if queue not in queues:
-            raise UsageError(
-                f"--from-queue {queue}: no such queue is read",
-                hint=f"see the queues with: rmq topic show {shlex.quote(queue.topic)}",
-            )
+    check_queue_starts(options.queue_starts, queues)
     around = None if options.around_group is None else AtGroup(options.around_group)
     check_groups(
         client,
@@ -308,18 +301,14 @@ def _resume_command(
     what a bounded part (`--last`, `--around-group`) had shown when it was interrupted.
     """
     if options.around_group is not None or tail.is_showing_last:
-        return shlex.join(["rmq", *sys.argv[1:]])
-    words = _without(sys.argv[1:], _START_FLAGS)
+        return same_command()
+    count_left = None
     if options.count is not None:
-        words += ["--count", str(max(1, options.count - tail.counts.matched))]
+        count_left = options.count - tail.counts.matched
     starts = {queue: str(offset) for queue, offset in tail.positions.items()}
     for queue in tail.abandoned.keys() - starts.keys():
         starts[queue] = _start_of_lost(queue, options, started_epoch_ms)
-    if len(starts) == 1:
-        return shlex.join(["rmq", *words, "--from", *starts.values()])
-    for queue, start in sorted(starts.items()):
-        words += ["--from-queue", f"{queue}={start}"]
-    return shlex.join(["rmq", *words])
+    return resume_command(starts, count_left=count_left)
 
 
 def _start_of_lost(
@@ -337,16 +326,3 @@ def _start_of_lost(
         case position:
             return str(position)
     return f"@{epoch_ms if epoch_ms >= EPOCH_MS_MIN else 0}"
-
-
-def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
-    kept = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in flags:
-            skip = True
-        elif not word.startswith(tuple(f"{flag}=" for flag in flags)):
-            kept.append(word)
-    return kept

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import sys
 
 import pytest
 
-from rmqcli import Admin
+from rmqcli import Admin, ClientConfig
+from rmqcli.api.calls.offset import update_consumer_offset
+from rmqcli.api.client import Client
 from rmqcli.broker.cluster.seeding import Seed
 from rmqcli.broker.proxy.options import ProxyOptions
 from rmqcli.cli.main import run
@@ -55,6 +60,14 @@ def seeds(count, **fields):
     ]
 
 
+def commit(cluster, group, queue_id, offset):
+    """Create the group and store an offset of it for a queue of T."""
+    cluster.create_group(group)
+    with Client(ClientConfig(namesrv=(cluster.namesrv,))) as client:
+        call = update_consumer_offset(group, "T", queue_id, commit_offset=offset)
+        client.invoke(cluster.brokers[0].address, call)
+
+
 RANGES = [
     [],
     ["--last", "3"],
@@ -74,15 +87,25 @@ RANGES = [
     ["--sql", "a > 5", "--from", "earliest"],
     ["--from", "earliest", "--count", "3"],
     ["--from", "earliest", "--key", "nothing", "--not", "--count", "5"],
+    ["--from", "2", "--to", "+3"],
+    ["--from-queue", "T@broker-a:1=5"],
+    ["--from-queue", "T@broker-a:1=5", "--from", "-2"],
+    ["--from-queue", "T@broker-a:1=5", "--from-queue", "T@broker-a:0=latest"],
+    ["--from", "group:G"],
+    ["--from", "earliest", "--to", "group:G"],
+    ["--around-group", "G"],
+    ["--around-group", "G", "-B", "0", "-A", "1"],
+    ["--from", "earliest", "--rate", "1000/s"],
 ]
 
 
 @pytest.mark.parametrize("choice", RANGES, ids=lambda words: " ".join(words))
 def test_it_shows_what_a_name_server_s_tail_shows(cluster, tail, capfdbinary, choice):
+    commit(cluster, "G", 0, 3)  # nothing in the other queue
     cluster.send("T", seeds(8))
     cluster.send("T", seeds(8, tags="A"))
     flags = [*choice, "--format", r"%q %o %k %v %p{a}\n"]
-    if "--to" not in choice:
+    if "--to" not in choice and "--around-group" not in choice:
         flags.append("--no-follow")
     assert run(["tail", "T", "-n", cluster.namesrv, *flags]) == 0
     expected = capfdbinary.readouterr().out.decode()
@@ -152,10 +175,7 @@ def test_nothing_matched_is_8_when_that_was_asked(cluster, tail):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--from-queue", "T@broker-a:0=1"], "--from-queue and --endpoints cannot"),
-        (["--around-group", "g"], "--around-group and --endpoints cannot be used"),
-        (["--rate", "1/s"], "--rate and --endpoints cannot be used together"),
-        (["--from", "group:g"], "does not find position group:g"),
+        (["--from-queue", "T@broker-a:7=1"], "T@broker-a:7: no such queue is read"),
         (["--queue", "7"], "no such queue: 7"),
     ],
 )
@@ -163,6 +183,112 @@ def test_what_it_does_not_do_is_refused(cluster, tail, arguments, words):
     out, err = tail(cluster, *arguments, code=2)
     assert out == ""
     assert words in err
+
+
+@pytest.mark.parametrize("flags", [["--from", "group:g"], ["--around-group", "g"]])
+def test_a_group_without_any_offset_may_be_mistyped(cluster, tail, flags):
+    out, err = tail(cluster, *flags, code=3)
+    assert out == ""
+    assert "group g has committed nothing in these queues, or does not exist" in err
+
+
+def test_what_is_odd_about_a_position_is_told(cluster, tail):
+    commit(cluster, "G", 1, 2)
+    cluster.send("T", seeds(6))
+    _, err = tail(cluster, "--from", "group:G", "--to", "9", "-o", "raw")
+    assert err.splitlines()[:2] == [
+        (
+            "T@broker-a:0: 0 to 3, 3 messages; group G has committed nothing here;"
+            " 9 is beyond the end (3)"
+        ),
+        "T@broker-a:1: 2 to 3, 1 messages; 9 is beyond the end (3)",
+    ]
+
+
+def test_a_rate_limits_and_a_timeout_ends_the_wait(cluster, tail):
+    cluster.send("T", seeds(8))
+    flags = ["--from", "earliest", "--no-follow", "-o", "raw", "--rate", "0.001/s"]
+    out, err = tail(cluster, *flags, "--timeout", "500ms")
+    assert len(out.splitlines()) == 1
+    assert "8 scanned; 1 matched; no gaps; ended before everything was shown" in err
+
+
+@pytest.fixture
+def interrupted(cluster, capfdbinary, monkeypatch):
+    """Runs tail until its second write, which is interrupted.
+
+    Returns what was shown and the words of its hint.
+    """
+
+    def run_it(*flags):
+        from rmqcli.cli.ui.records import output
+
+        shown: list[bytes] = []
+
+        def write(data):
+            if shown:
+                raise KeyboardInterrupt
+            shown.append(data)
+
+        words = ["tail", "T", "--endpoints", cluster.endpoints, "--plaintext"]
+        words += [*flags, "-o", "raw", "--rate", "10/s"]
+        with monkeypatch.context() as patch:
+            patch.setattr(output, "_write_bytes", write)
+            patch.setattr(sys, "argv", ["rmq", *words])
+            assert run(words) == 130
+        err = capfdbinary.readouterr().err.decode()
+        (hint,) = re.findall(r"^resume with: rmq (.*)$", err, re.MULTILINE)
+        return b"".join(shown).decode(), shlex.split(hint)
+
+    return run_it
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept", "starts"),
+    [
+        (
+            ["--from", "1"],
+            [],
+            ["--from-queue", "T@broker-a:0=2", "--from-queue", "T@broker-a:1=1"],
+        ),
+        (
+            ["--from-queue", "T@broker-a:1=1", "--from", "latest"],
+            [],
+            ["--from-queue", "T@broker-a:0=3", "--from-queue", "T@broker-a:1=2"],
+        ),
+        (["--queue", "0", "--from", "1"], ["--queue", "0"], ["--from", "2"]),
+        (
+            ["--queue", "0", "--from=0", "--count", "3"],
+            ["--queue", "0"],
+            ["--count", "2", "--from", "1"],
+        ),
+    ],
+    ids=" ".join,
+)
+def test_an_interrupt_tells_how_to_go_on(
+    cluster, tail, interrupted, flags, kept, starts
+):
+    for queue_id in (0, 1):
+        for number in range(3):
+            seed = Seed(body=b"%d" % number, keys=[f"k{number}"])
+            cluster.send("T", [seed], queue_id=queue_id)
+    whole, _ = tail(cluster, *flags, "--no-follow", "-o", "raw")
+    shown, words = interrupted(*flags)
+    assert words[-len(starts) :] == starts
+    assert words[5 : -len(starts)] == [*kept, "-o", "raw", "--rate", "10/s"]
+    rest, _ = tail(cluster, *words[5:], "--no-follow")
+    assert sorted((shown + rest).splitlines()) == sorted(whole.splitlines())
+
+
+@pytest.mark.parametrize("flags", [["--last", "2"], ["--around-group", "G"], []])
+def test_an_interrupt_of_a_bounded_part_shows_it_from_its_start(
+    cluster, interrupted, flags
+):
+    commit(cluster, "G", 0, 1)
+    cluster.send("T", seeds(6))
+    _, words = interrupted(*flags)
+    first = ["tail", "T", "--endpoints", cluster.endpoints, "--plaintext", *flags]
+    assert words == [*first, "-o", "raw", "--rate", "10/s"]
 
 
 @pytest.fixture
@@ -220,6 +346,12 @@ def test_an_answer_that_cannot_be_is_an_error(proxy, tail, parts):
     pulls(proxy, *parts)
     _, err = tail(proxy, "--from", "earliest", "--no-follow", "-o", "raw", code=1)
     assert "error: pull from T@broker-a:0 at 0" in err
+
+
+def test_a_proxy_may_read_by_offset_and_tell_none_of_groups(proxy, tail):
+    _, err = tail(proxy, "--from", "group:G", code=2)
+    assert "this proxy does not tell the offsets of groups: G" in err
+    assert "--namesrv" in err
 
 
 def test_a_proxy_that_gives_nothing_is_asked_until_the_time_is_over(proxy, tail):
