@@ -34,33 +34,53 @@ def run_java_tour(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
     """What GrpcTour prints, by name. Raises UnavailableError, CalledProcessError."""
+    command = [*java_program("GrpcTour", directory), endpoints, *arguments]
+    return _said(command, directory)
+
+
+def java_program(name: str, directory: Path) -> list[str]:
+    """The command of a program of `java_grpc`, which logs below `directory`.
+
+    Raises UnavailableError where the client cannot be fetched.
+    """
     jars = _made_once(cache_root() / f"grpc-java-{JAVA_VERSION}" / "lib", _fetch_java)
-    source = KIT / "java_grpc" / "GrpcTour.java"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    sources = sorted((KIT / "java_grpc").glob("*.java"))
+    digest = hashlib.sha256(b"\0".join(each.read_bytes() for each in sources))
     classes = _made_once(
-        cache_root() / f"grpc-java-{JAVA_VERSION}" / f"classes-{digest}",
+        cache_root()
+        / f"grpc-java-{JAVA_VERSION}"
+        / f"classes-{digest.hexdigest()[:16]}",
         lambda target: _run(
-            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(target), str(source)],
+            [
+                *("javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(target)),
+                *map(str, sources),
+            ],
             timeout_s=_FETCH_TIMEOUT_S,
         ),
     )
-    command = [
+    return [
         *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={directory}"),
-        *("-cp", f"{jars}/*{os.pathsep}{classes}", "GrpcTour"),
-        *(endpoints, *arguments),
+        *("-cp", f"{jars}/*{os.pathsep}{classes}", name),
     ]
-    return _said(command, directory)
 
 
 def run_python_client(
     endpoints: str, arguments: Iterable[str], directory: Path
 ) -> dict[str, str]:
     """What official_python.py prints, by name. Raises as `run_java_tour` does."""
+    command = [sys.executable, str(KIT / "official_python.py"), endpoints, *arguments]
+    return _said(command, directory, **python_environment())
+
+
+def python_environment() -> dict[str, str]:
+    """What an interpreter needs to find the official Python client.
+
+    Raises UnavailableError where it cannot be fetched.
+    """
     folder = _made_once(
         cache_root() / f"grpc-python-{PYTHON_VERSION}" / "lib", _fetch_python
     )
-    command = [sys.executable, str(KIT / "official_python.py"), endpoints, *arguments]
-    return _said(command, directory, PYTHONPATH=str(folder))
+    return {"PYTHONPATH": str(folder)}
 
 
 def _fetch_java(target: Path) -> None:

@@ -1,0 +1,98 @@
+"""The official Python client as a member of a group; see tests/kit/grpc_member.py.
+
+Run by an interpreter that finds `rocketmq-python-client`, and nothing of rmqcli.
+Arguments: simple or push, endpoints, group, topic, seconds of a simple consumer's
+lease.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from rocketmq import (  # type: ignore[import-not-found]  # of the other environment
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    PushConsumer,
+    SimpleConsumer,
+)
+
+STOPPED = threading.Event()
+HOLDS = threading.Event()
+
+
+def main() -> None:
+    """Consume until told to stop."""
+    kind, endpoints, group, topic, lease_s = sys.argv[1:]
+    configuration = ClientConfiguration(endpoints, Credentials(), request_timeout=10)
+    subscription = {topic: FilterExpression()}
+    threading.Thread(target=follow_orders, daemon=True).start()
+    if kind == "simple":
+        simple = SimpleConsumer(configuration, group, subscription, await_duration=5)
+        simple.startup()
+        say("started")
+        while not STOPPED.is_set():
+            try:
+                found = simple.receive(4, int(lease_s))
+            except Exception as error:  # noqa: BLE001  # it raises what it likes
+                print(f"receive failed: {error}", file=sys.stderr)
+                time.sleep(0.1)  # it asks before its settings are known
+                continue
+            for message in found or ():
+                begin(message)
+                simple.ack(message)
+                say("done", message.body.decode())
+        simple.shutdown()
+    else:
+        push = PushConsumer(configuration, group, Listener(), subscription)
+        push.startup()
+        say("started")
+        STOPPED.wait()
+        push.shutdown()
+    say("stopped")
+    os._exit(0)  # its threads may not end
+
+
+class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown here
+    """Consumes everything, until it is to hold."""
+
+    def consume(self, message: Message) -> ConsumeResult:
+        begin(message)
+        say("done", message.body.decode())
+        return ConsumeResult.SUCCESS
+
+
+def begin(message: Message) -> None:
+    """Note a message; when it is to be held, do not return."""
+    body = message.body.decode()
+    say("begin", body)
+    if HOLDS.is_set():
+        say("holding", body)
+        threading.Event().wait()
+
+
+def follow_orders() -> None:
+    """What the test writes."""
+    for line in sys.stdin:
+        if line.strip() == "hold":
+            HOLDS.set()
+            say("held")
+        else:
+            STOPPED.set()
+    STOPPED.set()
+
+
+def say(event: str, body: str = "") -> None:
+    """Tell the test, in one write."""
+    sys.stdout.write(f"{event}\t{time.monotonic_ns()}\t{body}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
