@@ -3,12 +3,20 @@
     python -m venv /tmp/official
     /tmp/official/bin/pip install rocketmq-python-client==5.1.2
     python -m tests.bench.proxy --official /tmp/official/bin/python \\
-        [--version 5.5.0] [--messages 2000] [--rounds 1] [--only send,batch,receive]
+        [--version 5.5.0] [--messages 2000] [--rounds 1] \\
+        [--only send,batch,receive,push,latency]
 
 Starts a real proxy in local mode and runs, in the order A B B A, each in a process of
-its own: sends of one message at a time; the same messages 32 to a call, which only ours
-can; and receives of up to 32 messages by a SimpleConsumer with their acknowledgement,
-one call each for the official client, one for all 32 for ours.
+its own:
+
+- send: one message at a time;
+- batch: the same messages 32 to a call, which only ours can;
+- receive: up to 32 messages at once by a simple consumer, with their acknowledgement:
+  one call each for the official client, one for all 32 for ours;
+- push: a push consumer with 20 threads and a listener that does nothing, five times as
+  many messages, from the first call of the listener to the last;
+- latency: 100 messages a second, for 10 s, from the call that sends to the listener.
+
 Rates are of the wall clock and CPU of the client's process alone, so on a busy machine
 only their ratios mean something. Bodies have 128 bytes.
 """
@@ -31,10 +39,12 @@ from tests.kit.java_program import fill
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TOPIC = "bench"
+TOPIC = "bench"
 _QUEUES = 4
 _HERE = Path(__file__).parent
-_KINDS = ("send", "batch", "receive")
+_KINDS = ("send", "batch", "receive", "push", "latency")
+#: Sends messages of its own; the others find theirs in TOPIC.
+LATENCY_TOPIC = "latency"
 
 
 def main() -> None:
@@ -52,17 +62,17 @@ def main() -> None:
             options.version, Path(directory), proxy=True, heap_mb=1024
         ) as cluster,
     ):
-        cluster.create_topic(_TOPIC, queues=_QUEUES)
-        runs = 2 * options.rounds
-        fill(cluster, _TOPIC, 2 * options.messages * runs + 10_000, body_bytes=128)
+        cluster.create_topic(TOPIC, queues=_QUEUES)
+        cluster.create_topic(LATENCY_TOPIC, queues=_QUEUES)
+        fill(cluster, TOPIC, 5 * options.messages + 1_000, body_bytes=128)
         for kind in options.only.split(","):
-            found: dict[str, list[dict[str, float]]] = {"ours": [], "official": []}
+            found: dict[str, list[dict[str, Any]]] = {"ours": [], "official": []}
             for number, who in enumerate(
                 ["ours", "official", "official", "ours"] * options.rounds
             ):
-                group = _group(cluster, f"G-{kind}-{number}")
+                group = new_group(cluster.broker_address(), f"G-{kind}-{number}")
                 found[who].append(
-                    _run(
+                    run_client(
                         who,
                         options.official,
                         kind=kind,
@@ -71,11 +81,11 @@ def main() -> None:
                         messages=options.messages,
                     )
                 )
-            print(json.dumps(_summary(kind, found)), flush=True)
+            print(json.dumps(summary(kind, found, ("ours", "official"))), flush=True)
 
 
-def _group(cluster: RealCluster, group: str) -> str:
-    """A group that begins at the start of the topic."""
+def new_group(address: str, group: str) -> str:
+    """A group of the broker at `address` that begins at the start of the topic."""
     body = {
         "groupName": group,
         "consumeEnable": True,
@@ -86,14 +96,14 @@ def _group(cluster: RealCluster, group: str) -> str:
         "whichBrokerWhenConsumeSlowly": 1,
     }
     code = raw.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    cluster.ask(code, body=json.dumps(body).encode())
+    raw.ask(address, code, body=json.dumps(body).encode())
     for queue_id in range(_QUEUES):
-        offset = {"topic": _TOPIC, "queueId": str(queue_id), "commitOffset": "0"}
-        cluster.ask(15, {"consumerGroup": group, **offset})
+        offset = {"topic": TOPIC, "queueId": str(queue_id), "commitOffset": "0"}
+        raw.ask(address, 15, {"consumerGroup": group, **offset})
     return group
 
 
-def _run(who: str, official: str, **options: object) -> dict[str, float]:
+def run_client(who: str, official: str, **options: object) -> dict[str, Any]:
     """One measurement in a process of its own."""
     command = [sys.executable, "-m", "tests.bench.proxy_ours"]
     if who == "official":
@@ -104,32 +114,43 @@ def _run(who: str, official: str, **options: object) -> dict[str, float]:
         capture_output=True,
         text=True,
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def _summary(kind: str, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Medians of each side, and how many times the official rate ours is."""
-    sides = {
-        who: {
-            "messages_per_s": round(
-                _median(each["count"] / each["wall_s"] for each in runs)
-            ),
-            "cpu_ms_per_message": round(
-                _median(1_000 * each["cpu_s"] / each["count"] for each in runs), 4
-            ),
-        }
-        for who, runs in found.items()
-    }
-    ours, official = sides["ours"], sides["official"]
-    return {
-        "kind": kind,
-        "times_the_rate": round(ours["messages_per_s"] / official["messages_per_s"], 2),
+def summary(
+    kind: str, found: dict[str, list[dict[str, Any]]], names: tuple[str, str]
+) -> dict[str, Any]:
+    """Medians of two sides, and the first one's share of the second one's."""
+    sides = {who: _medians(kind, found[who]) for who in names}
+    first, second = (sides[who] for who in names)
+    ratios = {
+        "times_the_rate": round(first["messages_per_s"] / second["messages_per_s"], 2),
         "share_of_cpu": round(
-            ours["cpu_ms_per_message"] / official["cpu_ms_per_message"], 3
+            first["cpu_ms_per_message"] / second["cpu_ms_per_message"], 3
         ),
-        **sides,
     }
+    if kind == "latency":
+        ratios = {
+            f"share_of_{each}": round(first[each] / second[each], 3)
+            for each in ("p50_ms", "p99_ms", "cpu_ms_per_message")
+        }
+    return {"kind": kind, **ratios, **sides}
+
+
+def _medians(kind: str, runs: list[dict[str, Any]]) -> dict[str, float]:
+    found = {
+        "messages_per_s": round(
+            _median(each["count"] / each["wall_s"] for each in runs)
+        ),
+        "cpu_ms_per_message": round(
+            _median(1_000 * each["cpu_s"] / each["count"] for each in runs), 4
+        ),
+    }
+    if kind == "latency":
+        for each in ("p50_ms", "p99_ms"):
+            found[each] = round(_median(run[each] for run in runs), 2)
+    return found
 
 
 def _median(values: Iterable[float]) -> float:

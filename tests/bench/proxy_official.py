@@ -1,6 +1,7 @@
 """The official client's side of `tests.bench.proxy`; runs in its own environment.
 
-It imports nothing of this project. OPTIONS and output are those of `proxy_ours`.
+It imports nothing of this project but `proxy_pace`, which lies beside it. OPTIONS and
+output are those of `proxy_ours`.
 """
 
 from __future__ import annotations
@@ -10,26 +11,87 @@ import os
 import sys
 import time
 
+# Beside this file, which runs as a program.
+from proxy_pace import Latencies, Span, at_rate  # type: ignore[import-not-found]
 from rocketmq import (  # type: ignore[import-not-found]  # not in our environment
     ClientConfiguration,
+    ConsumeResult,
     Credentials,
     FilterExpression,
     Message,
+    MessageListener,
     Producer,
+    PushConsumer,
     SimpleConsumer,
 )
 
 _TOPIC = "bench"
+_LATENCY_TOPIC = "latency"
+_THREADS = 20
 
 
 def main() -> None:
     """Measure what the argument says."""
     options = json.loads(sys.argv[1])
     config = ClientConfiguration(options["endpoints"], Credentials())
-    run = receives if options["kind"] == "receive" else sends
-    count, wall_s, cpu_s = run(config, options["group"], options["messages"])
-    print(json.dumps({"count": count, "wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+    group, messages = options["group"], options["messages"]
+    if options["kind"] == "push":
+        found = pushes(config, group, 5 * messages)
+    elif options["kind"] == "latency":
+        found = latencies(config, group)
+    else:
+        run = receives if options["kind"] == "receive" else sends
+        count, wall_s, cpu_s = run(config, group, messages)
+        found = {"count": count, "wall_s": wall_s, "cpu_s": cpu_s}
+    print(json.dumps(found), flush=True)
     os._exit(0)  # its threads may not end
+
+
+class Listener(MessageListener):  # type: ignore[misc]  # its base is unknown here
+    """Calls a function with each message."""
+
+    def __init__(self, act):
+        self._act = act
+
+    def consume(self, message):
+        self._act(message)
+        return ConsumeResult.SUCCESS
+
+
+def consumer_of(config, group, topic, act):
+    """A push consumer that has started."""
+    consumer = PushConsumer(
+        config,
+        group,
+        Listener(act),
+        {topic: FilterExpression()},
+        consumption_thread_count=_THREADS,
+    )
+    consumer.startup()
+
+
+def pushes(config, group, messages):
+    """Consume so many messages with a listener that does nothing."""
+    span = Span(messages)
+    consumer_of(config, group, _TOPIC, lambda _: span.count())
+    span.wait()
+    return span.found()
+
+
+def latencies(config, group):
+    """Send at a steady rate, and consume."""
+    found = Latencies()
+    producer = Producer(config, (_LATENCY_TOPIC,))
+    producer.startup()
+    consumer_of(config, group, _LATENCY_TOPIC, lambda each: found.came(each.body))
+
+    def send(body):
+        message = Message()
+        message.topic = _LATENCY_TOPIC
+        message.body = body
+        producer.send(message)
+
+    return at_rate(send, found)
 
 
 def sends(config, _group, messages):

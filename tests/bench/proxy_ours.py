@@ -1,7 +1,7 @@
 """Our side of `tests.bench.proxy`: one measurement, in a process of its own.
 
 OPTIONS are a JSON object: kind, endpoints, group, messages. Prints a JSON object with
-count, wall_s and cpu_s.
+count, wall_s and cpu_s; of latency with p50_ms and p99_ms, too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,25 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from rmqcli import ClientConfig, Producer, ProducerMessage, SimpleConsumer
+from rmqcli import (
+    ClientConfig,
+    Consumer,
+    ConsumerConfig,
+    Producer,
+    ProducerMessage,
+    SimpleConsumer,
+)
+from tests.bench.proxy_pace import Latencies, Span, at_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmqcli import Message
+
 _TOPIC = "bench"
+_LATENCY_TOPIC = "latency"
 _BATCH = 32
+_THREADS = 20
 
 
 def sends(client: ClientConfig, messages: int, batch: int) -> tuple[int, float, float]:
@@ -60,6 +72,32 @@ def receives(
         return timed(run)
 
 
+def pushes(client: ClientConfig, group: str, messages: int) -> dict[str, float]:
+    """Consume so many messages with a listener that does nothing."""
+    span = Span(messages)
+    config = ConsumerConfig(consume_threads=_THREADS)
+    with Consumer(group, _TOPIC, lambda _: span.count(), client=client, config=config):
+        span.wait()
+    return span.found()
+
+
+def latencies(client: ClientConfig, group: str) -> dict[str, float]:
+    """Send at a steady rate, and consume."""
+    found = Latencies()
+    config = ConsumerConfig(consume_threads=_THREADS)
+
+    def listen(message: Message) -> None:
+        found.came(message.body)
+
+    with (
+        Producer(client=client) as producer,
+        Consumer(group, _LATENCY_TOPIC, listen, client=client, config=config),
+    ):
+        return at_rate(
+            lambda body: producer.send(ProducerMessage(_LATENCY_TOPIC, body)), found
+        )
+
+
 def timed(run: Callable[[], int]) -> tuple[int, float, float]:
     """What it returned, seconds of the wall clock, and of CPU."""
     wall, cpu = time.monotonic(), time.process_time()
@@ -71,16 +109,25 @@ def main() -> None:
     """Measure what the argument says."""
     options = json.loads(sys.argv[1])
     client = ClientConfig(endpoints=(options["endpoints"],), plaintext=True)
-    messages = options["messages"]
-    if options["kind"] == "receive":
-        found = receives(client, options["group"], messages)
-    elif options["kind"] == "batch":
-        # So many more calls would fit into the time of single sends.
-        found = sends(client, 10 * messages, _BATCH)
-    else:
-        found = sends(client, messages, 1)
-    count, wall_s, cpu_s = found
-    print(json.dumps({"count": count, "wall_s": wall_s, "cpu_s": cpu_s}))
+    messages, group = options["messages"], options["group"]
+    match options["kind"]:
+        case "push":
+            found = pushes(client, group, 5 * messages)
+        case "latency":
+            found = latencies(client, group)
+        case "receive":
+            found = as_found(*receives(client, group, messages))
+        case "batch":
+            # So many more calls would fit into the time of single sends.
+            found = as_found(*sends(client, 10 * messages, _BATCH))
+        case _:
+            found = as_found(*sends(client, messages, 1))
+    print(json.dumps(found))
+
+
+def as_found(count: int, wall_s: float, cpu_s: float) -> dict[str, float]:
+    """What is printed."""
+    return {"count": count, "wall_s": wall_s, "cpu_s": cpu_s}
 
 
 if __name__ == "__main__":
