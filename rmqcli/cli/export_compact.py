@@ -59,6 +59,7 @@ def export_compact(common: Common, options: CompactCommandOptions) -> None:
 
     Example: rmq export-compact ./orders
     """
+    from rmqcli.cli.ui.progress import Progress
     from rmqcli.spark.export.compact import FileLimits, compact
     from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.plan import BYTES_PER_FILE_DEFAULT, ROWS_PER_FILE_DEFAULT
@@ -68,7 +69,18 @@ def export_compact(common: Common, options: CompactCommandOptions) -> None:
         file_bytes=options.bytes_per_file or BYTES_PER_FILE_DEFAULT,
     )
     folder = parse_folder(options.folder)
-    summary = compact(folder, disk=Disk(), limits=limits)
+    progress: Progress | None = None
+
+    def watch(done: int, rows: int) -> None:
+        nonlocal progress
+        if progress is None:
+            progress = Progress(common.messages, "rows merged", total=rows)
+        progress.update(done)
+
+    try:
+        summary = compact(folder, disk=Disk(), limits=limits, watch=watch)
+    finally:
+        common.messages.clear_progress()
     row = asdict(summary)
     if common.output == "json":
         emit_json(row)

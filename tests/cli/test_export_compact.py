@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from contextlib import redirect_stderr
 from dataclasses import fields
 
 import pytest
@@ -12,6 +15,13 @@ from rmqcli.cli.main import run
 from rmqcli.spark.export.compact import CompactSummary
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.fixture
@@ -40,6 +50,19 @@ def test_an_export_is_compacted_and_the_numbers_are_printed(rmq, tmp_path):
     assert (code, json.loads(out)["files_before"]) == (0, 2)
     code, out, _ = rmq(tmp_path, "--bytes-per-file", "1KiB")
     assert (code, len(out.splitlines())) == (0, 2)
+
+
+def test_a_terminal_shows_how_far_it_is(rmq, tmp_path, monkeypatch):
+    export_of(tmp_path, MadeCluster({0: (0, 250)})).run()
+    export_of(tmp_path, MadeCluster({0: (0, 300)}), since_last=True).run()
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with redirect_stderr(terminal):
+        rmq(tmp_path)
+    shown = terminal.getvalue()
+    assert "rows merged" in shown
+    assert re.search(r"of 2\d\d\b", shown)
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_fields_of_help_are_the_keys_of_the_summary():

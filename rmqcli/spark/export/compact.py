@@ -28,7 +28,7 @@ from rmqcli.spark.export.parquet_file import Footer, ParquetFile, body_crc32
 from rmqcli.spark.export.plan import PartSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rmqcli.spark.export.directory import ExportDirectory
     from rmqcli.spark.export.disk import Disk
@@ -67,8 +67,32 @@ class _Merge:
     rows: tuple[FileRow, ...]
 
 
-def compact(path: str, *, disk: Disk, limits: FileLimits) -> CompactSummary:
+class _Progress:
+    """Counts the rows that merged files have got, and says how many of all."""
+
+    def __init__(
+        self, merges: Iterable[_Merge], watch: Callable[[int, int], None]
+    ) -> None:
+        self._rows = sum(row.rows for merge in merges for row in merge.rows)
+        self._done = 0
+        self._watch = watch
+
+    def add(self, rows: int) -> None:
+        self._done += rows
+        self._watch(self._done, self._rows)
+
+
+def compact(
+    path: str,
+    *,
+    disk: Disk,
+    limits: FileLimits,
+    watch: Callable[[int, int], None] = lambda done, rows: None,
+) -> CompactSummary:
     """Merge the files and runs of an export directory.
+
+    While files are merged, `watch(done, rows)` is called often: how many of the rows
+    that get into a merged file are there.
 
     Readers must wait until it has ended: for a moment they may see rows twice, and
     `_SUCCESS` is absent. Raises UsageError when there is no export, RefusedError when a
@@ -92,7 +116,8 @@ def compact(path: str, *, disk: Disk, limits: FileLimits) -> CompactSummary:
             runs.append(run)
             merges += of_run
         if merges or len(runs) < len(manifest.runs):
-            _write(directory, Manifest(manifest.topic, tuple(runs)), merges)
+            progress = _Progress(merges, watch)
+            _write(directory, Manifest(manifest.topic, tuple(runs)), merges, progress)
         after = directory.manifest() or manifest
     return _summary(manifest, after)
 
@@ -215,11 +240,14 @@ def _groups(rows: Sequence[FileRow], limits: FileLimits) -> list[tuple[FileRow, 
 
 
 def _write(
-    directory: ExportDirectory, manifest: Manifest, merges: Sequence[_Merge]
+    directory: ExportDirectory,
+    manifest: Manifest,
+    merges: Sequence[_Merge],
+    progress: _Progress,
 ) -> None:
     """Write merged files aside, then the journal, then put everything in its place."""
     try:
-        journal, merged = _prepare(directory, manifest, merges)
+        journal, merged = _prepare(directory, manifest, merges, progress)
         directory.begin_replacing(journal, merged)
     finally:
         # Without a journal, after an error, this removes what was written aside.
@@ -228,14 +256,18 @@ def _write(
 
 
 def _prepare(
-    directory: ExportDirectory, manifest: Manifest, merges: Sequence[_Merge]
+    directory: ExportDirectory,
+    manifest: Manifest,
+    merges: Sequence[_Merge],
+    progress: _Progress,
 ) -> tuple[Journal, Manifest]:
     """Write the merged files aside; return what they replace, and the new manifest."""
     folder = directory.new_compaction()
     merged: dict[str, FileRow] = {}  # by the path of each file that was merged
     new: list[str] = []
     for number, merge in enumerate(merges):
-        row = _merge_files(directory, merge, directory.paths.merged_file(number))
+        place = directory.paths.merged_file(number)
+        row = _merge_files(directory, merge, place, progress)
         target = os.path.join(directory.paths.root, row.path)
         if os.path.lexists(target):
             raise RefusedError(
@@ -259,7 +291,9 @@ def _with_files(run: RunRecord, merged: dict[str, FileRow]) -> RunRecord:
     return replace(run, parts=tuple(parts))
 
 
-def _merge_files(directory: ExportDirectory, merge: _Merge, path: str) -> FileRow:
+def _merge_files(
+    directory: ExportDirectory, merge: _Merge, path: str, progress: _Progress
+) -> FileRow:
     """Write the rows of all files of a merge into one, and check each file by that."""
     from rmqcli.wire.message.columns import message_schema  # loads numpy
 
@@ -273,7 +307,8 @@ def _merge_files(directory: ExportDirectory, merge: _Merge, path: str) -> FileRo
     )
     try:
         for row in rows:
-            _append(file, row, os.path.join(directory.paths.root, row.path))
+            source = os.path.join(directory.paths.root, row.path)
+            _append(file, row, source, progress)
         extent = file.extent
         file.finish(
             Footer(
@@ -313,7 +348,7 @@ def _merge_files(directory: ExportDirectory, merge: _Merge, path: str) -> FileRo
     )
 
 
-def _append(file: ParquetFile, row: FileRow, source: str) -> None:
+def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -> None:
     """Add all rows of `source`. Raises PartialError unless they are those of `row`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -325,6 +360,7 @@ def _append(file: ParquetFile, row: FileRow, source: str) -> None:
                 rows += batch.num_rows
                 crc = body_crc32(batch.column("body"), crc)
                 file.add(batch)
+                progress.add(batch.num_rows)
     except (pa.ArrowException, FileNotFoundError) as error:
         raise PartialError(f"{source} cannot be read: {error}") from error
     if (rows, crc) != (row.rows, row.body_crc32):

@@ -76,6 +76,21 @@ def test_files_and_runs_become_few_and_rows_stay(tmp_path):
     assert (tmp_path / "_SUCCESS").exists()
 
 
+def test_the_rows_of_merged_files_are_counted_up_to_all_of_them(tmp_path):
+    hourly(tmp_path)
+    seen = []
+    compact(
+        str(tmp_path),
+        disk=Disk(),
+        limits=LIMITS,
+        watch=lambda done, rows: seen.append((done, rows)),
+    )
+    assert len(seen) == 14
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert {rows for _, rows in seen} == {600}
+    assert seen[-1] == (600, 600)
+
+
 def test_merged_files_are_described_by_the_manifest_and_their_footers(tmp_path):
     hourly(tmp_path, queues=1)
     compacted(tmp_path)
