@@ -63,6 +63,8 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "flag": ("int", _is_number),
     "delay": ("int, a delay level", _is_number),
     "topic": ("string", _is_text),
+    "queue_id": ("int", _is_number),
+    "sharding_key": ("string", _is_text),
 }
 
 

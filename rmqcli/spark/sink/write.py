@@ -8,7 +8,7 @@ every version for a batch, from 4.1 on for a stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyspark.sql.datasource as api
 from pyspark.sql.datasource import (
@@ -22,18 +22,26 @@ from rmqcli.spark.messages import message_rows, messages_of
 from rmqcli.spark.shown_errors import warn, with_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import Row
 
+    from rmqcli.model import MessageQueue
+    from rmqcli.producer.batches import BatchSender, Gathered
     from rmqcli.producer.message import RecordMessage
+    from rmqcli.producer.producer import Producer
     from rmqcli.spark.sink.options import SinkOptions
 
 #: Rows that become objects at once: an Arrow batch of Spark may hold large bodies.
 _ROWS: Final = 1_024
 #: Delayed messages that wait for their answers side by side: no batch can hold them.
 _DELAYED_MAX: Final = 256
+#: Messages that wait for their batches, of all queues that rows have chosen.
+_WAITING_MAX: Final = 16_384
+
+#: A message, and what its row says of the queue: an id or a sharding key, or neither.
+Placed: TypeAlias = "tuple[RecordMessage, int | None, str | None]"
 
 
 @dataclass
@@ -75,25 +83,30 @@ class Writing:
         """Send the rows of Arrow batches. Raises as `send`."""
         topic = self.options.topic
         return self.send(
-            message
+            placed
             for batch in batches
             for start in range(0, batch.num_rows, _ROWS)
-            for message in messages_of(batch.slice(start, _ROWS), topic=topic)
+            for placed in _placed(batch.slice(start, _ROWS), topic)
         )
 
     def send_rows(self, rows: Iterator[Row]) -> Written:
         """Send Spark's rows. Raises as `send`."""
         topic = self.options.topic
 
-        def messages() -> Iterator[RecordMessage]:
+        def messages() -> Iterator[Placed]:
             for row in rows:
                 columns = {name: (value,) for name, value in row.asDict().items()}
-                yield from message_rows(columns, rows=1, topic=topic)
+                (queue_id,) = columns.pop("queue_id", (None,))
+                (sharding_key,) = columns.pop("sharding_key", (None,))
+                for message in message_rows(columns, rows=1, topic=topic):
+                    yield message, queue_id, sharding_key
 
         return self.send(messages())
 
-    def send(self, messages: Iterable[RecordMessage]) -> Written:
+    def send(self, messages: Iterable[Placed]) -> Written:
         """Send messages in batches for each topic; returns when all are stored.
+
+        Those for a queue go into batches of that queue, in their order.
 
         Raises PartialError, which says how many of the task are stored, or the error
         itself when none is.
@@ -111,27 +124,37 @@ class Writing:
             max_message_size_bytes=16 << 20,  # what is too large the broker knows
             create_topic_key=None,
         )
-        gathered: dict[str, Gathered[RecordMessage]] = {}
+        gathered: dict[tuple[str, MessageQueue | None], Gathered[RecordMessage]] = {}
         delayed: list[RecordMessage] = []
+        waiting = 0
         with with_hints(), Producer(client=client_config, config=config) as producer:
             sender = BatchSender(producer)
             counts = sender.counts
+            queues = _Queues(producer)
             try:
-                for message in messages:
+                for message, queue_id, sharding_key in messages:
+                    queue = queues.chosen(message, queue_id, sharding_key)
+                    if message.is_delayed and queue is not None:
+                        sender.send([message], queue=queue)
+                        continue
                     if message.is_delayed:
                         delayed.append(message)
                         if len(delayed) >= _DELAYED_MAX:
                             sender.send_apart(delayed)
                             delayed.clear()
                         continue
-                    of_topic = gathered.get(message.topic)
-                    if of_topic is None:
-                        of_topic = gathered[message.topic] = Gathered()
-                    for batch in of_topic.add(message):
-                        sender.send(batch)
-                for of_topic in gathered.values():
-                    for batch in of_topic.rest():
-                        sender.send(batch)
+                    place = message.topic, queue
+                    there = gathered.get(place)
+                    if there is None:
+                        there = gathered[place] = Gathered()
+                    waiting += 1
+                    for batch in there.add(message):
+                        waiting -= len(batch)
+                        sender.send(batch, queue=queue)
+                    if waiting >= _WAITING_MAX:
+                        _send_rest(gathered, sender)
+                        waiting = 0
+                _send_rest(gathered, sender)
                 sender.send_apart(delayed)
             except RmqError as error:
                 if not counts.stored:
@@ -143,6 +166,77 @@ class Writing:
                     or "they are stored again when Spark runs the task again",
                 ) from error
         return Written(counts.stored, counts.unsure, counts.weak)
+
+
+def _send_rest(
+    gathered: Mapping[tuple[str, MessageQueue | None], Gathered[RecordMessage]],
+    sender: BatchSender,
+) -> None:
+    for (_, queue), there in gathered.items():
+        for batch in there.rest():
+            sender.send(batch, queue=queue)
+
+
+def _placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
+    """The messages of a batch, each with what its row says of the queue."""
+
+    def column(name: str) -> list[Any]:
+        if name not in batch.schema.names:
+            return [None] * batch.num_rows
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
+
+    return zip(
+        messages_of(batch, topic=topic),
+        column("queue_id"),
+        column("sharding_key"),
+        strict=True,
+    )
+
+
+class _Queues:
+    """The queues that rows choose, by topic, as they are when a task first asks."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._of_topics: dict[str, list[MessageQueue]] = {}
+
+    def chosen(
+        self, message: RecordMessage, queue_id: int | None, sharding_key: str | None
+    ) -> MessageQueue | None:
+        """The queue of a message, None where queues take turns.
+
+        Raises UsageError for an id that no queue has, or one on each of several
+        brokers, and for a row with both; what `Producer.queues` raises otherwise.
+        """
+        if queue_id is None and sharding_key is None:
+            return None
+        topic = message.topic
+        queues = self._of_topics.get(topic)
+        if queues is None:
+            queues = self._of_topics[topic] = self._producer.queues(topic)
+        if queue_id is None:
+            from rmqcli.producer.producer import select_by_hash
+
+            return select_by_hash(queues, message, sharding_key)
+        if sharding_key is not None:
+            raise UsageError(
+                f"a row has queue_id {queue_id} and sharding_key {sharding_key!r}",
+                hint="leave one of them null",
+            )
+        found = [queue for queue in queues if queue.queue_id == queue_id]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            brokers = ", ".join(queue.broker_name for queue in found)
+            raise UsageError(
+                f"topic {topic} has a queue {queue_id} on each of {brokers}",
+                hint="choose queues by sharding_key",
+            )
+        raise UsageError(
+            f"topic {topic} has no queue {queue_id} that can be written",
+            hint=f"its queues are {', '.join(str(q.queue_id) for q in queues[:20])}",
+        )
 
 
 class RocketMQWriter(DataSourceArrowWriter):

@@ -120,6 +120,80 @@ def test_a_column_names_the_topic_unless_the_option_does(cluster):
     assert len(stored(cluster, "payments")) == 4
 
 
+def test_a_row_chooses_its_queue_by_id(cluster):
+    batch = table(5, queue_id=pa.array([1, 1, 0, None, 1], pa.int32()))
+    assert write(cluster, batch).messages == 5
+    found = {row["body"]: row for row in stored(cluster)}
+    chosen = [found[b"body %d" % n]["queue_id"] for n in (0, 1, 2, 4)]
+    assert chosen == [1, 1, 0, 1]
+    offsets = [found[b"body %d" % n]["queue_offset"] for n in (0, 1, 4)]
+    assert offsets == sorted(offsets)
+
+
+def test_a_sharding_key_chooses_the_queue_as_java_does(cluster):
+    """Java's "a".hashCode() is 97, that of "größer" is -1233337215."""
+    cluster.create_topic("sharded", queues=8)
+    keys = ["a", "größer", "", "a", None]
+    batch = table(5, sharding_key=pa.array(keys))
+    write(cluster, batch, topic="sharded")
+    found = [row["queue_id"] for row in stored(cluster, "sharded")]
+    assert found[:4] == [97 % 8, 1233337215 % 8, 0, 97 % 8]
+
+
+def test_a_delayed_row_may_choose_its_queue(cluster):
+    delay = pa.array([None, 3, 3])
+    queue = pa.array([1, 1, 1])
+    assert write(cluster, table(delay=delay, queue_id=queue)).messages == 3
+    assert [row["queue_id"] for row in stored(cluster)] == [1]
+
+
+def test_messages_that_wait_for_the_batches_of_their_queues_are_bounded(cluster):
+    cluster.create_topic("many", queues=200)
+    rows = 16_384
+    queue_ids = pa.array([n % 200 for n in range(rows)])
+    sent = cluster.faults.observe(code=RequestCode.SEND_BATCH_MESSAGE)
+    batch = table(rows, queue_id=queue_ids)
+    seen = []
+    writer = pickle.loads(pickle.dumps(writer_of(cluster, batch.schema, "many")))
+
+    def batches():
+        yield batch
+        seen.append(sent.seen)
+
+    assert writer.write(batches()).messages == rows
+    assert seen == [200]
+    assert sent.seen == 200
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ({"queue_id": [2] * 3}, "topic orders has no queue 2 that can be written"),
+        ({"queue_id": [-1] * 3}, "topic orders has no queue -1 that can be written"),
+        (
+            {"queue_id": [1] * 3, "sharding_key": ["k"] * 3},
+            "a row has queue_id 1 and sharding_key 'k'",
+        ),
+    ],
+)
+def test_a_queue_that_cannot_be_chosen_fails_the_task(cluster, columns, what):
+    with pytest.raises(UsageError) as caught:
+        write(cluster, table(**columns))
+    assert caught.value.message.startswith(what)
+
+
+def test_an_id_that_several_brokers_have_chooses_no_queue(rmq_cluster_factory):
+    cluster = rmq_cluster_factory(brokers=2)
+    cluster.create_topic("orders", queues=1)
+    with pytest.raises(UsageError) as caught:
+        write(cluster, table(queue_id=[0] * 3))
+    assert caught.value.message == (
+        "topic orders has a queue 0 on each of broker-a, broker-b"
+    )
+    write(cluster, table(sharding_key=["k"] * 3))
+    assert len({row["broker_name"] for row in stored(cluster)}) == 1
+
+
 def test_delayed_rows_arrive_later_and_others_at_once(cluster):
     """Brokers refuse delayed messages in batches."""
     assert write(cluster, table(delay=pa.array([None, 3, 3]))).messages == 3
@@ -220,12 +294,12 @@ def test_the_rows_of_a_stream_before_4_1_are_the_same(cluster):
     options = writer_of(cluster, table().schema)._writing.options
     writer = pickle.loads(pickle.dumps(RowStreamWriter(options)))
     rows = [
-        Row(body=bytearray(b"a"), keys=["k"], properties={"n": "1"}),
-        Row(body=bytearray(b"b"), keys=None, properties=None),
+        Row(body=bytearray(b"a"), keys=["k"], properties={"n": "1"}, queue_id=1),
+        Row(body=bytearray(b"b"), keys=None, properties=None, queue_id=None),
     ]
     assert writer.write(iter(rows)) == Written(messages=2, unsure=0, weak=0)
     first, second = stored(cluster)
-    assert (first["body"], first["keys"]) == (b"a", "k")
+    assert (first["body"], first["keys"], first["queue_id"]) == (b"a", "k", 1)
     assert dict(first["properties"])["n"] == "1"
     assert second["body"] == b"b"
 
