@@ -9,7 +9,7 @@ function __rmq_at --description 'Whether the words so far name this command'
     set -l path
     for word in (commandline -opc)[2..-1]
         string match -q -- '-*' $word; and continue
-        if test (count $path) -eq 0; or contains -- "$path" 'topic' 'group' 'completion'
+        if test (count $path) -eq 0; or contains -- "$path" 'spark' 'topic' 'group' 'completion'
             set -a path $word
         end
     end
@@ -25,6 +25,7 @@ complete -c rmq -n '__rmq_at \'\'' -a send -d 'Send messages from an argument, l
 complete -c rmq -n '__rmq_at \'\'' -a export -d 'Write a range of a topic to Parquet files through Spark'
 complete -c rmq -n '__rmq_at \'\'' -a export-compact -d 'Merge the small Parquet files and runs of an export'
 complete -c rmq -n '__rmq_at \'\'' -a import -d 'Send the messages of an export to a topic, in the order of each queue'
+complete -c rmq -n '__rmq_at \'\'' -a spark -d 'Prepare a Spark cluster for rmqcli'
 complete -c rmq -n '__rmq_at \'\'' -a topics -d 'List topics'
 complete -c rmq -n '__rmq_at \'\'' -a topic -d 'Show, create and delete a topic'
 complete -c rmq -n '__rmq_at \'\'' -a groups -d 'List consumer groups'
@@ -280,6 +281,11 @@ complete -c rmq -n '__rmq_at \'import\'' -l tls-key -r -F -d 'Key of the client 
 complete -c rmq -n '__rmq_at \'import\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'import\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'import\'' -a '(__rmq_names topic)' -d topic
+complete -c rmq -n '__rmq_at \'spark\'' -a package -d 'Write rmqcli as a zip that the executors of a Spark cluster can import'
+complete -c rmq -n '__rmq_at \'spark\'' -s h -l help -d 'Show this message and exit'
+complete -c rmq -n '__rmq_at \'spark package\'' -s o -l out -r -F -d 'File to write'
+complete -c rmq -n '__rmq_at \'spark package\'' -l force -d 'Replace a file of that name'
+complete -c rmq -n '__rmq_at \'spark package\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'topics\'' -l all -d 'Include retry, dead letter and system topics'
 complete -c rmq -n '__rmq_at \'topics\'' -l store -x -a '(__fish_complete_directories)' -d 'Read a broker\'s store folder, without changing it, instead of a cluster'
 complete -c rmq -n '__rmq_at \'topics\'' -s n -l namesrv -x -d 'Name servers'

@@ -83,6 +83,21 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     sync_folder(path.parent)
 
 
+def create_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a new file, in one step; readers never see a part of it.
+
+    Raises FileExistsError when something has that name, also a symbolic link, and
+    OSError; both leave what was there.
+    """
+    temporary = write_temporary(path.parent, data, mode=mode)
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    sync_folder(path.parent)
+
+
 def remove_temporaries(directory: Path) -> None:
     """Remove what `write_temporary` left in `directory` when its process was killed.
 

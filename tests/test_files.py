@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqcli.files import (
+    create_file,
     file_name_fault,
     folder_fault,
     read_regular,
@@ -153,3 +154,15 @@ def foreign(tmp_path):
     folder.mkdir()
     os.chown(folder, 12_345, -1)
     return folder, 12_345
+
+
+def test_a_new_file_is_created_once(tmp_path):
+    path = tmp_path / "f"
+    create_file(path, b"first")
+    with pytest.raises(FileExistsError):
+        create_file(path, b"second")
+    assert path.read_bytes() == b"first"
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    with pytest.raises(FileExistsError):
+        create_file(tmp_path / "link", b"x")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["f", "link"]

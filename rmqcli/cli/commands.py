@@ -82,6 +82,12 @@ COMMANDS = (
         "Send the messages of an export to a topic, in the order of each queue.",
     ),
     CommandEntry(
+        "spark package",
+        "rmqcli.cli.spark",
+        "package",
+        "Write rmqcli as a zip that the executors of a Spark cluster can import.",
+    ),
+    CommandEntry(
         "topics",
         "rmqcli.cli.topics",
         "topics",
@@ -164,6 +170,7 @@ COMMANDS = (
 #: Help of the names that only hold other commands.
 GROUPS = {
     "completion": "Complete commands, topics and groups in your shell.",
+    "spark": "Prepare a Spark cluster for rmqcli.",
     "topic": "Show, create and delete a topic.",
     "group": "Show, create, change and delete a consumer group.",
 }

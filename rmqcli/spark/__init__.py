@@ -9,6 +9,7 @@
     counts        accounts for every offset of a range
     extent        what is read of each queue, clipped to what it holds
     session       starts and stops Spark quietly, on this machine or on a cluster
+    package       rmqcli as a zip that executors can import
     java          finds the Java runtime that Spark needs
     options       options of the format: names, connection, errors that name one
     shown_errors  what Spark shows of an error

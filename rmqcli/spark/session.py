@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +28,7 @@ from rmqcli.errors import ConnectError, RmqError
 from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.master import is_local
+from rmqcli.spark.package import zip_package
 from rmqcli.spark.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -116,16 +116,6 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
             "spark.executorEnv.PYTHONPATH": str(Path(rmqcli.__file__).parents[1]),
         }
     return chosen | dict(options.conf)
-
-
-def zip_package(folder: str) -> str:
-    """Write this package as a zip that executors can import; return its path."""
-    package = Path(rmqcli.__file__).parent
-    path = os.path.join(folder, "rmqcli.zip")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(package.rglob("*.py")):
-            archive.write(file, str(file.relative_to(package.parent)))
-    return path
 
 
 def _start(options: SessionOptions, folder: str) -> SparkContext:

@@ -324,6 +324,15 @@ COMMANDS: dict[str, Any] = {
         ('topic', 'from_parquet'),
         True,
     ),
+    'spark package': (
+        (),
+        {'--out': ('out', 'store', 'text'),
+         '-o': ('out', 'store', 'text'),
+         '--force': ('force', 'true', 'text')},
+        {},
+        (),
+        False,
+    ),
     'topics': (
         (),
         {'--all': ('show_all', 'true', 'text'),

@@ -198,6 +198,7 @@ def test_whatever_is_read_is_what_typer_reads(words, namesrv, endpoints):
         "broker --listen 127.0.0.1:0 --like 4.9.7 --brokers 2",
         "demo --keep --no-export",
         "completion install bash",
+        "spark package -o f.zip --force",
     ],
 )
 def test_ordinary_arguments_are_read_without_typer(line):

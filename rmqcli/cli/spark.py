@@ -1,0 +1,75 @@
+"""`rmq spark package`: rmqcli as a file for the executors of a Spark cluster.
+
+The file itself is made by `rmqcli.spark.package`. Neither Spark nor Java is started.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from rmqcli import __version__
+from rmqcli.cli.options import command_options, option
+from rmqcli.cli.ui.messages import Messages
+from rmqcli.errors import RefusedError, RmqError, UsageError
+
+
+@command_options(has_common=False)
+def package(
+    out: Annotated[
+        str | None,
+        option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write.  [default: rmqcli-VERSION.zip]",
+        ),
+    ] = None,
+    force: Annotated[bool, option("--force", help="Replace a file of that name.")] = (
+        False
+    ),
+) -> None:
+    """Write rmqcli as a zip that the executors of a Spark cluster can import.
+
+    For programs with the format rocketmq; rmq export sends such a zip by itself. What
+    the executors' Python needs besides is listed on stderr.
+
+    Example: rmq spark package -o rmqcli.zip
+    """
+    from rmqcli.files import create_file, replace_file
+    from rmqcli.spark.export.executors import PACKAGES
+    from rmqcli.spark.package import package_bytes
+
+    path = Path(out or f"rmqcli-{__version__}.zip")
+    if path.suffix != ".zip":
+        raise UsageError(
+            f"the name of {path} does not end in .zip, which Python and Spark require",
+            hint=f"write --out {shlex.quote(str(path))}.zip",
+        )
+    data = package_bytes()
+    try:
+        (replace_file if force else create_file)(path, data)
+    except FileExistsError as error:
+        raise RefusedError(
+            f"{path} exists already", hint="replace it with --force"
+        ) from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise RmqError(f"cannot write {path}: {reason}") from error
+    python = ".".join(map(str, sys.version_info[:2]))
+    messages = Messages()
+    messages.info(f"wrote {path}: rmqcli {__version__}, {len(data):,} bytes")
+    messages.info(
+        f"the executors also need Python {python}, as here, with {', '.join(PACKAGES)}:"
+        " install them there, or pack an environment with venv-pack and send it with"
+        " --archives"
+    )
+    word = shlex.quote(str(path))
+    sys.stdout.write(
+        f"spark-submit --py-files {word} PROGRAM.py\n"
+        f"spark.sparkContext.addPyFile({str(path)!r})\n"
+        f"spark.addArtifacts({str(path)!r}, pyfile=True)\n"
+    )
