@@ -204,7 +204,7 @@ complete -c rmq -n '__rmq_at \'send\'' -l tls-key -r -F -d 'Key of the client ce
 complete -c rmq -n '__rmq_at \'send\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'send\'' -s h -l help -d 'Show this message and exit'
 complete -c rmq -n '__rmq_at \'send\'' -a '(__rmq_names topic)' -d topic
-complete -c rmq -n '__rmq_at \'export\'' -l to-parquet -x -a '(__fish_complete_directories)' -d 'Folder for the Parquet files: a local path or file:// URL'
+complete -c rmq -n '__rmq_at \'export\'' -l to-parquet -x -a '(__fish_complete_directories)' -d 'Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file'
 complete -c rmq -n '__rmq_at \'export\'' -l from -x -d 'Start position'
 complete -c rmq -n '__rmq_at \'export\'' -l to -x -d 'End position, resolved at the start'
 complete -c rmq -n '__rmq_at \'export\'' -l queue -x -d 'Only this queue'
@@ -259,7 +259,7 @@ complete -c rmq -n '__rmq_at \'export-compact\'' -l tls-cert -r -F -d 'Client ce
 complete -c rmq -n '__rmq_at \'export-compact\'' -l tls-key -r -F -d 'Key of the client certificate'
 complete -c rmq -n '__rmq_at \'export-compact\'' -l tls-insecure -d 'Accept any certificate'
 complete -c rmq -n '__rmq_at \'export-compact\'' -s h -l help -d 'Show this message and exit'
-complete -c rmq -n '__rmq_at \'import\'' -l from-parquet -x -a '(__fish_complete_directories)' -d 'Folder that rmq export wrote: a local path or file:// URL'
+complete -c rmq -n '__rmq_at \'import\'' -l from-parquet -x -a '(__fish_complete_directories)' -d 'Folder that rmq export wrote: a path, or a URL: s3, gs, hdfs, file'
 complete -c rmq -n '__rmq_at \'import\'' -l remap-queues -d 'Allow other queues than the export has, sharing them out in turn'
 complete -c rmq -n '__rmq_at \'import\'' -l allow-incomplete -d 'Send the finished runs of an export that is not finished'
 complete -c rmq -n '__rmq_at \'import\'' -l state -x -a '(__fish_complete_directories)' -d 'Folder for the record of what was sent'

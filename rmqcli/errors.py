@@ -21,6 +21,10 @@
     ├── AckError                 messages were not acknowledged, and which
     ├── ReceiptHandleError       a received message is not ours any more
     ├── UnsupportedError         this broker's version cannot do it
+    ├── StorageError             where an export is written refused it, or failed
+    │   ├── StorageNotFoundError 3: the bucket or file system does not exist
+    │   ├── StorageDeniedError   4
+    │   └── StorageUnreachableError  5, worth a retry
     ├── PartialError             6: some was done or read, some was not
     ├── RefusedError             7: drift, or not confirmed
     └── ConfigError              2: a settings file or secret that cannot be used
@@ -251,6 +255,36 @@ class AckError(RmqError):
 
 class UnsupportedError(RmqError):
     """The broker is too old, or has switched off what was asked for."""
+
+
+class StorageError(RmqError):
+    """An object store or file system that an export uses refused a request, or failed.
+
+    `place` is the URL of what was read or written there.
+    """
+
+    def __init__(self, message: str, *, place: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
+class StorageNotFoundError(StorageError):
+    """The bucket or file system does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class StorageDeniedError(StorageError):
+    """The credentials are missing, wrong, or not allowed to do this."""
+
+    exit_code = ExitCode.DENIED
+
+
+class StorageUnreachableError(StorageError):
+    """The storage did not answer, or was too busy to do it."""
+
+    exit_code = ExitCode.UNREACHABLE
+    retriable = True
 
 
 class PartialError(RmqError):

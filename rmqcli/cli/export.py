@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rmqcli.cli.folders import parse_folder
+from rmqcli.cli.folders import parse_place
 from rmqcli.cli.offline import read_from
 from rmqcli.cli.options import (
     Common,
@@ -105,9 +105,9 @@ class ExportCommandOptions:
         str,
         option(
             "--to-parquet",
-            parser=parse_folder,
+            parser=parse_place,
             metavar="DIR",
-            help="Folder for the Parquet files: a local path or file:// URL.",
+            help="Folder for the Parquet files: a path, or a URL: s3, gs, hdfs, file.",
         ),
     ]
     from_: Annotated[
@@ -301,10 +301,11 @@ def export(common: Common, options: ExportCommandOptions) -> int:
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
     from rmqcli.spark.export.cluster import BrokerCluster
-    from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.export import Export
+    from rmqcli.spark.export.storage import storage_of
 
     master, is_allowed = options.master, options.allow_unencrypted_keys
+    storage = storage_of(options.to_parquet, os.environ)
     with read_from(common, options.store) as source:
         client_config = source.client_config()
         is_secret = client_config.credentials is not None and not is_allowed
@@ -322,12 +323,12 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             ),
             report=report,
             clock=SYSTEM_CLOCK,
-            disk=Disk(),
+            disk=storage,
             check_ready=lambda: _check_ready(
                 master, options.conf or (), is_secret=is_secret
             ),
         )
-        return _finish(common, report.watch(job), options.to_parquet)
+        return _finish(common, report.watch(job), storage.root_of(options.to_parquet))
 
 
 def _check_ready(
@@ -344,11 +345,11 @@ def _check_ready(
     check_master_answers(master)
 
 
-def _finish(common: Common, record: RunRecord, path: str) -> int:
+def _finish(common: Common, record: RunRecord, root: str) -> int:
     """Print the summary. The exit code is 6 for what is missing and not accepted."""
     from rmqcli.spark.export.summary import summarise
 
-    summary = summarise(record, root=os.path.realpath(path))
+    summary = summarise(record, root=root)
     output = common.output
     if output == "auto":
         output = "table" if is_terminal(sys.stdout) else "json"

@@ -68,7 +68,11 @@ def export_compact(common: Common, options: CompactCommandOptions) -> None:
         rows=options.rows_per_file or ROWS_PER_FILE_DEFAULT,
         file_bytes=options.bytes_per_file or BYTES_PER_FILE_DEFAULT,
     )
-    folder = parse_folder(options.folder)
+    folder = parse_folder(
+        options.folder,
+        verb="compact an export in",
+        instead="copy it to a folder, compact it there, and copy it back",
+    )
     progress: Progress | None = None
 
     def watch(done: int, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Folders as arguments: a local path, or a `file://` URL of this machine."""
+"""Folders as arguments: a path, a `file://` URL, or the URL of a remote storage."""
 
 from __future__ import annotations
 
@@ -7,16 +7,39 @@ import re
 
 from rmqcli.errors import TextError
 
+_PLACES = "folders of this machine and s3, gs and hdfs URLs"
+
+
+def parse_place(
+    text: str,
+    *,
+    verb: str = "write to",
+    instead: str = "export to a folder and copy it",
+) -> str:
+    """A folder's path, also as a file:// URL, or the URL of a remote storage.
+
+    Raises TextError for other schemes; `verb` and `instead` say what cannot be done
+    there, and what can.
+    """
+    from rmqcli.spark.export.target import is_target, parse_target
+
+    if is_target(text):
+        parse_target(text)  # raises for what is wrong with it
+        return text
+    return parse_folder(text, verb=verb, instead=instead, places=_PLACES)
+
 
 def parse_folder(
     text: str,
     *,
     verb: str = "write to",
     instead: str = "export to a folder and copy it",
+    places: str = "folders of this machine",
 ) -> str:
     """A folder's path, also as a file:// URL. Raises TextError for other schemes.
 
-    `verb` and `instead` say what cannot be done there, and what can.
+    `verb`, `places` and `instead` say what cannot be done there, where it can, and what
+    to do.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", text)
     if scheme is None:
@@ -24,8 +47,7 @@ def parse_folder(
     if scheme[1].lower() != "file":
         raise TextError(
             text,
-            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} folders of"
-            " this machine",
+            f"rmq cannot {verb} {scheme[1]}: yet, only {verb.split()[-1]} {places}",
             start=0,
             end=scheme.end(),
             hint=f"{instead}; a folder of that name is ./{text}",

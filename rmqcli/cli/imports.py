@@ -7,12 +7,13 @@ Java.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqcli.cli.export import FORMATS
-from rmqcli.cli.folders import parse_folder
+from rmqcli.cli.folders import parse_place
 from rmqcli.cli.options import Common, argument, command_options, option
 from rmqcli.cli.ui.messages import is_terminal
 from rmqcli.cli.ui.output import Column, emit_json, json_line, write_rows
@@ -48,8 +49,8 @@ _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
 def _parse_source(text: str) -> str:
-    """A folder's path, also as a file:// URL. Raises TextError for other schemes."""
-    return parse_folder(text, verb="read from", instead="copy it to a folder")
+    """Where an export is: a folder's path, or a URL. Raises TextError for others."""
+    return parse_place(text, verb="read from", instead="copy it to a folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class ImportCommandOptions:
             "--from-parquet",
             parser=_parse_source,
             metavar="DIR",
-            help="Folder that rmq export wrote: a local path or file:// URL.",
+            help="Folder that rmq export wrote: a path, or a URL: s3, gs, hdfs, file.",
         ),
     ]
     remap_queues: Annotated[
@@ -109,11 +110,14 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     from rmqcli.producer.config import ProducerConfig
     from rmqcli.producer.producer import Producer
     from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.storage import storage_of
     from rmqcli.spark.imports.plan import map_queues, read_export
     from rmqcli.spark.imports.state import open_state, state_path
 
     content = read_export(
-        options.from_parquet, allow_incomplete=options.allow_incomplete
+        options.from_parquet,
+        storage=storage_of(options.from_parquet, os.environ),
+        allow_incomplete=options.allow_incomplete,
     )
     _warn_of_gaps(common, content)
     config = ProducerConfig(

@@ -237,10 +237,12 @@ def test_what_is_not_in_the_files_is_6_until_it_is_allowed(capfd, part, allowed,
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
-        ("s3a://bucket/x", "rmq cannot write to s3a: yet"),
-        ("hdfs://host:9000/x", "rmq cannot write to hdfs: yet"),
-        ("hdfs:/x", "rmq cannot write to hdfs: yet"),
-        ("GS://b/x", "rmq cannot write to GS: yet"),
+        ("abfs://c/x", "rmq cannot write to abfs: yet, only to folders of this"),
+        ("hdfs:/x", "two slashes are missing"),
+        ("s3://", "no bucket in it"),
+        ("s3://b/x?endpoint=h", "s3:// has no option endpoint"),
+        ("s3://AKIA:hidden@b/x", "keys and passwords do not belong in a URL"),
+        ("hdfs://127.0.0.1:1/x", "hdfs://127.0.0.1:1/x needs libhdfs and a Java"),
         ("https://h/x", "rmq cannot write to https: yet"),
         ("file://host/x", "a file URL of another machine"),
         ("file://", "no path in it"),
@@ -255,6 +257,7 @@ def test_a_url_that_is_no_folder_of_this_machine_is_refused(
     code, out, err = rmq("export", "T", "--to-parquet", folder, "-n", closed_port)
     assert (code, out) == (2, "")
     assert words in err
+    assert "hidden" not in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -251,7 +251,7 @@ COMMANDS: dict[str, Any] = {
         (('topic', False, 'text'),),
         {'--to-parquet': ('to_parquet',
                           'store',
-                          'rmqcli.cli.folders:parse_folder'),
+                          'rmqcli.cli.folders:parse_place'),
          '--from': ('from_', 'store', 'rmqcli.cli.options:read_position'),
          '--to': ('to', 'store', 'rmqcli.cli.options:read_position'),
          '--queue': ('queue',

@@ -9,13 +9,18 @@
     part_files    the files of a part and their final names
     parquet_file  one Parquet file and its footer
     layout        the paths inside the user's directory
-    directory     the state of that directory: whose files, which run, the lock
+    directory     the state of that directory: whose files, which run
     manifest      what was written; the proof of completeness
     compact       many small files and runs become few
     summary       what the command prints at the end
-    disk          the file-system calls
+    target        which storage a URL names
+    storage       what an export needs of the place that it is written to
+    disk          a folder: the file-system calls, and the lock
+    remote        an object store or HDFS, through pyarrow
+    lease         one export at a time where no file can be locked
 
 Workers write the files themselves; Spark schedules, retries and distributes the parts.
 Threads of the driver: the main thread, and one that waits for the Spark job
-(`job.run_parts`), which is joined before `Export.run` returns. Workers are processes.
+(`job.run_parts`), which is joined before `Export.run` returns; with a remote storage
+also one that renews the lease, and a few that call the storage. Workers are processes.
 """

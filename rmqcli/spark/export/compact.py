@@ -276,7 +276,7 @@ def _prepare(
             )
         new.append(row.path)
         merged |= {old.path: row for old in merge.rows}
-    directory.disk.sync_folder(folder)
+    directory.disk.scratch.sync_folder(folder)
     runs = tuple(_with_files(run, merged) for run in manifest.runs)
     journal = Journal(new=tuple(new), old=tuple(merged), success=directory.is_success())
     return journal, Manifest(manifest.topic, runs)
@@ -303,7 +303,7 @@ def _merge_files(
         path,
         message_schema(),
         compression=run.request.compression,
-        disk=directory.disk,
+        disk=directory.disk.scratch,
     )
     try:
         for row in rows:

@@ -8,7 +8,6 @@ all other files are foreign and never touched.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -20,11 +19,9 @@ from rmqcli.errors import (
     ConfigError,
     PartialError,
     RefusedError,
-    RmqError,
-    UsageError,
 )
 from rmqcli.spark.export import layout
-from rmqcli.spark.export.disk import check_real_folder, read_text, walk_files, write_all
+from rmqcli.spark.export.disk import check_real_folder, write_all
 from rmqcli.spark.export.manifest import (
     Manifest,
     PartResult,
@@ -39,8 +36,11 @@ from rmqcli.spark.export.plan import plan_from_json, plan_to_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.plan import ExportPlan, PartSpec
+    from rmqcli.spark.export.storage import Storage
+
+#: Bytes of a side file that are copied at once.
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ExportDirectory:
     """One directory, opened by `open_directory` and locked. Not safe for threads."""
 
     def __init__(
-        self, paths: layout.Layout, disk: Disk, *, was_ours: bool = False
+        self, paths: layout.Layout, disk: Storage, *, was_ours: bool = False
     ) -> None:
         self.paths = paths
         self.disk = disk
@@ -68,34 +68,31 @@ class ExportDirectory:
 
     def manifest(self) -> Manifest | None:
         """Return the finished runs, if any. Raises ConfigError when it is damaged."""
-        return read_manifest(self.paths)
+        return read_manifest(self.paths, self.disk)
 
     def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
         """Return the plan of a run that is not in the manifest, or None."""
-        try:
-            names = sorted(filter(layout.is_run_id, os.listdir(self.paths.runs)))
-        except FileNotFoundError:
-            return None
+        names = filter(layout.is_run_id, self.disk.list_names(self.paths.runs))
         finished = manifest.run_ids() if manifest is not None else set()
-        for name in reversed(names):
+        for name in sorted(names, reverse=True):
             if name in finished:
                 continue
             path = self.paths.plan(name)
             # A run without a plan was killed before it had written one.
             with contextlib.suppress(FileNotFoundError):
-                return plan_from_json(read_text(path), path=path)
+                return plan_from_json(self.disk.read_text(path), path=path)
         return None
 
     def refuse_foreign(self, manifest: Manifest | None) -> None:
         """Raise RefusedError for Parquet files that no finished run lists."""
         ours = set(_listed(manifest))
-        for path in walk_files(self.paths.root):
+        for path in self.disk.walk_files(self.paths.root):
             if path.endswith(layout.SUFFIX) and path not in ours:
                 raise RefusedError(
                     f"{self.paths.root} holds {path}, which rmq did not write",
                     hint="choose an empty folder; nothing was changed",
                 )
-        if manifest is None and os.path.lexists(self.paths.success):
+        if manifest is None and self.disk.exists(self.paths.success):
             raise RefusedError(
                 f"{self.paths.root} holds a {layout.SUCCESS} that rmq did not write",
                 hint="choose an empty folder; nothing was changed",
@@ -107,44 +104,38 @@ class ExportDirectory:
         self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
 
     def new_attempt(self, run_id: str) -> str:
-        """Make a new temp folder for workers, which never make it themselves."""
-        return self.disk.make_folders(
-            self.paths.meta, f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
-        )
+        """Return a new local folder for what the attempt has not finished."""
+        return self.disk.begin_attempt(self.paths, run_id)
 
     def log_path(self, run_id: str, temp: str) -> str:
         """Return where Spark logs: with a run that exists, else in its temp folder."""
-        path = self.paths.log(run_id)
-        return path if os.path.exists(os.path.dirname(path)) else _temp_log(temp)
+        return self.disk.log_path(self.paths.log(run_id), temp)
 
     def keep_log(self, run_id: str, temp: str) -> None:
         """Move Spark's log to its run, which exists now. Spark still writes to it."""
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(_temp_log(temp), self.paths.log(run_id))
+        self.disk.adopt_log(self.paths.log(run_id), temp)
+
+    def save_log(self, run_id: str, temp: str) -> None:
+        """Put the log of Spark, which has ended, with its run if there is one."""
+        self.disk.save_log(self.paths.log(run_id), temp)
 
     def sweep(self) -> None:
-        """Remove all temporary files, of this run and of earlier ones.
-
-        This also fences off workers that outlived a killed driver: the folder that they
-        write to is gone, so they can neither create nor rename files. The folder is
-        renamed first, because while a worker creates files in it, it may never become
-        empty, but it cannot keep its name.
-        """
-        meta = self.paths.meta
-        with contextlib.suppress(FileNotFoundError):
-            check_real_folder(self.paths.temp)
-            os.rename(self.paths.temp, f"{self.paths.temp}.{secrets.token_hex(4)}")
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(meta):
-                if name.startswith(f"{layout.TEMP}."):
-                    shutil.rmtree(os.path.join(meta, name), ignore_errors=True)
+        """Remove all temporary files, of this run and of earlier ones."""
+        self.disk.sweep(self.paths)
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
         """Return the parts whose record adds up and whose files match it."""
-        found = {
-            part.index: self.finished_part(plan.run_id, part) for part in plan.parts()
-        }
-        return {index: result for index, result in found.items() if result is not None}
+        names = set(self.disk.list_names(self.paths.run(plan.run_id)))
+        written = [
+            part
+            for part in plan.parts()
+            if os.path.basename(self.paths.part_record(plan.run_id, part.index))
+            in names
+        ]
+        found = self.disk.map(
+            lambda part: self.finished_part(plan.run_id, part), written
+        )
+        return {result.index: result for result in found if result is not None}
 
     def finished_part(self, run_id: str, part: PartSpec) -> PartResult | None:
         """Return the result of a part that is complete; None if it has to be written.
@@ -152,7 +143,7 @@ class ExportDirectory:
         One whose files do not match is written again, to the same names.
         """
         try:
-            text = read_text(self.paths.part_record(run_id, part.index))
+            text = self.disk.read_text(self.paths.part_record(run_id, part.index))
             result = part_from_json(text)
             result.check(part)
             self.check_files(run_id, result)
@@ -162,43 +153,60 @@ class ExportDirectory:
 
     def check_files(self, run_id: str, result: PartResult) -> None:
         """Raise PartialError unless each file of a part exists and matches."""
-        check_files(self.paths.root, run_id, result)
+        check_files(self.paths.root, run_id, result, self.disk)
 
-    def remove_strays(self, plan: ExportPlan, results: list[PartResult]) -> None:
+    def check_all_files(self, run_id: str, results: list[PartResult]) -> None:
+        """Raise PartialError unless each file of all parts exists and matches."""
+        for _ in self.disk.map(lambda part: self.check_files(run_id, part), results):
+            pass  # each call raises by itself
+
+    def remove_strays(
+        self,
+        plan: ExportPlan,
+        results: list[PartResult],
+        *,
+        finished: Manifest | None = None,
+    ) -> None:
         """Remove the files of this run that no part lists.
 
         An attempt that was killed between two files of a part may leave a file under a
-        name that the next attempt does not use.
+        name that the next attempt does not use. Files of `finished` runs are not read.
         """
         listed = {row.path for result in results for row in result.files}
-        for path in list(walk_files(self.paths.root)):
-            if path in listed or not path.endswith(layout.SUFFIX):
-                continue
-            whole = os.path.join(self.paths.root, path)
-            footer = read_footer(whole)
+        listed.update(_listed(finished))
+        strays = [
+            os.path.join(self.paths.root, path)
+            for path in self.disk.walk_files(self.paths.root)
+            if path not in listed and path.endswith(layout.SUFFIX)
+        ]
+        for path in strays:
+            footer = read_footer(path, self.disk)
             if footer is not None and footer.run_id == plan.run_id:
-                self.disk.remove(whole)
+                self.disk.remove(path)
 
     def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
         """Join the side files of the parts to `undecodable.jsonl`, if there are any."""
+        names = set(self.disk.list_names(self.paths.run(plan.run_id)))
         sources = [
             path
             for part in plan.parts()
-            if os.path.exists(
+            if os.path.basename(
                 path := self.paths.part_undecodable(plan.run_id, part.index)
             )
+            in names
         ]
         if not sources:
             return
+        scratch = self.disk.scratch
         path = os.path.join(temp, "undecodable.jsonl")
-        self.disk.remove(path)
-        with self.disk.create(path) as merged:
+        scratch.remove(path)
+        with scratch.create(path) as merged:
             for source in sources:
-                with open(source, "rb") as file:
-                    for line in file:
-                        write_all(merged, line)
-            self.disk.sync(merged)
-        self.disk.replace(path, self.paths.undecodable(plan.run_id))
+                with self.disk.open_read(source) as file:
+                    while data := file.read(_COPY_BYTES):
+                        write_all(merged, data)
+            scratch.sync(merged)
+        self.disk.publish(path, self.paths.undecodable(plan.run_id))
 
     def commit(self, topic: str, record: RunRecord) -> None:
         """Add a run to the manifest, or replace it there.
@@ -207,10 +215,10 @@ class ExportDirectory:
         a year of hourly runs is large.
         """
         text = manifest_to_json(Manifest(topic, (record,)))
-        if not os.path.exists(self.paths.manifest):
+        if not self.disk.exists(self.paths.manifest):
             self._write(self.paths.manifest, text)
             return
-        last = max(_segments(self.paths), default=0)
+        last = max(_segments(self.paths, self.disk), default=0)
         self.disk.make_folders(self.paths.meta, layout.SEGMENTS)
         self._write(self.paths.segment(last + 1), text)
 
@@ -226,17 +234,26 @@ class ExportDirectory:
     def finish_compaction(self) -> None:
         """Do what the journal says, also again; without a journal undo the compaction.
 
-        Raises ConfigError when the journal is damaged.
+        Raises ConfigError when the journal is damaged, RefusedError where the directory
+        is a copy that was made while a compaction was under way.
         """
-        paths, disk = self.paths, self.disk
+        paths, disk = self.paths, self.disk.scratch
+        if self.disk.is_remote:
+            # A remote storage has no renames, so no compaction begins in one.
+            if self.disk.exists(paths.journal):
+                raise RefusedError(
+                    f"{paths.root} was copied while it was being compacted",
+                    hint="copy it again when the compaction has ended",
+                )
+            return
         try:
-            journal = _journal(read_text(paths.journal), path=paths.journal)
+            journal = _journal(disk.read_text(paths.journal), path=paths.journal)
         except FileNotFoundError:
             if os.path.lexists(paths.compaction):
                 check_real_folder(paths.compaction)
                 shutil.rmtree(paths.compaction, ignore_errors=True)
             return
-        text = read_text(paths.merged_manifest)
+        text = disk.read_text(paths.merged_manifest)
         self.clear_success()
         for number, path in enumerate(journal.new):
             merged = paths.merged_file(number)
@@ -248,7 +265,7 @@ class ExportDirectory:
         for path in journal.old:
             disk.remove(os.path.join(paths.root, path))
         self._write(paths.manifest, text)
-        for number in _segments(paths):
+        for number in _segments(paths, disk):
             disk.remove(paths.segment(number))
         with contextlib.suppress(OSError):
             os.rmdir(paths.segments)
@@ -267,11 +284,11 @@ class ExportDirectory:
 
     def is_success(self) -> bool:
         """Whether the directory is marked as complete."""
-        return os.path.exists(self.paths.success)
+        return self.disk.exists(self.paths.success)
 
     def set_success(self) -> None:
         """Mark the directory as complete."""
-        if not os.path.exists(self.paths.success):
+        if not self.disk.exists(self.paths.success):
             self._write(self.paths.success, "")
 
     def clear_success(self) -> None:
@@ -281,9 +298,13 @@ class ExportDirectory:
     def drop_part_records(self, run_id: str) -> None:
         """Remove the part records of a committed run, which the manifest holds too."""
         folder = self.paths.run(run_id)
-        for name in sorted(os.listdir(folder)):
-            if name.startswith(("part-", "undecodable-")):
-                self.disk.remove(os.path.join(folder, name))
+        records = [
+            os.path.join(folder, name)
+            for name in self.disk.list_names(folder)
+            if name.startswith(("part-", "undecodable-"))
+        ]
+        for _ in self.disk.map(self.disk.remove, records):
+            pass
 
     def _write(self, path: str, text: str) -> None:
         folder = self.disk.make_folders(self.paths.meta, layout.TEMP)
@@ -291,44 +312,44 @@ class ExportDirectory:
         self.disk.write_text(path, text, temp=temp)
 
 
-def read_manifest(paths: layout.Layout) -> Manifest | None:
+def read_manifest(paths: layout.Layout, disk: Storage) -> Manifest | None:
     """Return the finished runs, if any. Raises ConfigError when it is damaged.
 
-    Raises OSError when a file of it cannot be read.
+    Raises OSError or StorageError when a file of it cannot be read.
     """
-    path = paths.manifest
+
+    def read(path: str) -> Manifest:
+        return manifest_from_json(disk.read_text(path), path=path)
+
     try:
-        manifest = manifest_from_json(read_text(path), path=path)
+        manifest = read(paths.manifest)
     except FileNotFoundError:
         return None
     later: list[RunRecord] = []
-    for number in _segments(paths):
-        path = paths.segment(number)
-        segment = manifest_from_json(read_text(path), path=path)
+    segments = [paths.segment(number) for number in _segments(paths, disk)]
+    for path, segment in zip(segments, disk.map(read, segments), strict=True):
         if segment.topic != manifest.topic:
             raise ConfigError(f"{path} is of topic {segment.topic}, not this export's")
         later += segment.runs
     return manifest.with_runs(later)
 
 
-def _segments(paths: layout.Layout) -> list[int]:
+def _segments(paths: layout.Layout, disk: Storage) -> list[int]:
     """Return the numbers of the manifest's segments, in order."""
-    try:
-        names = os.listdir(paths.segments)
-    except FileNotFoundError:
-        return []
     return sorted(
-        number for name in names if (number := layout.segment_number(name)) is not None
+        number
+        for name in disk.list_names(paths.segments)
+        if (number := layout.segment_number(name)) is not None
     )
 
 
-def check_files(root: str, run_id: str, result: PartResult) -> None:
+def check_files(root: str, run_id: str, result: PartResult, disk: Storage) -> None:
     """Raise PartialError unless each file of a part of a run exists and matches."""
     for row in result.files:
         path = os.path.join(root, row.path)
         try:
-            file_bytes = os.lstat(path).st_size
-            footer = read_footer(path)
+            file_bytes = disk.size(path)
+            footer = read_footer(path, disk)
         except OSError as error:
             raise PartialError(f"{path} cannot be read: {error.strerror}") from error
         if (
@@ -342,7 +363,7 @@ def check_files(root: str, run_id: str, result: PartResult) -> None:
 
 @contextlib.contextmanager
 def open_directory(
-    path: str, *, disk: Disk, create: bool = True
+    path: str, *, disk: Storage, create: bool = True
 ) -> Iterator[ExportDirectory]:
     """Open a directory for an export and lock it for the time of the block.
 
@@ -351,57 +372,17 @@ def open_directory(
     exports into it or its `_rmq` is not a folder of its own, RmqError when it cannot be
     written.
     """
-    root = os.path.realpath(path)
-    paths = layout.Layout(root)
-    was_there, was_ours = os.path.lexists(root), os.path.lexists(paths.meta)
-    try:
-        handle = _open_lock(paths, disk, create=create)
-    except FileExistsError as error:
-        raise UsageError(f"{root} is not a folder") from error
-    except OSError as error:
-        raise RmqError(f"cannot write to {root}: {error.strerror}") from error
-    try:
-        _lock(handle, root)
-        directory = ExportDirectory(paths, disk, was_ours=was_ours)
+    paths = layout.Layout(disk.root_of(path))
+    directory = ExportDirectory(paths, disk)
+    with disk.locked(
+        paths,
+        create=create,
+        refuse_foreign=lambda: directory.refuse_foreign(None),
+    ) as was_ours:
+        directory.was_ours = was_ours
         directory.finish_compaction()
         directory.sweep()
         yield directory
-        was_ours = True
-    finally:
-        if not was_ours and not os.path.exists(paths.runs):
-            with contextlib.suppress(OSError):
-                os.unlink(paths.lock)
-                os.rmdir(paths.meta)
-                if not was_there:
-                    os.rmdir(root)
-        os.close(handle)
-
-
-def _open_lock(paths: layout.Layout, disk: Disk, *, create: bool) -> int:
-    """Make `_rmq` in the directory, if it is not there, and open the lock file."""
-    if create:
-        os.makedirs(paths.root, exist_ok=True)
-    if not os.path.isdir(paths.root):
-        raise UsageError(f"{paths.root} is not a folder")
-    if not os.path.lexists(paths.meta):
-        ExportDirectory(paths, disk).refuse_foreign(None)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(paths.meta)
-    check_real_folder(paths.meta)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(paths.lock, flags, 0o644)
-
-
-def _lock(handle: int, root: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
-        raise RefusedError(
-            f"another export (process {owner or 'unknown'}) is running in {root}"
-        ) from error
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, b"%d\n" % os.getpid(), 0)
 
 
 def _journal(text: str, *, path: str) -> Journal:
@@ -412,10 +393,6 @@ def _journal(text: str, *, path: str) -> Journal:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is not a compaction's journal: {error!r}") from error
-
-
-def _temp_log(temp: str) -> str:
-    return os.path.join(temp, "spark.log")
 
 
 def _listed(manifest: Manifest | None) -> Iterator[str]:

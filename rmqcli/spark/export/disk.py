@@ -7,22 +7,144 @@ raised as OSError; the callers translate them.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import secrets
+import shutil
 import stat
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from rmqcli.errors import RefusedError
+from rmqcli.errors import RefusedError, RmqError, UsageError
+from rmqcli.spark.export import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Disk:
-    """The real file system. Stateless; pickled to workers.
+    """The real file system, a `Storage`. Stateless; pickled to workers.
 
     Every write goes through `create`, `sync`, `replace` and `sync_folder`, in that
     order, so a test that fails or kills at the n-th call reaches every write.
     """
+
+    is_remote = False
+
+    @property
+    def scratch(self) -> Disk:
+        return self  # the folder for unfinished files is on the same disk
+
+    def check_access(self) -> None:
+        """Do nothing: the executor looks for the folder itself."""
+
+    def root_of(self, path: str) -> str:
+        """Return the path without links, because a link may change during an export."""
+        return os.path.realpath(path)
+
+    @contextlib.contextmanager
+    def locked(
+        self, paths: layout.Layout, *, create: bool, refuse_foreign: Callable[[], None]
+    ) -> Iterator[bool]:
+        """Lock the folder; the lock ends with the process. See `Storage.locked`."""
+        root = paths.root
+        was_there, was_ours = os.path.lexists(root), os.path.lexists(paths.meta)
+        is_kept = was_ours
+        try:
+            if create:
+                os.makedirs(root, exist_ok=True)
+            if not os.path.isdir(root):
+                raise UsageError(f"{root} is not a folder")
+            if not was_ours:
+                refuse_foreign()
+            handle = _open_lock(paths)
+        except FileExistsError as error:
+            raise UsageError(f"{root} is not a folder") from error
+        except OSError as error:
+            raise RmqError(f"cannot write to {root}: {error.strerror}") from error
+        try:
+            _lock(handle, root)
+            yield was_ours
+            is_kept = True
+        finally:
+            if not is_kept and not os.path.exists(paths.runs):
+                with contextlib.suppress(OSError):
+                    os.unlink(paths.lock)
+                    os.rmdir(paths.meta)
+                    if not was_there:
+                        os.rmdir(root)
+            os.close(handle)
+
+    def begin_attempt(self, paths: layout.Layout, run_id: str) -> str:
+        """Make a new temp folder for workers, which never make it themselves."""
+        name = f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
+        return self.make_folders(paths.meta, name)
+
+    def workspace(self, temp: str) -> contextlib.AbstractContextManager[str]:
+        """Return the attempt's folder: every worker sees it."""
+        return contextlib.nullcontext(temp)
+
+    def sweep(self, paths: layout.Layout) -> None:
+        """Remove all temporary files, of this run and of earlier ones.
+
+        This also fences off workers that outlived a killed driver: the folder that they
+        write to is gone, so they can neither create nor rename files. The folder is
+        renamed first, because while a worker creates files in it, it may never become
+        empty, but it cannot keep its name.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            check_real_folder(paths.temp)
+            os.rename(paths.temp, f"{paths.temp}.{secrets.token_hex(4)}")
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(paths.meta):
+                if name.startswith(f"{layout.TEMP}."):
+                    shutil.rmtree(os.path.join(paths.meta, name), ignore_errors=True)
+
+    def log_path(self, path: str, temp: str) -> str:
+        """Return `path` when its folder exists, else a path in the temp folder."""
+        return path if os.path.exists(os.path.dirname(path)) else _temp_log(temp)
+
+    def adopt_log(self, path: str, temp: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(_temp_log(temp), path)
+
+    def save_log(self, path: str, temp: str) -> None:
+        """Do nothing: Spark has written it to its place."""
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.lstat(path).st_size
+
+    def read_text(self, path: str) -> str:
+        return read_text(path)
+
+    def open_read(self, path: str) -> BinaryIO:
+        """Open a file that is not a symbolic link."""
+        return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+
+    def list_names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def walk_files(self, root: str) -> Iterator[str]:
+        return walk_files(root)
+
+    def publish(self, temp: str, path: str) -> None:
+        self.replace(temp, path)
+        self.sync_folder(os.path.dirname(path))
+
+    def raise_unanswered(self, error: Exception, path: str) -> None:
+        """Do nothing: pyarrow reports damage as an OSError, too."""
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
+        return map(function, items)
 
     def create(self, path: str) -> BinaryIO:
         """Open a new file for writing. Raises FileExistsError if the name is taken."""
@@ -79,6 +201,31 @@ class Disk:
             self.remove(temp)
             raise
         self.sync_folder(os.path.dirname(path))
+
+
+def _open_lock(paths: layout.Layout) -> int:
+    """Make `_rmq` in the folder, if it is not there, and open the lock file."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(paths.meta)
+    check_real_folder(paths.meta)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(paths.lock, flags, 0o644)
+
+
+def _lock(handle: int, root: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
+        raise RefusedError(
+            f"another export (process {owner or 'unknown'}) is running in {root}"
+        ) from error
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+
+
+def _temp_log(temp: str) -> str:
+    return os.path.join(temp, "spark.log")
 
 
 def check_real_folder(path: str) -> None:

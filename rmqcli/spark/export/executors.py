@@ -3,7 +3,8 @@
 One task, which writes nothing, is sent to them. It waits until the cluster grants an
 executor, so a cluster without free resources is told from one that works. On the
 executor it looks for the Python packages that writing parts needs, all at once, and for
-the folder, which every machine has to see under the same path.
+the folder, which every machine has to see under the same path. For a remote storage it
+looks whether the executor can read there, with credentials of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.errors import ConfigError, DeadlineError
+from rmqcli.errors import ConfigError, DeadlineError, RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmqcli.clock import Clock
+    from rmqcli.spark.export.storage import Storage
 
 #: Third-party packages that a part needs; rmqcli itself is sent to the executors.
 PACKAGES: Final = ("lz4", "numpy", "pyarrow", "zstandard")
@@ -42,16 +44,28 @@ class ExecutorReport:
     executable: str
     missing: tuple[str, ...]
     sees_folder: bool
+    #: why the remote storage cannot be used there; None when it can, or without one
+    storage_error: str | None = None
 
 
-def look(_item: int, *, folder: str) -> ExecutorReport:
+def look(_item: int, *, folder: str, disk: Storage | None = None) -> ExecutorReport:
     """Look around; runs on an executor."""
+    missing = tuple(p for p in PACKAGES if importlib.util.find_spec(p) is None)
+    is_remote = disk is not None and disk.is_remote
+    storage_error = None
+    if disk is not None and is_remote and not missing:
+        try:
+            disk.check_access()
+        except RmqError as error:
+            storage_error = error.message
     return ExecutorReport(
         host=platform.node(),
         python=".".join(platform.python_version_tuple()[:2]),
         executable=sys.executable,
-        missing=tuple(p for p in PACKAGES if importlib.util.find_spec(p) is None),
-        sees_folder=os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK),
+        missing=missing,
+        sees_folder=is_remote
+        or (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)),
+        storage_error=storage_error,
     )
 
 
@@ -62,6 +76,12 @@ def check_report(report: ExecutorReport, *, folder: str) -> None:
             f"Python {report.python} ({report.executable}) of the executor on"
             f" {report.host} lacks {', '.join(report.missing)}",
             hint=SHIP_HINT,
+        )
+    if report.storage_error is not None:
+        raise ConfigError(
+            f"the executor on {report.host} cannot use the storage:"
+            f" {report.storage_error}",
+            hint="give the executors credentials of their own: they are not sent there",
         )
     if not report.sees_folder:
         raise ConfigError(

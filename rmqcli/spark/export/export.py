@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.spark.export.directory import ExportDirectory
-    from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.job import JobProgress
     from rmqcli.spark.export.manifest import PartResult
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
+    from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueuePlan
 
 #: The `from_position` of a run that begins where the last one ended.
@@ -91,8 +91,9 @@ class WorkersStart:
     topic: str
     parts: int
     log_path: str
-    #: the folder that workers write to
+    #: the folder that workers write to, unless the storage is a remote one
     temp: str
+    disk: Storage
     is_secret: bool
     options: ExportOptions
     #: called with what people should know while workers start
@@ -131,7 +132,7 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
                 note=start.note,
                 clock=SYSTEM_CLOCK,
             )
-            check_executors(spark, start.temp, resources=resources)
+            check_executors(spark, start.temp, start.disk, resources=resources)
         yield functools.partial(run_parts, spark, resources=resources)
 
 
@@ -176,7 +177,7 @@ class Export:
     cluster: Cluster
     report: Reporter
     clock: Clock
-    disk: Disk
+    disk: Storage
     runner: Runner = spark_workers
     #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
@@ -345,8 +346,7 @@ class Export:
                 directory.clear_success()
                 written = self._write(directory, plan, left, temp, workers)
             results = [*done.values(), *written]
-            for result in results:
-                directory.check_files(plan.run_id, result)
+            directory.check_all_files(plan.run_id, results)
             record = finish_run(
                 plan,
                 results,
@@ -355,7 +355,7 @@ class Export:
                 gaps_allowed=self.options.allow_gaps,
                 undecodable_allowed=self.options.allow_undecodable,
             )
-            directory.remove_strays(plan, results)
+            directory.remove_strays(plan, results, finished=manifest)
             if plan.queues and not any(run.files() for run in (*manifest.runs, record)):
                 context = self._files(directory, plan, temp)
                 empty = write_empty(
@@ -369,6 +369,7 @@ class Export:
             directory.drop_part_records(plan.run_id)
             return record
         finally:
+            directory.save_log(plan.run_id, temp)
             directory.sweep()
 
     def _workers(
@@ -386,6 +387,7 @@ class Export:
                 parts=len(parts),
                 log_path=directory.log_path(plan.run_id, temp),
                 temp=temp,
+                disk=self.disk,
                 is_secret=self.cluster.source.is_secret,
                 options=self.options,
                 note=self.report.info,

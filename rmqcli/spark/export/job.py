@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.executors import ResourceWatch
     from rmqcli.spark.export.part import PartContext
     from rmqcli.spark.export.plan import PartSpec
+    from rmqcli.spark.export.storage import Storage
 
 #: How often a part is tried that fails for a retriable reason.
 ROUNDS_MAX: Final = 2
@@ -92,7 +93,10 @@ def run_parts(
     go_path = os.path.join(context.files.temp, "go")
     with open(go_path, "wb"):
         pass  # it only has to be there
-    context = replace(context, go_path=go_path)
+    shares_temp = not context.files.disk.is_remote or is_local(spark.master)
+    context = replace(
+        context, go_path=go_path if shares_temp else None, shares_temp=shares_temp
+    )
     for _ in range(ROUNDS_MAX):
         tasks = group_tasks(left, tasks=TASKS_PER_CORE * spark.defaultParallelism)
         write = functools.partial(_write, context=context, tries=tries)
@@ -142,14 +146,14 @@ def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[O
 
 
 def check_executors(
-    spark: SparkContext, folder: str, *, resources: ResourceWatch
+    spark: SparkContext, folder: str, disk: Storage, *, resources: ResourceWatch
 ) -> None:
     """Wait for an executor and look whether it can write parts.
 
     Raises DeadlineError when the cluster grants none in time, ConfigError when its
-    Python or the folder is not as it must be.
+    Python, the folder or the remote storage is not as it must be.
     """
-    job = _Job(spark, [0], functools.partial(look, folder=folder))
+    job = _Job(spark, [0], functools.partial(look, folder=folder, disk=disk))
     for report in _run(job, resources=resources, on_poll=lambda _: None):
         check_report(report, folder=folder)
 

@@ -3,6 +3,8 @@
     DIR/<topic>.<broker>.q3.<from>-<to>.parquet       or below dt=…/, broker=…/queue=…/
     DIR/_SUCCESS                                      marks the last run as complete
     DIR/_rmq/manifest.json  lock
+    DIR/_rmq/locks/<token>.json                       in place of `lock` where no file
+                                                      can be locked
     DIR/_rmq/manifest/<number>.json                   the runs after those
     DIR/_rmq/compact/                                 a compaction that has not ended
     DIR/_rmq/runs/<run_id>/plan.json  part-<n>.json  undecodable.jsonl  spark.log
@@ -102,7 +104,10 @@ def segment_number(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of one export directory. `root` is absolute and has no links in it."""
+    """The paths of one export directory.
+
+    `root` is absolute and has no links in it, or is the URL of a remote storage.
+    """
 
     root: str
 
@@ -141,6 +146,11 @@ class Layout:
     @property
     def lock(self) -> str:
         return os.path.join(self.meta, "lock")
+
+    @property
+    def locks(self) -> str:
+        """The folder of the leases of exports into a remote storage."""
+        return os.path.join(self.meta, "locks")
 
     @property
     def success(self) -> str:

@@ -16,14 +16,14 @@ import zlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.spark.export.disk import write_all
+from rmqcli.spark.export.disk import Disk, write_all
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     import pyarrow as pa
 
-    from rmqcli.spark.export.disk import Disk
+    from rmqcli.spark.export.storage import Storage
 
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -259,21 +259,24 @@ def footer_to_json(footer: Footer) -> str:
     return json.dumps({"version": FOOTER_VERSION, **asdict(footer)}, sort_keys=True)
 
 
-def read_footer(path: str) -> Footer | None:
+def read_footer(path: str, disk: Storage | None = None) -> Footer | None:
     """Return the footer of a file; None unless it is a regular Parquet file of ours.
 
-    Raises OSError when it cannot be opened at all.
+    `disk` is where the file is, this machine when it is None. Raises OSError or
+    StorageError when it cannot be opened at all.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if os.path.islink(path) or not os.path.isfile(path):
+    disk = disk or Disk()
+    if not disk.is_remote and (os.path.islink(path) or not os.path.isfile(path)):
         return None
-    with open(path, "rb") as file:
+    with disk.open_read(path) as file:
         try:
             metadata = pq.read_metadata(file)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as error:
             # pyarrow reports a damaged footer as either of them.
+            disk.raise_unanswered(error, path)
             return None
         text = (metadata.metadata or {}).get(FOOTER_KEY)
         rows = metadata.num_rows

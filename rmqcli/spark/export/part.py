@@ -13,14 +13,15 @@ that hold bytes.
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from rmqcli.errors import RmqError, TransportError
+from rmqcli.errors import RmqError, StorageError, TransportError
 from rmqcli.spark.export.directory import ExportDirectory
 from rmqcli.spark.export.disk import write_all
 from rmqcli.spark.export.manifest import PartResult, part_to_json
@@ -71,11 +72,16 @@ class PartContext:
     #: A file that exists while parts may be begun; a worker whose disk is full removes
     #: it, which a full disk allows. None when a task stands alone.
     go_path: str | None = None
+    #: Whether workers see the driver's folder `files.temp`. If not, only Spark says how
+    #: far they are.
+    shares_temp: bool = True
+    #: where the driver looks for how far parts are, if not in `files.temp`
+    progress_folder: str | None = None
 
     def stop(self) -> None:
         """Let no worker begin a further part."""
         if self.go_path is not None:
-            self.files.disk.remove(self.go_path)
+            self.files.disk.scratch.remove(self.go_path)
 
     @property
     def is_stopped(self) -> bool:
@@ -83,7 +89,14 @@ class PartContext:
 
     def progress_path(self, index: int) -> str:
         """Return the file that says how many offsets of a part were read."""
-        return os.path.join(self.files.temp, f"progress-{index:06d}")
+        folder = self.progress_folder or self.files.temp
+        return os.path.join(folder, f"progress-{index:06d}")
+
+    def in_workspace(self, folder: str) -> PartContext:
+        """Return the context of a task whose unfinished files are in `folder`."""
+        progress_folder = self.files.temp if self.shares_temp else None
+        files = replace(self.files, temp=folder)
+        return replace(self, files=files, progress_folder=progress_folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +118,20 @@ def write_task(
 
     A part that fails with an RmqError or OSError becomes a PartFailure, and the others
     go on. When a broker does not answer, the rest of its parts in this task fail at
-    once, and all parts that have not begun when a disk is full. With `is_retry` parts
-    that an earlier attempt has completed are not written again. Any other exception is
-    a bug; it is not caught, so that Spark shows it.
+    once, as do all parts that have not begun when the storage fails or a disk is full.
+    With `is_retry` parts that an earlier attempt has completed are not written again.
+    Any other exception is a bug; it is not caught, so that Spark shows it.
     """
     outcomes: list[PartResult | PartFailure] = []
     silent: dict[str, TransportError] = {}
     full: RmqError | None = None
-    with context.source.connect() as reader:
+    storage_error: StorageError | None = None
+    files = context.files
+    with (
+        files.disk.workspace(files.temp) as folder,
+        context.source.connect() as reader,
+    ):
+        context = context.in_workspace(folder)
         for part in parts:
             done = _finished(part, context) if is_retry else None
             if done is not None:
@@ -121,6 +140,9 @@ def write_task(
             if full is not None or context.is_stopped:
                 full = full or _disk_error(OSError(errno.ENOSPC, _FULL))
                 outcomes.append(PartFailure(part.index, full))
+                continue
+            if storage_error is not None:
+                outcomes.append(PartFailure(part.index, storage_error, True))
                 continue
             if part.broker_name in silent:
                 # Every further part would wait just as long in vain.
@@ -131,6 +153,9 @@ def write_task(
                 outcomes.append(write_part(part, context, reader=reader))
             except TransportError as error:
                 silent[part.broker_name] = error
+                outcomes.append(PartFailure(part.index, error, True))
+            except StorageError as error:
+                storage_error = error
                 outcomes.append(PartFailure(part.index, error, True))
             except RmqError as error:
                 outcomes.append(PartFailure(part.index, error))
@@ -147,7 +172,11 @@ def write_task(
 def _finished(part: PartSpec, context: PartContext) -> PartResult | None:
     """Return the result of an earlier attempt that completed this part, or None."""
     files = context.files
-    return ExportDirectory(files.layout, files.disk).finished_part(files.run_id, part)
+    directory = ExportDirectory(files.layout, files.disk)
+    # Writing the part meets the same error, and is where it counts.
+    with contextlib.suppress(StorageError):
+        return directory.finished_part(files.run_id, part)
+    return None
 
 
 def write_part(
@@ -260,7 +289,7 @@ class _Undecodable:
     def add(self, failure: DecodeFailure) -> None:
         """Write one record."""
         if self._file is None:
-            self._file = self._context.disk.create(self._temp)
+            self._file = self._context.disk.scratch.create(self._temp)
         line = {
             "topic": self._context.request.topic,
             "broker_name": self._part.broker_name,
@@ -279,15 +308,15 @@ class _Undecodable:
         if self._file is None:
             context.disk.remove(path)
             return
-        context.disk.sync(self._file)
+        context.disk.scratch.sync(self._file)
         self._file.close()
-        context.disk.replace(self._temp, path)
+        context.disk.publish(self._temp, path)
 
     def abort(self) -> None:
         """Remove the file if it has no final name. May be called after `publish`."""
         if self._file is not None:
             self._file.close()
-            self._context.disk.remove(self._temp)
+            self._context.disk.scratch.remove(self._temp)
 
 
 class _Progress:

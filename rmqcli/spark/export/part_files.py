@@ -25,9 +25,9 @@ from rmqcli.spark.export.plan import PartSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqcli.spark.export.disk import Disk
     from rmqcli.spark.export.layout import Layout
     from rmqcli.spark.export.plan import ExportRequest
+    from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueuePlan
 
 #: Store times nearly ascend, so more dates than this at once mean corrupt times.
@@ -41,15 +41,17 @@ _NO_TIME_US: Final = -(1 << 63)  # outside the calendar: folder dt=unknown
 class FilesContext:
     """What the files of all parts of one run share. Pickled to the workers.
 
-    Only the driver makes the folder `temp`. A worker that outlives a killed driver
-    finds it removed, and can no longer give a file its final name.
+    `temp` is a local folder for files without a final name. Only the driver makes it:
+    a worker that outlives a killed driver finds it removed, and can no longer give a
+    file its final name. A worker of a remote storage makes one of its own, and the
+    storage keeps it from giving names.
     """
 
     layout: Layout
     run_id: str
     temp: str
     request: ExportRequest
-    disk: Disk
+    disk: Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class PartFiles:
             file.abort()
         self._open.clear()
         for written in self._written:
-            self._context.disk.remove(written.temp_path)
+            self._context.disk.scratch.remove(written.temp_path)
 
     def _add_to(self, folder: str, batch: pa.RecordBatch) -> None:
         file = self._open.pop(folder, None)
@@ -112,7 +114,7 @@ class PartFiles:
                 os.path.join(self._context.temp, f"{secrets.token_hex(8)}.parquet"),
                 batch.schema,
                 compression=self._context.request.compression,
-                disk=self._context.disk,
+                disk=self._context.disk.scratch,
             )
         self._open[folder] = file  # the last in the dict is the most recently used
         file.add(batch)
@@ -200,7 +202,7 @@ def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> Em
         os.path.join(context.temp, f"{secrets.token_hex(8)}.parquet"),
         message_schema(),
         compression=context.request.compression,
-        disk=context.disk,
+        disk=context.disk.scratch,
     )
     name = layout.file_name(topic, part, start=at, end=at)
     try:
@@ -228,15 +230,14 @@ def _publish(context: FilesContext, temp_path: str, folder: str, name: str) -> N
     disk, root = context.disk, context.layout.root
     whole = disk.make_folders(root, folder) if folder else root
     target = os.path.join(whole, name)
-    if os.path.lexists(target):
-        footer = read_footer(target)
+    if disk.exists(target):
+        footer = read_footer(target, disk)
         if footer is None or footer.run_id != context.run_id:
             raise RefusedError(
                 f"{target} exists and was not written by this export",
                 hint="choose an empty folder, or move the file away",
             )
-    disk.replace(temp_path, target)
-    disk.sync_folder(whole)
+    disk.publish(temp_path, target)
 
 
 def _to_ms(us: int | None) -> int | None:

@@ -7,18 +7,20 @@ file of its manifest is there as it was written, and that each queue has a place
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.directory import check_files, read_manifest
+from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.layout import SUCCESS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqcli.model import MessageQueue
-    from rmqcli.spark.export.manifest import FileRow, Manifest, QueueKey
+    from rmqcli.spark.export.manifest import FileRow, Manifest, QueueKey, RunRecord
+    from rmqcli.spark.export.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class ExportContent:
     queues: tuple[QueueFiles, ...]
     missing: int | None
     undecodable: int
+    storage: Storage = field(default_factory=Disk)
 
     @property
     def rows(self) -> int:
@@ -61,27 +64,31 @@ class ExportContent:
         return sum(queue.rows for queue in self.queues)
 
 
-def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
+def read_export(
+    path: str, *, storage: Storage | None = None, allow_incomplete: bool = False
+) -> ExportContent:
     """Read the manifest of a folder and check its files.
 
-    `allow_incomplete` takes the runs that are finished where another one is not. Raises
-    UsageError for a folder without an export, RefusedError for an unfinished one or a
-    compaction that has not ended, ConfigError for a manifest that is damaged, and
-    PartialError for a file that is missing or is not what was written.
+    `storage` is where the folder is, this machine when it is None. `allow_incomplete`
+    takes the runs that are finished where another one is not. Raises UsageError for a
+    folder without an export, RefusedError for an unfinished one or a compaction that
+    has not ended, ConfigError for a manifest that is damaged, and PartialError for a
+    file that is missing or is not what was written.
     """
-    paths = Layout(os.path.realpath(path))
-    if os.path.lexists(paths.journal):
+    storage = storage or Disk()
+    paths = Layout(storage.root_of(path))
+    if storage.exists(paths.journal):
         raise RefusedError(
             f"a compaction of {paths.root} has not ended",
             hint="compact that export again",
         )
     try:
-        manifest = read_manifest(paths)
+        manifest = read_manifest(paths, storage)
     except OSError as error:
         where = error.filename or paths.manifest
         raise RmqError(f"cannot read {where}: {error.strerror}") from error
-    is_export = manifest is not None or os.path.isdir(paths.runs)
-    is_unfinished = is_export and not os.path.lexists(paths.success)
+    is_export = manifest is not None or storage.exists(paths.runs)
+    is_unfinished = is_export and not storage.exists(paths.success)
     if is_unfinished and (manifest is None or not allow_incomplete):
         raise RefusedError(
             f"the export in {paths.root} is not complete: there is no {SUCCESS}",
@@ -93,12 +100,16 @@ def read_export(path: str, *, allow_incomplete: bool = False) -> ExportContent:
             f"{paths.root} does not hold an export",
             hint="give the folder that an export was written to",
         )
-    for run in manifest.runs:
-        for part in run.parts:
-            for row in part.files:
-                _check_path(paths, row)
-            check_files(paths.root, run.run_id, part)
-    return _content(paths.root, manifest)
+    for _ in storage.map(lambda run: _check_files(paths, run, storage), manifest.runs):
+        pass  # each call raises by itself
+    return _content(paths.root, manifest, storage)
+
+
+def _check_files(paths: Layout, run: RunRecord, storage: Storage) -> None:
+    for part in run.parts:
+        for row in part.files:
+            _check_path(paths, row)
+        check_files(paths.root, run.run_id, part, storage)
 
 
 def _check_path(paths: Layout, row: FileRow) -> None:
@@ -107,7 +118,7 @@ def _check_path(paths: Layout, row: FileRow) -> None:
         raise ConfigError(f"{paths.manifest} lists {row.path!r}, outside of its folder")
 
 
-def _content(root: str, manifest: Manifest) -> ExportContent:
+def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
     files: dict[QueueKey, list[FileRow]] = {}
     missing: int | None = 0
     for run in manifest.runs:
@@ -120,6 +131,7 @@ def _content(root: str, manifest: Manifest) -> ExportContent:
             missing = missing + gap.end - gap.start if is_known else None  # type: ignore[operator]  # both are known
     return ExportContent(
         root=root,
+        storage=storage,
         topic=manifest.topic,
         # Not the first one listed: a compaction may have made it part of another.
         first_run_id=min(manifest.run_ids()),

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from rmqcli.producer.message import RecordMessage
     from rmqcli.spark.export.manifest import FileRow
-    from rmqcli.spark.imports.plan import QueueFiles
+    from rmqcli.spark.imports.plan import ExportContent, QueueFiles
 
 #: Rows that are decoded at once. One file of each queue is open.
 ROWS: Final = 1_024
 
 
 def queue_messages(
-    root: str, queue: QueueFiles, *, start: int, topic: str
+    content: ExportContent, queue: QueueFiles, *, start: int, topic: str
 ) -> Iterator[tuple[int, RecordMessage]]:
     """Yield the messages of a queue from offset `start` on, with their offsets.
 
@@ -34,7 +34,9 @@ def queue_messages(
     """
     last = -1
     for group in overlapping([f for f in queue.files if f.last_offset >= start]):
-        sources = [_file_messages(root, row, start=start, topic=topic) for row in group]
+        sources = [
+            _file_messages(content, row, start=start, topic=topic) for row in group
+        ]
         found = (
             sources[0]
             if len(sources) == 1
@@ -43,8 +45,8 @@ def queue_messages(
         for offset, message in found:
             if offset <= last:
                 raise PartialError(
-                    f"{os.path.join(root, group[0].path)}: offset {offset} comes after"
-                    f" {last}",
+                    f"{os.path.join(content.root, group[0].path)}: offset {offset}"
+                    f" comes after {last}",
                     hint="export the topic again; these files were changed",
                 )
             last = offset
@@ -66,16 +68,19 @@ def overlapping(files: list[FileRow]) -> Iterator[list[FileRow]]:
 
 
 def _file_messages(
-    root: str, row: FileRow, *, start: int, topic: str
+    content: ExportContent, row: FileRow, *, start: int, topic: str
 ) -> Iterator[tuple[int, RecordMessage]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = os.path.join(root, row.path)
+    path = os.path.join(content.root, row.path)
     columns = ["queue_offset", *(name for name in MESSAGE_COLUMNS if name != "topic")]
     rows = 0
     try:
-        with open(path, "rb") as source, pq.ParquetFile(source) as file:
+        with (
+            content.storage.open_read(path) as source,
+            pq.ParquetFile(source) as file,
+        ):
             names = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(ROWS, columns=names, use_threads=False):
                 rows += batch.num_rows

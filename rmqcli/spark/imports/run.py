@@ -60,9 +60,7 @@ def run_import(
     of a message that cannot be sent.
     """
     turns = deque(
-        _batches(
-            content.root, queue, start=state.queues[queue.key].next_offset, topic=topic
-        )
+        _batches(content, queue, start=state.queues[queue.key].next_offset, topic=topic)
         for queue in content.queues
     )
     while turns:
@@ -84,7 +82,7 @@ def run_import(
 
 
 def _batches(
-    root: str, queue: QueueFiles, *, start: int, topic: str
+    content: ExportContent, queue: QueueFiles, *, start: int, topic: str
 ) -> Iterator[Batch]:
     gathered: Gathered[RecordMessage] = Gathered()
     offsets: deque[int] = deque()
@@ -92,7 +90,7 @@ def _batches(
     def made(messages: list[RecordMessage]) -> Batch:
         return Batch(queue.key, messages, [offsets.popleft() for _ in messages])
 
-    for offset, message in queue_messages(root, queue, start=start, topic=topic):
+    for offset, message in queue_messages(content, queue, start=start, topic=topic):
         offsets.append(offset)
         for messages in gathered.add(message):
             yield made(messages)

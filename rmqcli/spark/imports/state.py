@@ -17,7 +17,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rmqcli.errors import ConfigError, RefusedError, RmqError
+from rmqcli.errors import ConfigError, RefusedError, RmqError, UsageError
 from rmqcli.spark.export.disk import read_text
 from rmqcli.spark.export.layout import encode_name
 
@@ -103,7 +103,17 @@ class ImportState:
 
 
 def state_path(content: ExportContent, topic: str, folder: str | None) -> str:
-    """The path of the state of an export's import into a topic."""
+    """The path of the state of an export's import into a topic.
+
+    Raises UsageError without a folder for an export in a remote storage: the state is
+    written after each batch, to a disk of this machine.
+    """
+    if folder is None and content.storage.is_remote:
+        raise UsageError(
+            f"the export is in {content.root}, and what was sent is noted on this"
+            " machine",
+            hint="name a folder for that: state=DIR",
+        )
     place = folder or os.path.join(content.root, "_rmq", FOLDER)
     return os.path.join(
         os.path.realpath(place), f"{encode_name(topic)}.{content.first_run_id}.json"

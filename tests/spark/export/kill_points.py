@@ -1,12 +1,13 @@
 """SIGKILL before each call to the disk, then resume: run as a process of its own.
 
-    python -m tests.spark.export.kill_points DIR PARTITION_BY [compact]
+    python -m tests.spark.export.kill_points DIR PARTITION_BY [compact|s3|hdfs]
 
 Forks a child for every n: it exports with a disk that kills the process at the n-th
 call, and a second child resumes. Ends when an export needs fewer than n calls. Prints
 n. Any wrong row ends it with a traceback. (Forking needs a process whose threads do
 nothing, so pytest's own is not used.) With `compact` it is a compaction of several runs
-that is killed, and the second child is the next export.
+that is killed, and the second child is the next export. With `s3` or `hdfs` it is an
+export into a remote storage, and the calls are those of pyarrow's file system.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 
 from rmqcli.spark.export.compact import FileLimits, compact
 from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.remote import RemoteStorage
+from rmqcli.spark.export.target import parse_target
 from tests.spark.export.inline import InlineRunner, expected, export_of, offsets_in
 from tests.spark.export.sources import MadeCluster, MadeSource
 
@@ -148,8 +151,88 @@ def check(path: str) -> None:
     assert not os.path.exists(os.path.join(path, "_rmq", "tmp"))
 
 
+class KillingFileSystem:
+    """A file system of pyarrow that kills this process at the n-th call that changes.
+
+    It is a local folder that behaves as an object store does: a file may be written
+    without its folder, and is there when it is complete.
+    """
+
+    def __init__(self, folder: str, calls: int) -> None:
+        from pyarrow import fs
+
+        self._inner = fs.SubTreeFileSystem(folder, fs.LocalFileSystem())
+        self._left = calls
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def _spend(self) -> None:
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+
+    def open_output_stream(self, path):
+        self._spend()
+        self._inner.create_dir(os.path.dirname(path), recursive=True)
+        return self._inner.open_output_stream(path)
+
+    def delete_file(self, path):
+        self._spend()
+        self._inner.delete_file(path)
+
+    def delete_dir(self, path):
+        self._spend()
+        self._inner.delete_dir(path)
+
+    def move(self, source, target):
+        self._spend()
+        assert not os.path.exists(f"{self._inner.base_path}{target}")  # as in HDFS
+        self._inner.move(source, target)
+        self._spend()
+
+
+def export_remote(folder: str, scheme: str, calls: int, partition_by: str) -> None:
+    """Export to `out` of a bucket, which is a folder, or of HDFS."""
+    os.makedirs(folder, exist_ok=True)
+    url = "s3://bucket/out" if scheme == "s3" else "hdfs://h:1/bucket/out"
+    storage = RemoteStorage(
+        parse_target(url),
+        connect=lambda _: KillingFileSystem(os.path.dirname(folder), calls),
+    )
+    source = MadeSource(broken=frozenset({903}))
+    export_of(
+        url,
+        MadeCluster(QUEUES, source),
+        disk=storage,
+        request={**REQUEST, "partition_by": partition_by},
+        allow_undecodable=True,
+    ).run()
+
+
+def kill_remote(root: str, scheme: str, partition_by: str) -> int:
+    """Kill an export before each of its calls; return how many it has."""
+    never = 1_000_000
+    export_remote(os.path.join(root, "whole/bucket"), scheme, never, partition_by)
+    for calls in range(never):
+        path = os.path.join(root, str(calls), "bucket")
+        status = in_child(lambda: export_remote(path, scheme, calls, partition_by))  # noqa: B023
+        if status != 0:
+            assert os.WIFSIGNALED(status), status
+            again = in_child(lambda: export_remote(path, scheme, never, partition_by))  # noqa: B023
+            assert again == 0
+        check(os.path.join(path, "out"))
+        assert os.listdir(os.path.join(path, "out", "_rmq", "locks")) == []
+        if status == 0:
+            return calls
+    return 0
+
+
 def main() -> None:
     root, partition_by = sys.argv[1:3]
+    if sys.argv[3:] in (["s3"], ["hdfs"]):
+        print(kill_remote(root, sys.argv[3], partition_by))
+        return
     if sys.argv[3:] == ["compact"]:
         print(kill_compactions(root, partition_by))
         return

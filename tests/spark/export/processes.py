@@ -15,12 +15,15 @@ PROJECT = Path(__file__).parents[3]
 
 
 class ExportProcess:
-    """A `tests.spark.export.run_export` in a session of its own. Use it with `with`."""
+    """A `tests.spark.export.run_export` in a session of its own. Use it with `with`.
 
-    def __init__(self, path, queues, *, env=None, **settings) -> None:
+    Its stderr goes to the file `errors`, or to one beside `path`.
+    """
+
+    def __init__(self, path, queues, *, env=None, errors=None, **settings) -> None:
         settings["queues"] = {str(q): list(span) for q, span in queues.items()}
-        self.errors = Path(f"{path}.stderr")
-        with open(self.errors, "wb") as errors:
+        self.errors = Path(errors or f"{path}.stderr")
+        with open(self.errors, "wb") as stderr:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
@@ -30,7 +33,7 @@ class ExportProcess:
                     json.dumps(settings),
                 ],
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=stderr,
                 cwd=PROJECT,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,

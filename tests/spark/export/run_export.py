@@ -8,13 +8,14 @@ Prints the run's summary as JSON, progress on stderr.
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import RmqError
-from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.export import Export, ExportOptions
 from rmqcli.spark.export.plan import ExportRequest
+from rmqcli.spark.export.storage import storage_of
 from rmqcli.spark.export.summary import summarise
 from tests.spark.export.sources import MadeCluster, MadeSource
 
@@ -49,10 +50,12 @@ def main() -> int:
         ),
         report=StderrReport(),
         clock=SYSTEM_CLOCK,
-        disk=Disk(),
+        disk=storage_of(path, os.environ),
     )
     try:
         record = export.run()
+    except KeyboardInterrupt:
+        return 130
     except RmqError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,0 +1,465 @@
+"""An export in an object store or in HDFS, through the file systems of pyarrow.
+
+A file is complete in a local folder before the upload begins, so an object never holds
+half a file: pyarrow completes the upload of a stream that is abandoned, and has no call
+to give it up. Object stores show an object when its upload has ended, and replace one
+at once. HDFS shows a file while it is written, so there a file gets its name by a
+rename at the end.
+
+Credentials are those of the process, as pyarrow finds them: its environment, profile or
+role. They are in no object here, so none travel to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import tempfile
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rmqcli.errors import (
+    ConfigError,
+    RefusedError,
+    RmqError,
+    StorageDeniedError,
+    StorageError,
+    StorageNotFoundError,
+    StorageUnreachableError,
+)
+from rmqcli.spark.export.disk import Disk
+from rmqcli.spark.export.layout import Layout
+from rmqcli.spark.export.lease import Lease, LeaseFile
+from rmqcli.spark.export.target import parse_target
+from rmqcli.spark.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rmqcli.spark.export.target import Target
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: The largest text that is read: a manifest of a run of a million files has this.
+TEXT_BYTES_MAX: Final = 512 * 1024 * 1024
+CALLS_AT_ONCE: Final = 16
+
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+_CONNECT_TIMEOUT_S: Final = 10
+_REQUEST_TIMEOUT_S: Final = 60
+_RETRY_S: Final = 15
+
+_DENIED: Final = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN"
+    r"|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION|INCOMPLETE_SIGNATURE"
+    r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED|OAuth2 access token"
+    r"|AccessControlException|Permission denied",
+)
+_NO_BUCKET: Final = re.compile(r"NO_SUCH_BUCKET|bucket does not exist")
+_UNREACHABLE: Final = re.compile(
+    r"NETWORK_CONNECTION|REQUEST_TIMEOUT|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING"
+    r"|INTERNAL_FAILURE|HTTP status 5\d\d|UNAVAILABLE|DEADLINE_EXCEEDED|curlCode"
+    r"|[Cc]onnection refused|ConnectException|UnknownHost|HDFS connection failed",
+)
+#: pyarrow's text: where, the error's name, and then the details.
+_AWS: Final = re.compile(r"AWS Error (\w+)(?: \(([^)]*)\))? during (\w+) operation: ?")
+_GOOGLE: Final = re.compile(
+    r".*?google::cloud::Status\(\w+: (?:Retry policy exhausted[^:]*last message of )?"
+)
+_TEXT_MAX: Final = 200
+
+
+def open_filesystem(target: Target) -> Any:  # noqa: ANN401  # pyarrow's have no types
+    """Return pyarrow's file system of a target.
+
+    Raises ConfigError when this machine lacks something that it needs.
+    """
+    from pyarrow import fs
+
+    if target.scheme == "s3":
+        return _s3(target)
+    if target.scheme == "gs":
+        import datetime
+
+        given = ("endpoint_override", "scheme", "project_id")
+        options = {n: v for n in given if (v := target.option(n)) is not None}
+        limit = datetime.timedelta(seconds=_RETRY_S)
+        return fs.GcsFileSystem(
+            anonymous=target.is_set("anonymous"), retry_time_limit=limit, **options
+        )
+    host, _, port = target.authority.partition(":")
+    try:
+        return fs.HadoopFileSystem(
+            host or "default",
+            int(port or 0),
+            user=target.option("user"),
+            replication=int(target.option("replication") or 3),
+            kerb_ticket=target.option("kerb_ticket"),
+        )
+    except (OSError, ValueError) as error:
+        text = str(error)
+        if "libhdfs" in text or "libjvm" in text or "JVM" in text:
+            raise ConfigError(
+                f"{target.root} needs libhdfs and a Java: {_first_line(text)}",
+                hint="set HADOOP_HOME, JAVA_HOME, and CLASSPATH to what"
+                " `hadoop classpath --glob` prints",
+            ) from error
+        raise translated(error, target.root) from error
+
+
+def _s3(target: Target) -> Any:  # noqa: ANN401
+    from pyarrow import fs
+
+    options: dict[str, Any] = {
+        name: value
+        for name in ("endpoint_override", "scheme", "region", "tls_ca_file_path")
+        if (value := target.option(name)) is not None
+    }
+    if target.is_set("force_virtual_addressing"):
+        options["force_virtual_addressing"] = True
+    if "region" not in options and "endpoint_override" not in options:
+        # Without an answer the region is that of the profile, or the default.
+        with contextlib.suppress(OSError):
+            options["region"] = fs.resolve_s3_region(target.authority)
+    options |= {
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "request_timeout": _REQUEST_TIMEOUT_S,
+    }
+    try:
+        # Small files then take one request in place of three.
+        return fs.S3FileSystem(allow_delayed_open=True, **options)
+    except TypeError:  # pyarrow before 19
+        return fs.S3FileSystem(**options)
+
+
+class RemoteStorage:
+    """A `Storage` that pyarrow reaches. Its calls are safe in several threads.
+
+    Pickled to workers without its connections; those write only while the lease of the
+    export that sent them is there. `connect` makes the file system, for tests.
+    """
+
+    is_remote = True
+
+    def __init__(
+        self, target: Target, *, connect: Callable[[Target], Any] = open_filesystem
+    ) -> None:
+        self.target = target
+        self.scratch = _ScratchDisk()
+        self._connect = connect
+        self._filesystem: Any = None
+        #: the lease file of the export that writes; None while it has none
+        self._lease_path: str | None = None
+        self._local: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_filesystem": None, "_local": None}
+
+    @property
+    def has_renames(self) -> bool:
+        """Whether a file is seen while it is written, and can be renamed afterwards."""
+        return self.target.scheme == "hdfs"
+
+    @property
+    def _fs(self) -> Any:  # noqa: ANN401
+        if self._filesystem is None:
+            self._filesystem = self._connect(self.target)
+        return self._filesystem
+
+    def check_access(self) -> None:
+        """Look whether the lease of the export can be seen from here."""
+        self._check_lease()
+
+    def root_of(self, path: str) -> str:
+        """Return the URL of the target: `path` is what it was made from."""
+        return parse_target(path).root
+
+    @contextlib.contextmanager
+    def locked(
+        self, paths: Layout, *, create: bool, refuse_foreign: Callable[[], None]
+    ) -> Iterator[bool]:
+        """Take the lease of the place. See `Storage.locked`.
+
+        `create` makes no difference: there are no folders to make.
+        """
+        with scratch_folder() as folder:
+            self._check_bucket()
+            was_ours = self.exists(paths.manifest) or self.exists(paths.runs)
+            if not was_ours:
+                refuse_foreign()
+            lease = Lease(self, paths.locks, root=paths.root)
+            lease.acquire()
+            self._lease_path, self._local = lease.path, folder
+            try:
+                yield was_ours
+            finally:
+                self._lease_path = self._local = None
+                lease.release()
+
+    def begin_attempt(self, paths: Layout, run_id: str) -> str:
+        """Make a folder on this machine, which goes when the lease ends."""
+        return tempfile.mkdtemp(prefix=f"{run_id}.", dir=self._local)
+
+    def workspace(self, temp: str) -> contextlib.AbstractContextManager[str]:
+        """Make a folder for one task; if that is killed, a later session removes it."""
+        return scratch_folder()
+
+    def sweep(self, paths: Layout) -> None:
+        """Remove what was written and not renamed. Object stores keep no such files."""
+        if self.has_renames and self.exists(paths.temp):
+            with self._errors(paths.temp), contextlib.suppress(FileNotFoundError):
+                self._fs.delete_dir(self.target.inner(paths.temp))
+
+    def log_path(self, path: str, temp: str) -> str:
+        """Return a path in the local folder."""
+        return os.path.join(temp, "spark.log")
+
+    def adopt_log(self, path: str, temp: str) -> None:
+        """Do nothing: the log is uploaded when it is complete."""
+
+    def save_log(self, path: str, temp: str) -> None:
+        """Upload the log, if there is one and the run has begun; else do nothing."""
+        log = self.log_path(path, temp)
+        # Whatever ends the run, its own error is the one to show.
+        with contextlib.suppress(RmqError, OSError):
+            if os.path.exists(log) and self.exists(os.path.dirname(path)):
+                self.publish(log, path)
+
+    def exists(self, path: str) -> bool:
+        from pyarrow import fs
+
+        with self._errors(path):
+            info = self._fs.get_file_info(self.target.inner(path))
+            return bool(info.type != fs.FileType.NotFound)
+
+    def size(self, path: str) -> int:
+        """Return the bytes of a file. Raises FileNotFoundError without one."""
+        with self._errors(path):
+            found = self._fs.get_file_info(self.target.inner(path)).size
+        if found is None:
+            raise FileNotFoundError(2, "no such file", path)
+        return int(found)
+
+    def read_text(self, path: str) -> str:
+        """Return the text of a file. Raises ConfigError when it is far too large."""
+        with self._errors(path), self._fs.open_input_file(self.target.inner(path)) as f:
+            if f.size() > TEXT_BYTES_MAX:
+                raise ConfigError(f"{path} is too large to be a file of an export")
+            data = f.read()
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} is not a text: {error.reason}") from error
+
+    def open_read(self, path: str) -> Any:  # noqa: ANN401
+        """Open a file for reading. Errors of reading it are pyarrow's own OSErrors."""
+        with self._errors(path):
+            return self._fs.open_input_file(self.target.inner(path))
+
+    def list_names(self, folder: str) -> list[str]:
+        # pyarrow does not list the folders of gs://, which are only parts of names.
+        found = self._list(folder, recursive=self.target.scheme == "gs")
+        start = self._length(folder)
+        names = {info.path.strip("/")[start:].partition("/")[0] for info in found}
+        return sorted(names - {""})
+
+    def list_leases(self, folder: str) -> list[LeaseFile]:
+        """Return the files in the folder of leases."""
+        return [
+            LeaseFile(os.path.join(folder, info.base_name), info.mtime_ns / 1e9)
+            for info in self._list(folder, recursive=False)
+            if info.is_file and info.base_name
+        ]
+
+    def walk_files(self, root: str) -> Iterator[str]:
+        """Yield files below `root` that readers see, relative to it and sorted."""
+        start = self._length(root)
+        found = (
+            info.path.strip("/")[start:]
+            for info in self._list(root, recursive=True)
+            if info.is_file and info.base_name
+        )
+        yield from sorted(
+            path
+            for path in found
+            if not any(name.startswith(("_", ".")) for name in path.split("/"))
+        )
+
+    def write_text(self, path: str, text: str, *, temp: str = "") -> None:
+        """Write a small file, if the export still has its lease."""
+        self._check_lease()
+        self.put_text(path, text)
+
+    def put_text(self, path: str, text: str) -> None:
+        """Write a small file completely or not at all."""
+
+        def write(out: Any) -> None:  # noqa: ANN401
+            out.write(text.encode())
+
+        if self.has_renames:
+            with contextlib.suppress(FileNotFoundError):
+                if self.exists(path) and self.read_text(path) == text:
+                    return  # a rename would have to remove it first
+        self._upload(path, write)
+
+    def make_folders(self, root: str, relative: str) -> str:
+        """Return the path: folders are where files are."""
+        return os.path.join(root, relative)
+
+    def publish(self, temp: str, path: str) -> None:
+        """Upload a file, if the export still has its lease, and remove it here."""
+        self._check_lease()
+
+        def write(out: Any) -> None:  # noqa: ANN401
+            with open(temp, "rb") as file:
+                while data := file.read(_CHUNK_BYTES):
+                    out.write(data)
+
+        self._upload(path, write)
+        self.scratch.remove(temp)
+
+    def remove(self, path: str) -> None:
+        with self._errors(path), contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(self.target.inner(path))
+
+    def raise_unanswered(self, error: Exception, path: str) -> None:
+        """Raise what the error means, unless it may be the file that is damaged."""
+        found = translated(error, path)
+        if type(found) is not StorageError:
+            raise found from error
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
+        """Call the function in a few threads, because each call waits for answers."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(
+            CALLS_AT_ONCE, thread_name_prefix="rmq-export-call"
+        ) as pool:
+            return list(pool.map(function, items))
+
+    def _length(self, folder: str) -> int:
+        """Return where a path below `folder` begins to differ from it."""
+        inner = self.target.inner(folder).strip("/")
+        return len(inner) + 1 if inner else 0
+
+    def _list(self, folder: str, *, recursive: bool) -> list[Any]:
+        from pyarrow import fs
+
+        where = self.target.inner(folder)
+        with self._errors(folder):
+            selector = fs.FileSelector(where, allow_not_found=True, recursive=recursive)
+            found: list[Any] = self._fs.get_file_info(selector)
+        return found
+
+    def _upload(self, path: str, write: Callable[[Any], None]) -> None:
+        """Write a whole file. `write` gets the stream."""
+        where = self.target.inner(path)
+        with self._errors(path):
+            if self.has_renames:
+                self._write_and_rename(where, write)
+                return
+            stream = self._fs.open_output_stream(where)
+            try:
+                write(stream)
+            except BaseException:
+                # Closing completes an upload whose source failed; a failed upload is
+                # not completed.
+                with contextlib.suppress(OSError):
+                    stream.close()
+                    self._fs.delete_file(where)
+                raise
+            stream.close()
+
+    def _write_and_rename(self, where: str, write: Callable[[Any], None]) -> None:
+        folder = self.target.inner(Layout(self.target.root).temp)
+        self._fs.create_dir(folder, recursive=True)
+        temp = f"{folder}/{secrets.token_hex(8)}"
+        with self._fs.open_output_stream(temp) as stream:
+            write(stream)
+        self._fs.create_dir(os.path.dirname(where), recursive=True)
+        # HDFS does not rename over a file.
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.delete_file(where)
+        self._fs.move(temp, where)
+
+    def _check_lease(self) -> None:
+        """Raise RefusedError when this export has been ended or taken over."""
+        if self._lease_path is None or not self.exists(self._lease_path):
+            raise RefusedError(
+                f"this export into {self.target.root} was taken for dead, and ended by"
+                " another one",
+                hint="let the other one end, then run this command again",
+            )
+
+    def _check_bucket(self) -> None:
+        """Raise StorageError unless the bucket is there and may be listed."""
+        from pyarrow import fs
+
+        target = self.target
+        with self._errors(target.prefix):
+            where = target.authority if target.scheme != "hdfs" else "/"
+            if self._fs.get_file_info(where).type == fs.FileType.NotFound:
+                raise StorageNotFoundError(
+                    f"{target.prefix} does not exist",
+                    place=target.prefix,
+                    hint="create the bucket, or check its name, region and endpoint",
+                )
+
+    @contextlib.contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """Translate pyarrow's errors; FileNotFoundError stays."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise translated(error, path) from error
+
+
+def translated(error: Exception, path: str) -> StorageError:
+    """Return what an error of pyarrow's file systems means, in words."""
+    text = str(error)
+    kind, hint = StorageError, ""
+    if _NO_BUCKET.search(text):
+        kind = StorageNotFoundError
+        hint = "create the bucket, or check its name, region and endpoint"
+    elif _DENIED.search(text):
+        kind = StorageDeniedError
+        hint = "check the credentials: the environment, the profile, or the role"
+    elif _UNREACHABLE.search(text):
+        kind = StorageUnreachableError
+        hint = "check the endpoint, and that it can be reached from here"
+    return kind(f"{path}: {_reason(text)}", place=path, hint=hint)
+
+
+def _reason(text: str) -> str:
+    """Return the name and the details of an error, without ids and where it was."""
+    found = _AWS.search(text)
+    if found is None:
+        return _first_line(_GOOGLE.sub("", text.partition(" error_info=")[0]))
+    details = re.sub(r"\s*\(Request ID: [^)]*\)", "", text[found.end() :])
+    details = re.sub(
+        r"^Unable to parse ExceptionName: (\w+) Message: ", r"\1: ", details
+    )
+    name, status, operation = found.groups()
+    what = f"{name}, {status}" if status else name
+    return _first_line(f"{operation}: {details or what} ({what})")
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0][:_TEXT_MAX] if lines else "no reason given"
+
+
+class _ScratchDisk(Disk):
+    """The local folder of files that are uploaded: a power cut may take them."""
+
+    def sync(self, file: Any) -> None:  # noqa: ANN401
+        file.flush()
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing: there is nothing in it that has to stay."""

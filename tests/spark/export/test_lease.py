@@ -1,0 +1,162 @@
+"""Of two exports that begin in one place at once at most one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from rmqcli.errors import RefusedError, StorageUnreachableError
+from rmqcli.spark.export import lease
+from rmqcli.spark.export.lease import Lease, LeaseFile
+
+
+class Files:
+    """Files in memory, each with its time. `before_list` is called once, if given."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[str, float]] = {}
+        self.now_s = 1000.0
+        self.before_list = lambda: None
+        self.is_down = False
+
+    def exists(self, path):
+        return path in self.files
+
+    def remove(self, path):
+        if self.is_down:
+            raise StorageUnreachableError("down", place=path)
+        self.files.pop(path, None)
+
+    def read_text(self, path):
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return self.files[path][0]
+
+    def put_text(self, path, text):
+        self.files[path] = (text, self.now_s)
+
+    def list_leases(self, folder):
+        action, self.before_list = self.before_list, lambda: None
+        action()
+        return [LeaseFile(path, at) for path, (_, at) in self.files.items()]
+
+
+def of(files) -> Lease:
+    return Lease(files, "s3://b/x/_rmq/locks", root="s3://b/x")
+
+
+def put_foreign(files, *, age_s=0.0, **owner) -> str:
+    """The file of an export on another machine."""
+    text = json.dumps({"process": 12, "host": "far", "machine": "m", **owner})
+    files.files["s3://b/x/_rmq/locks/other.json"] = (text, files.now_s - age_s)
+    return "s3://b/x/_rmq/locks/other.json"
+
+
+def test_a_lease_is_a_file_until_it_is_released():
+    files = Files()
+    mine = of(files)
+    mine.acquire()
+    assert list(files.files) == [mine.path]
+    mine.release()
+    assert files.files == {}
+
+
+def test_a_second_one_is_refused_and_leaves_nothing():
+    files = Files()
+    first = of(files)
+    first.acquire()
+    with pytest.raises(RefusedError, match=f"process {os.getpid()} on") as raised:
+        of(files).acquire()
+    assert "try again in 60 s" in raised.value.hint
+    assert list(files.files) == [first.path]
+    first.release()
+
+
+def test_of_two_that_write_before_either_lists_at_most_one_goes_on():
+    files = Files()
+    first, second = of(files), of(files)
+
+    def begin_second():
+        with pytest.raises(RefusedError):
+            second.acquire()
+
+    files.before_list = begin_second
+    first.acquire()
+    assert list(files.files) == [first.path]
+    first.release()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "hint"), [(0, "60 s"), (45.2, "15 s"), (59.9, "1 s")]
+)
+def test_an_export_of_another_machine_runs_until_its_file_is_old(age_s, hint):
+    files = Files()
+    path = put_foreign(files, age_s=age_s)
+    with pytest.raises(RefusedError, match="process 12 on far") as raised:
+        of(files).acquire()
+    assert raised.value.hint.endswith(f"try again in {hint}")
+    assert list(files.files) == [path]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"process": "x"}'])
+def test_a_file_that_says_nothing_counts_until_it_is_old(text):
+    files = Files()
+    path = put_foreign(files, age_s=30)
+    files.files[path] = (text, files.files[path][1])
+    with pytest.raises(RefusedError, match="another export"):
+        of(files).acquire()
+    files.files[path] = (text, files.now_s - 61)
+    mine = of(files)
+    mine.acquire()
+    assert list(files.files) == [mine.path]
+    mine.release()
+
+
+def test_an_old_file_is_removed():
+    files = Files()
+    put_foreign(files, age_s=60)
+    mine = of(files)
+    mine.acquire()
+    assert list(files.files) == [mine.path]
+    mine.release()
+
+
+def test_the_file_of_a_process_of_this_machine_that_has_ended_is_removed_at_once():
+    files = Files()
+    with subprocess.Popen(["sleep", "100"]) as process:
+        started = lease._start_time(process.pid)
+        process.kill()
+    assert started
+    machine = lease._machine()
+    put_foreign(files, machine=machine, process=process.pid, started=started)
+    mine = of(files)
+    mine.acquire()
+    assert list(files.files) == [mine.path]
+    mine.release()
+
+
+def test_a_storage_that_is_down_at_the_end_is_no_error():
+    files = Files()
+    mine = of(files)
+    mine.acquire()
+    files.is_down = True
+    mine.release()
+    assert list(files.files) == [mine.path]
+
+
+def test_the_owner_writes_its_file_again_and_never_one_that_was_removed(monkeypatch):
+    monkeypatch.setattr(lease, "BEAT_S", 0.001)
+    files = Files()
+    mine = of(files)
+    mine.acquire()
+    from tests.kit.waiting import wait_until
+
+    files.now_s = 2000.0
+    wait_until(lambda: files.files[mine.path][1] == 2000.0)
+    del files.files[mine.path]
+    wait_until(lambda: not mine._thread.is_alive())
+    mine.release()
+    assert files.files == {}
