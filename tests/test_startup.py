@@ -16,6 +16,7 @@ from tests.kit.waiting import PATIENCE_S
 
 FORBIDDEN = {
     "asyncio",
+    "fastavro",
     "grpc",
     "numpy",
     "pandas",

@@ -62,6 +62,12 @@ FIELDS = (
     Column("filtered", "left out by --tag", align="right", priority=10),
     Column("undecodable", "kept in undecodable.jsonl", title="BAD", align="right"),
     Column(
+        "corrupt",
+        "not as --decode says; kept in _corrupt_body",
+        align="right",
+        priority=5,
+    ),
+    Column(
         "gaps",
         "offsets that are not there",
         shown=lambda row: _spans(row["gaps"]),
@@ -69,6 +75,7 @@ FIELDS = (
     ),
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
+_DECODE_NAMES = ("--decode", "--schema", "--infer")
 
 
 def _parse_setting(text: str) -> tuple[str, str]:
@@ -184,6 +191,34 @@ class ExportCommandOptions:
             help="Parquet compression codec.  [default: zstd]",
         ),
     ] = None
+    decode: Annotated[
+        str | None,
+        option(
+            "--decode",
+            metavar="FORMAT",
+            help=(
+                "Add typed columns of the bodies: json, avro:FILE or"
+                " protobuf:FILE:MESSAGE."
+            ),
+        ),
+    ] = None
+    schema: Annotated[
+        str | None,
+        option(
+            "--schema",
+            metavar="FILE",
+            help="Schema of JSON bodies, as Spark's DDL or StructType JSON.",
+        ),
+    ] = None
+    infer: Annotated[
+        int | None,
+        option(
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Infer the schema of JSON bodies from the first N messages.",
+        ),
+    ] = None
     resume: Annotated[bool, option("--resume", help="Finish an interrupted run.")] = (
         False
     )
@@ -226,6 +261,10 @@ class ExportCommandOptions:
                 hint="leave --master out, or give local[*]",
             )
 
+        if self.decode is None and (self.schema is not None or self.infer is not None):
+            given = "--schema" if self.schema is not None else "--infer"
+            raise UsageError(f"{given} needs --decode json")
+
     @property
     def selectors(self) -> tuple[QueueSelector, ...]:
         """The queues of `--queue`."""
@@ -243,8 +282,27 @@ class ExportCommandOptions:
             "min_partitions": self.min_partitions,
             "partition_by": self.partition_by,
             "compression": self.compression,
+            **self._decoding(),
         }
         return {name: value for name, value in fields.items() if value is not None}
+
+    def _decoding(self) -> dict[str, Any]:
+        """The fields of ExportRequest that say how bodies are decoded."""
+        if self.decode is None:
+            return {}
+        from rmqcli.spark.decode.settings import Names, read_settings
+
+        found = read_settings(
+            self.decode,
+            schema_file=self.schema,
+            infer=self.infer,
+            names=Names(*_DECODE_NAMES),
+        )
+        return {
+            "decode": found.format,
+            "decode_schema": found.schema,
+            "decode_infer": found.infer,
+        }
 
     def request(self) -> ExportRequest:
         """What is exported."""
@@ -369,13 +427,19 @@ def _finish(common: Common, record: RunRecord, root: str) -> int:
                 "the export is not marked as complete; to accept it without these "
                 "messages, run it again with --allow-undecodable"
             )
+    if summary.get("corrupt"):
+        common.messages.warn(
+            f"{summary['corrupt']} of {summary['rows']} bodies do not fit the schema; "
+            "they are in the column _corrupt_body"
+        )
     if output == "json":
         emit_json(summary)
     elif output == "jsonl":
         sys.stdout.write(json_line(summary) + "\n")
     else:
+        columns = [c for c in _TABLE if c.name != "corrupt" or "corrupt" in summary]
         write_rows(
-            summary["queues"], columns=_TABLE, fmt="table", color=common.use_color
+            summary["queues"], columns=columns, fmt="table", color=common.use_color
         )
         common.messages.info(
             f"{summary['rows']:,} rows in {summary['files']} files, "

@@ -61,6 +61,12 @@ def closed_port():
         (["--partition-by", "week"], "'week' is not one of none, queue, date, hour"),
         (["--compression", "zip"], "'zip' is not one of"),
         (["--queue", "a:b"], "--queue"),
+        (["--decode", "xml"], "--decode: 'xml' is not one of json, avro, protobuf"),
+        (["--decode", "json"], "--decode=json needs a schema"),
+        (["--schema", "x"], "--schema needs --decode json"),
+        (["--infer", "5"], "--infer needs --decode json"),
+        (["--decode", "json", "--schema", "/no/file"], "--schema: cannot read"),
+        (["--decode", "protobuf:/no/file:M"], "--decode: cannot read /no/file"),
         (["--resume"], "nothing to resume"),
         (["--since-last"], "no finished export"),
     ],
@@ -204,6 +210,11 @@ def a_run(**part):
 def test_fields_of_help_are_the_keys_of_the_summary():
     summary = summarise(a_run(), root="/d")
     keys = {*summary, *summary["queues"][0]} - {"queues"}
+    assert keys == {column.name for column in FIELDS} - {"corrupt"}
+    record = a_run(corrupt=1)
+    request = replace(record.request, decode="json", decode_infer=1)
+    summary = summarise(replace(record, request=request), root="/d")
+    keys = {*summary, *summary["queues"][0]} - {"queues"}
     assert keys == {column.name for column in FIELDS}
 
 
@@ -232,6 +243,27 @@ def test_what_is_not_in_the_files_is_6_until_it_is_allowed(capfd, part, allowed,
     assert ("--allow-undecodable" in err) == (
         record.undecodable > 0 and not record.undecodable_allowed
     )
+
+
+@pytest.mark.parametrize("corrupt", [0, 1])
+def test_bodies_that_do_not_fit_are_said_and_no_failure(capfd, corrupt):
+    record = a_run(corrupt=corrupt)
+    request = replace(record.request, decode="json", decode_schema="`id` bigint")
+    record = replace(record, request=request)
+    assert _finish(Common(output="json"), record, "out") == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["corrupt"] == corrupt
+    words = "1 of 1 bodies do not fit the schema; they are in the column _corrupt_body"
+    assert (words in err) == (corrupt == 1)
+
+
+def test_a_table_has_the_column_of_corrupt_bodies_only_with_decode(capfd):
+    record = a_run()
+    assert _finish(Common(output="table"), record, "out") == 0
+    assert "CORRUPT" not in capfd.readouterr().out
+    request = replace(record.request, decode="json", decode_schema="`id` bigint")
+    assert _finish(Common(output="table"), replace(record, request=request), "out") == 0
+    assert "CORRUPT" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from rmqcli.spark.export.manifest import (
     joined_spans,
 )
 from rmqcli.spark.export.parquet_file import Footer, ParquetFile, body_crc32
+from rmqcli.spark.export.part_files import schema_of
 from rmqcli.spark.export.plan import PartSpec
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
                 rows=sum(part.rows for part in group),
                 filtered=sum(part.filtered for part in group),
                 undecodable=sum(part.undecodable for part in group),
+                corrupt=sum(part.corrupt for part in group),
                 missing=joined_spans(span for part in group for span in part.missing),
                 files=tuple(row for part in group for row in part.files),
             )
@@ -295,13 +297,11 @@ def _merge_files(
     directory: ExportDirectory, merge: _Merge, path: str, progress: _Progress
 ) -> FileRow:
     """Write the rows of all files of a merge into one, and check each file by that."""
-    from rmqcli.wire.message.columns import message_schema  # loads numpy
-
     run, part, rows = merge.run, merge.part, merge.rows
     start, end = rows[0].start, rows[-1].end
     file = ParquetFile(
         path,
-        message_schema(),
+        schema_of(run.request),
         compression=run.request.compression,
         disk=directory.disk.scratch,
     )

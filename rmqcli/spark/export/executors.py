@@ -9,7 +9,6 @@ looks whether the executor can read there, with credentials of its own.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import ConfigError, DeadlineError, RmqError
+from rmqcli.spark.decode.settings import missing_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +48,15 @@ class ExecutorReport:
     storage_error: str | None = None
 
 
-def look(_item: int, *, folder: str, disk: Storage | None = None) -> ExecutorReport:
+def look(
+    _item: int,
+    *,
+    folder: str,
+    disk: Storage | None = None,
+    packages: tuple[str, ...] = PACKAGES,
+) -> ExecutorReport:
     """Look around; runs on an executor."""
-    missing = tuple(p for p in PACKAGES if importlib.util.find_spec(p) is None)
+    missing = missing_packages(packages)
     is_remote = disk is not None and disk.is_remote
     storage_error = None
     if disk is not None and is_remote and not missing:

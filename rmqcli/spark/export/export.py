@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RefusedError, UsageError
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.decode.settings import Names
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
+from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.export.executors import TIMEOUT_MS as EXECUTOR_TIMEOUT_MS
 from rmqcli.spark.export.manifest import Gap, Manifest, RunRecord, finish_run
 from rmqcli.spark.export.part import PartContext, PartFailure
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueuePlan
+
+_DECODE_NAMES = Names("--decode", "--schema", "--infer")
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
@@ -98,6 +103,8 @@ class WorkersStart:
     options: ExportOptions
     #: called with what people should know while workers start
     note: Callable[[str], None]
+    #: the Python packages that workers need
+    packages: tuple[str, ...] = PACKAGES
 
 
 @contextlib.contextmanager
@@ -132,7 +139,13 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
                 note=start.note,
                 clock=SYSTEM_CLOCK,
             )
-            check_executors(spark, start.temp, start.disk, resources=resources)
+            check_executors(
+                spark,
+                start.temp,
+                start.disk,
+                resources=resources,
+                packages=start.packages,
+            )
         yield functools.partial(run_parts, spark, resources=resources)
 
 
@@ -220,7 +233,8 @@ class Export:
         if self.options.resume and not (directory.was_ours or self.options.given):
             raise UsageError(f"there is nothing to resume in {directory.paths.root}")
         directory.refuse_foreign(manifest if manifest.runs else None)
-        plan = self._plan(self.request, self.cluster.resolve(self.request))
+        request = self._with_schema_of(manifest, self.request, directory)
+        plan = self._plan(request, self.cluster.resolve(request))
         taken = manifest.overlap(plan.queues)
         if taken is not None:
             raise RefusedError(
@@ -237,9 +251,11 @@ class Export:
                     getattr(self.request, name),
                 )
                 if planned != asked:
+                    values = f" {planned}, not {asked}"
+                    if name == "decode_schema":  # many lines
+                        values = " of its own, not with this one"
                     raise RefusedError(
-                        f"run {plan.run_id} was planned with {name} {planned}, "
-                        f"not {asked}",
+                        f"run {plan.run_id} was planned with {name}{values}",
                         hint="resume it without other arguments",
                     )
             return
@@ -287,13 +303,17 @@ class Export:
         directory.refuse_foreign(manifest)
         last = manifest.runs[-1].request
         request = replace(last, from_position=SINCE_LAST, to_position="latest")
-        chosen = {name: getattr(self.request, name) for name in self.options.given}
+        names = self.options.given
+        if "decode" in names:  # with all that belongs to it
+            names = names | {"decode_schema", "decode_infer"}
+        chosen = {name: getattr(self.request, name) for name in names}
         request = replace(request, **chosen)
         if last.partition_by != request.partition_by:
             raise RefusedError(
                 f"{directory.paths.root} is partitioned by {last.partition_by}, "
                 f"not by {request.partition_by}"
             )
+        request = self._with_schema_of(manifest, request, directory)
         extents = _continued(self.cluster.resolve(request), manifest.ends())
         plan = self._plan(request, extents)
         gone = _gone(manifest, plan.queues, request)
@@ -303,6 +323,57 @@ class Export:
             self.report.info(f"nothing new since run {manifest.runs[-1].run_id}")
             return finish_run(plan, (), finished_at_ms=plan.created_at_ms)
         return self._execute(directory, manifest, plan, gone)
+
+    def _with_schema_of(
+        self, manifest: Manifest, request: ExportRequest, directory: ExportDirectory
+    ) -> ExportRequest:
+        """Return the request with the schema that the folder has already, if any.
+
+        Raises RefusedError when the request is to decode in another way: all files of a
+        folder have the same columns.
+        """
+        if not manifest.runs:
+            return request
+        last = manifest.runs[-1].request
+        if not request.decodes_like(last):
+            how = "does not decode bodies"
+            if last.decode is not None:
+                how = f"decodes bodies as {last.decode}"
+                if request.decode == last.decode:
+                    how += ", with another schema"
+            raise RefusedError(
+                f"{directory.paths.root} holds an export that {how}",
+                hint="decode bodies in the same way, or export to an empty folder",
+            )
+        return replace(request, decode_inferred=last.decode_inferred)
+
+    def _inferred(self, plan: ExportPlan) -> ExportPlan:
+        """Return the plan with a schema, inferred from its first messages if need be.
+
+        Raises UsageError when they have none.
+        """
+        request = plan.request
+        decoding = request.decoding
+        if decoding is None or decoding.schema is not None:
+            return plan
+        from rmqcli.spark.decode.infer import first_bodies, infer_schema
+        from rmqcli.spark.rows import wanted_tags
+
+        topic = request.topic
+        ranges = [
+            OffsetRange(MessageQueue(topic, q.broker_name, q.queue_id), q.start, q.end)
+            for q in plan.queues
+        ]
+        with self.cluster.source.connect() as reader:
+            bodies = first_bodies(
+                ranges,
+                decoding.infer or 0,
+                read=reader.read,
+                tags={topic: wanted_tags(topic, request.tag)},
+            )
+            schema = infer_schema(bodies, names=_DECODE_NAMES)
+        self.report.info(f"inferred schema: {schema}")
+        return replace(plan, request=replace(request, decode_inferred=schema))
 
     def _plan(
         self, request: ExportRequest, extents: Sequence[QueueExtent]
@@ -316,6 +387,7 @@ class Export:
                 plan_queue(extent) for extent in sorted(extents, key=lambda e: e.queue)
             ),
         )
+        plan = self._inferred(plan)
         return replace(
             plan,
             rows_per_part=rows_per_part(
@@ -337,6 +409,8 @@ class Export:
         temp = directory.new_attempt(plan.run_id)
         try:
             if left:
+                if plan.request.decoding is not None:
+                    plan.request.decoding.check_packages()
                 self.check_ready()
             with self._workers(directory, plan, left, temp) as workers:
                 # From here on there is a run: what it reads must not change any more.
@@ -391,6 +465,7 @@ class Export:
                 is_secret=self.cluster.source.is_secret,
                 options=self.options,
                 note=self.report.info,
+                packages=_packages(plan.request),
             )
         )
 
@@ -429,6 +504,11 @@ class Export:
             request=plan.request,
             disk=self.disk,
         )
+
+
+def _packages(request: ExportRequest) -> tuple[str, ...]:
+    decoding = request.decoding
+    return PACKAGES if decoding is None else (*PACKAGES, *decoding.packages)
 
 
 def _continued(

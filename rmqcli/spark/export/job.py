@@ -146,14 +146,23 @@ def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[O
 
 
 def check_executors(
-    spark: SparkContext, folder: str, disk: Storage, *, resources: ResourceWatch
+    spark: SparkContext,
+    folder: str,
+    disk: Storage,
+    *,
+    resources: ResourceWatch,
+    packages: tuple[str, ...] = PACKAGES,
 ) -> None:
     """Wait for an executor and look whether it can write parts.
 
     Raises DeadlineError when the cluster grants none in time, ConfigError when its
     Python, the folder or the remote storage is not as it must be.
     """
-    job = _Job(spark, [0], functools.partial(look, folder=folder, disk=disk))
+    job = _Job(
+        spark,
+        [0],
+        functools.partial(look, folder=folder, disk=disk, packages=packages),
+    )
     for report in _run(job, resources=resources, on_poll=lambda _: None):
         check_report(report, folder=folder)
 

@@ -76,6 +76,8 @@ class PartResult:
     undecodable: int
     missing: tuple[tuple[int, int], ...]
     files: tuple[FileRow, ...]
+    #: rows whose body could not be decoded to columns
+    corrupt: int = 0
 
     @property
     def missing_count(self) -> int:
@@ -142,6 +144,11 @@ class RunRecord:
     def undecodable(self) -> int:
         """The number of messages that could not be decoded."""
         return sum(part.undecodable for part in self.parts)
+
+    @property
+    def corrupt(self) -> int:
+        """The number of rows whose body could not be decoded to columns."""
+        return sum(part.corrupt for part in self.parts)
 
     @property
     def is_accepted(self) -> bool:

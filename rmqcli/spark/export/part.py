@@ -224,13 +224,22 @@ def _fill(
         decode=context.decoder or _columnar(),
         tags=wanted_tags(request.topic, request.tag),
     )
-    filtered = 0
+    decoder = None
+    if request.decoding is not None:
+        from rmqcli.spark.decode.decoder import BodyDecoder
+
+        decoder = BodyDecoder(request.decoding)
+    filtered = corrupt = 0
     for portion in rows:
         filtered += portion.filtered
         for failure in portion.failures:
             outputs.side.add(failure)
-        if portion.batch is not None:
+        if portion.batch is not None and decoder is None:
             outputs.files.add(portion.batch)
+        elif portion.batch is not None and decoder is not None:
+            for batch, corrupt_rows in decoder.decode(portion.batch):
+                outputs.files.add(batch)
+                corrupt += corrupt_rows
         outputs.progress.set(portion.position - part.start)
     undecodable, gone = rows.counts.close()
     outputs.side.publish()
@@ -246,6 +255,7 @@ def _fill(
         undecodable=undecodable,
         missing=gone,
         files=files,
+        corrupt=corrupt,
     )
     result.check(part)
     return result

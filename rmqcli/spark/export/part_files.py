@@ -182,14 +182,24 @@ class PartFiles:
         return [(folder, piece) for folder, rows in pieces.items() for piece in rows]
 
 
+def schema_of(request: ExportRequest) -> pa.Schema:
+    """Return the columns of the files of an export."""
+    from rmqcli.wire.message.columns import message_schema  # loads numpy
+
+    schema = message_schema()
+    if request.decoding is None:
+        return schema
+    from rmqcli.spark.decode.decoder import BodyDecoder
+
+    return BodyDecoder(request.decoding).schema(schema)
+
+
 def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> EmptyFile:
     """Write a file without rows, named after an empty range of `queue`.
 
     When partitioned by time it lies in the folder of `epoch_ms`: readers want path keys
     on every file. Raises as `PartFiles.finish` does.
     """
-    from rmqcli.wire.message.columns import message_schema  # loads numpy
-
     topic, at = context.request.topic, queue.start
     part = PartSpec(0, queue.broker_name, queue.queue_id, at, at)
     folder = ""
@@ -200,7 +210,7 @@ def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> Em
         folder = layout.time_folder(epoch_ms // 3_600_000, with_hour=with_hour)
     file = ParquetFile(
         os.path.join(context.temp, f"{secrets.token_hex(8)}.parquet"),
-        message_schema(),
+        schema_of(context.request),
         compression=context.request.compression,
         disk=context.disk.scratch,
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from rmqcli.errors import ConfigError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.decode.settings import FORMATS, Decoding
 from rmqcli.spark.extent import QueuePlan
 
 if TYPE_CHECKING:
@@ -49,6 +50,29 @@ class ExportRequest:
     min_partitions: int | None = None
     partition_by: str = "none"
     compression: str = "zstd"
+    #: json, avro or protobuf, with its schema or, of json, the number of messages to
+    #: infer one from; None: bodies stay bytes
+    decode: str | None = None
+    decode_schema: str | None = None
+    decode_infer: int | None = None
+    #: what was inferred when the first run of the folder was planned
+    decode_inferred: str | None = field(default=None, compare=False)
+
+    @property
+    def decoding(self) -> Decoding | None:
+        """How bodies are decoded; None when they are not."""
+        if self.decode is None:
+            return None
+        schema = self.decode_schema or self.decode_inferred
+        return Decoding(self.decode, schema, self.decode_infer)
+
+    def decodes_like(self, other: ExportRequest) -> bool:
+        """Whether files of both have the same columns, with the same schema."""
+        mine, theirs = (
+            (each.decode, each.decode_schema, each.decode_infer)
+            for each in (self, other)
+        )
+        return mine == theirs
 
     def __post_init__(self) -> None:
         if not _TOPIC.fullmatch(self.topic):
@@ -67,6 +91,13 @@ class ExportRequest:
                 f"compression {self.compression!r} is not one of"
                 f" {', '.join(COMPRESSIONS)}"
             )
+        if self.decode is not None and self.decode not in FORMATS:
+            raise UsageError(
+                f"decode {self.decode!r} is not one of {', '.join(FORMATS)}"
+            )
+        given = (self.decode_schema is not None) + (self.decode_infer is not None)
+        if given != (self.decode is not None):
+            raise UsageError("decode needs either decode_schema or decode_infer")
 
 
 @dataclass(frozen=True, slots=True)

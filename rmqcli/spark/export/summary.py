@@ -16,6 +16,7 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
     """Return `{dir, run_id, rows, files, bytes, gaps, filtered, undecodable, queues}`.
 
     `gaps` is None when one of them has no known end, because its queue left the route.
+    Where bodies were decoded, there is also `corrupt`.
     """
     gaps = record.gaps()
     files = record.files()
@@ -28,6 +29,7 @@ def summarise(record: RunRecord, *, root: str) -> dict[str, Any]:
         "gaps": _length(gaps),
         "filtered": sum(part.filtered for part in record.parts),
         "undecodable": record.undecodable,
+        **({} if record.request.decode is None else {"corrupt": record.corrupt}),
         "queues": queue_rows(record),
     }
 
@@ -45,10 +47,14 @@ def queue_rows(record: RunRecord) -> list[dict[str, Any]]:
     }
     for queue in record.queues:
         ranges[queue.broker_name, queue.queue_id] = (queue.start, queue.end)
-    return [
-        _queue_row(key, ranges[key], parts.get(key, []), gaps.get(key, []))
-        for key in sorted(ranges)
-    ]
+    rows = []
+    for key in sorted(ranges):
+        mine = parts.get(key, [])
+        row = _queue_row(key, ranges[key], mine, gaps.get(key, []))
+        if record.request.decode is not None:
+            row["corrupt"] = sum(part.corrupt for part in mine)
+        rows.append(row)
+    return rows
 
 
 def _queue_row(

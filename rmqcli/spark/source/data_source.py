@@ -9,7 +9,8 @@ the options are read by the first call that tells.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,9 +24,9 @@ from rmqcli.errors import UnsupportedError, UsageError
 from rmqcli.model import OffsetRange
 from rmqcli.spark.shown_errors import warn, with_hints
 from rmqcli.spark.source.filters import Pushed
-from rmqcli.spark.source.options import default_start, parse_options
+from rmqcli.spark.source.options import DECODE_NAMES, default_start, parse_options
 from rmqcli.spark.source.pinned import check_trimmed, cut_ranges, data_loss, pin
-from rmqcli.spark.source.read import Reading
+from rmqcli.spark.source.read import RETRY_FOR_MS, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableMapping
@@ -39,15 +40,6 @@ if TYPE_CHECKING:
     from rmqcli.spark.source.options import SourceOptions
     from rmqcli.spark.source.stream import RocketMQStreamReader
 
-_TYPES: Final = {
-    "string": "string",
-    "int32": "int",
-    "int64": "bigint",
-    "timestamp[us, tz=UTC]": "timestamp",
-    "binary": "binary",
-    "map<string, string>": "map<string,string>",
-}
-
 
 class RocketMQDataSource(DataSource):
     """Topics of RocketMQ as DataFrames, batch and streaming.
@@ -57,7 +49,8 @@ class RocketMQDataSource(DataSource):
     orders = spark.read.format("rocketmq").option("subscribe", "orders").load()
     ```
 
-    A row is a message, with the columns of `rmq export`. Nothing is committed and no
+    A row is a message, with the columns of `rmq export`; with the option `decode` the
+    fields of its body are in `value`. Nothing is committed and no
     group is left on the brokers, but for a stream's `commitGroup`.
 
     ```python
@@ -87,15 +80,16 @@ class RocketMQDataSource(DataSource):
         Raises NotFoundError for an unknown topic.
         """
         self._pin()
-        return schema_ddl(self._options)
+        return schema_ddl(self._decoded_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises UsageError for an option of streams."""
         with with_hints():
             self._options.check_batch()
-            check_schema(schema, self._options)
-            if not self._options.filter_pushdown:
-                return RocketMQReader(self._options, self._pin())
+            options = self._decoded_options()
+            check_schema(schema, options)
+            if not options.filter_pushdown:
+                return RocketMQReader(options, self._pin())
             import pyspark.sql.datasource as api
 
             if not hasattr(api, "Filter"):
@@ -103,7 +97,7 @@ class RocketMQDataSource(DataSource):
                     "option filterPushdown needs PySpark 4.1 or newer",
                     hint="leave it out: Spark filters the rows itself",
                 )
-            return PushingReader(self._options, self._pin())
+            return PushingReader(options, self._pin())
 
     def streamReader(self, schema: StructType) -> RocketMQStreamReader:  # noqa: N802
         """The reader of a stream. Raises UsageError for an option of batches."""
@@ -111,8 +105,9 @@ class RocketMQDataSource(DataSource):
 
         with with_hints():
             self._options.check_stream()
-            check_schema(schema, self._options)
-            return RocketMQStreamReader(self._options)
+            options = self._decoded_options()
+            check_schema(schema, options)
+            return RocketMQStreamReader(options)
 
     def writer(
         self, schema: StructType, overwrite: bool
@@ -145,6 +140,32 @@ class RocketMQDataSource(DataSource):
             with with_hints():
                 self._read_options = parse_options(self._given, environ=os.environ)
         return self._read_options
+
+    def _decoded_options(self) -> SourceOptions:
+        """The options with the schema of bodies, which is inferred once if need be.
+
+        Raises UsageError when no message of the range is fit for that.
+        """
+        options = self._options
+        decoding = options.decoding
+        if decoding is None or decoding.schema is not None:
+            return options
+        from rmqcli.admin.read.range import RangeReader, ReadOptions
+        from rmqcli.api.client import Client
+        from rmqcli.spark.decode.infer import first_bodies, infer_schema
+
+        retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
+        with with_hints(), Client(options.client_config()) as client:
+            bodies = first_bodies(
+                [OffsetRange(q, p.start, p.end) for q, p in self._pin().items()],
+                decoding.infer or 0,
+                read=lambda wanted: iter(RangeReader(client, [wanted], retry)),
+                tags=options.tags,
+            )
+            schema = infer_schema(bodies, names=DECODE_NAMES)
+        options = replace(options, decoding=replace(decoding, schema=schema))
+        self._read_options = options
+        return options
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
         from rmqcli.spark.sink.options import check_columns, parse_sink_options
@@ -255,11 +276,11 @@ class PushingReader(RocketMQReader):
 
 def schema_ddl(options: SourceOptions) -> str:
     """The columns of a DataFrame: those of `rmq export` that the options leave."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in _columns(options))
+    from rmqcli.spark.decode.schema import ddl_type
 
-
-def _columns(options: SourceOptions) -> list[tuple[str, str]]:
-    return [(field.name, _TYPES[str(field.type)]) for field in arrow_schema(options)]
+    return ", ".join(
+        f"`{field.name}` {ddl_type(field.type)}" for field in arrow_schema(options)
+    )
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
@@ -269,14 +290,19 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     schema = message_schema(with_properties=options.with_properties)
     if not options.with_body:
         schema = schema.remove(schema.get_field_index("body"))
+    if options.decoding is not None:
+        from rmqcli.spark.decode.decoder import BodyDecoder
+
+        schema = BodyDecoder(options.decoding).schema(schema)
     return schema
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Raise UsageError for a schema that a program gave and that is not ours."""
-    if [(each.name, each.dataType.simpleString()) for each in schema] != _columns(
-        options
-    ):
+    from rmqcli.spark.decode.schema import simple_string
+
+    columns = [(each.name, simple_string(each.type)) for each in arrow_schema(options)]
+    if [(each.name, each.dataType.simpleString()) for each in schema] != columns:
         raise UsageError(
             "the schema of rocketmq is fixed",
             hint="leave .schema(...) out, and select or cast the columns",

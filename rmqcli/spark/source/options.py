@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqcli.errors import RmqError, TextError, UsageError
 from rmqcli.model import MessageQueue
 from rmqcli.position import AtOffset, Earliest, Latest, Position, parse_position
+from rmqcli.spark.decode.settings import INFER_MAX, Names, read_settings
 from rmqcli.spark.options import (
     CONNECTION_NAMES,
     Connection,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rmqcli.config import ClientConfig
+    from rmqcli.spark.decode.settings import Decoding
 
 #: Every option, as it is documented.
 NAMES: Final = (
@@ -44,6 +46,9 @@ NAMES: Final = (
     "maxOffsetsPerTrigger",
     "includeProperties",
     "includeBody",
+    "decode",
+    "decodeSchema",
+    "decodeInfer",
     "tag",
     "filterPushdown",
     "commitGroup",
@@ -60,6 +65,9 @@ _POSITIONS: Final = (
     ' JSON per queue: {"TOPIC": {"BROKER": {"0": 23, "1": "latest"}}}'
 )
 _QUEUE_ID_MAX: Final = 65_535
+DECODE_NAMES: Final = Names(
+    "option decode", "option decodeSchema", "option decodeInfer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,8 @@ class SourceOptions:
     offsets_per_trigger_max: int | None
     with_properties: bool
     with_body: bool
+    #: None: bodies stay bytes
+    decoding: Decoding | None
     tags: Mapping[str, frozenset[str]]
     filter_pushdown: bool
     commit_group: str | None
@@ -151,10 +161,35 @@ def parse_options(
         offsets_per_trigger_max=given.read("maxOffsetsPerTrigger", _count, None),
         with_properties=given.read("includeProperties", boolean, default=True),
         with_body=given.read("includeBody", boolean, default=True),
+        decoding=_decoding(given),
         tags={topic: _tags(topic, tag) for topic in topics},
         filter_pushdown=given.read("filterPushdown", boolean, default=False),
         commit_group=given.read("commitGroup", _group, None),
     )
+
+
+def _decoding(given: Given) -> Decoding | None:
+    """How bodies are decoded; reads the schema's file."""
+    decode = given.text("decode")
+    schema_file = given.text("decodeSchema")
+    infer = given.read("decodeInfer", _infer, None)
+    if decode is None:
+        for name in ("decodeSchema", "decodeInfer"):
+            if name in given.names:
+                raise UsageError(
+                    f"option {name} needs decode", hint='add .option("decode", "json")'
+                )
+        return None
+    return read_settings(
+        decode.strip(), schema_file=schema_file, infer=infer, names=DECODE_NAMES
+    )
+
+
+def _infer(text: str) -> int:
+    count = _count(text)
+    if count > INFER_MAX:
+        raise ValueError(f"{count} is over {INFER_MAX}")
+    return count
 
 
 def _count(text: str) -> int:

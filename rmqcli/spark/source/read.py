@@ -64,6 +64,11 @@ class Reading:
         if tags is not None and not tags:
             return  # no message can have a tag of no set
         with_properties = self.options.with_properties
+        decoder = None
+        if self.options.decoding is not None:
+            from rmqcli.spark.decode.decoder import BodyDecoder
+
+            decoder = BodyDecoder(self.options.decoding)
         retry = ReadOptions(retry_for_ms=RETRY_FOR_MS)
         with Client(self.options.client_config()) as client:
             _wait_for_broker(client, wanted.queue)
@@ -78,8 +83,11 @@ class Reading:
             for portion in rows:
                 for failure in portion.failures:
                     self._undecodable(wanted, failure)
-                if portion.batch is not None:
+                if portion.batch is not None and decoder is None:
                     yield from self._shaped(portion.batch)
+                elif portion.batch is not None and decoder is not None:
+                    for batch, _ in decoder.decode(portion.batch):
+                        yield from self._shaped(batch)
             _, missing = rows.counts.close()
             if missing:
                 self._missing(wanted, missing)

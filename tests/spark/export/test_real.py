@@ -136,6 +136,33 @@ def _ms(time):
     return round(time.timestamp() * 1000)
 
 
+@pytest.mark.rmq_versions("4.6.0", "5.5.0")
+def test_bodies_that_java_sent_become_columns(
+    real_cluster, new_topic, java_producer, tmp_path
+):
+    topic, path = new_topic(queues=2), tmp_path / "out"
+    texts = [json.dumps({"id": n, "text": "größer " * n * 10}) for n in range(80)]
+    specs = [
+        {"topic": topic, "bodyB64": base64.b64encode(text.encode()).decode()}
+        for text in [*texts, "no JSON"]
+    ]
+    answers = java_producer(real_cluster, specs)
+    assert [a for a in answers if "error" in a] == []
+    decode = ("--decode", "json", "--infer", "10")
+    summary, err = export(real_cluster, topic, path, *decode)
+    assert (summary["rows"], summary["corrupt"]) == (81, 1)
+    assert "1 of 81 bodies do not fit the schema" in err
+    rows = exported(path).values()
+    found = [row["value"] for row in rows if row["value"] is not None]
+    assert sorted(map(json.dumps, found)) == sorted(
+        json.dumps(json.loads(text)) for text in texts
+    )
+    assert [r["_corrupt_body"] for r in rows if r["value"] is None] == [b"no JSON"]
+    other = ("--since-last", "--decode", "json", "--infer", "20")
+    _, err = export(real_cluster, topic, path, *other, code=7)
+    assert "decodes bodies as json, with another schema" in err
+
+
 @pytest.mark.rmq_versions("5.5.0")
 def test_since_last_and_tag_and_rerun(real_cluster, new_topic, tmp_path):
     topic, path = new_topic(queues=2), tmp_path / "out"

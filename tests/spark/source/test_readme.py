@@ -73,7 +73,17 @@ def test_a_stream_reads_what_is_new(cluster, tmp_path):
     )
 
 
+def test_bodies_become_typed_columns(cluster, tmp_path):
+    cluster.create_topic("payments")
+    bodies = [f'{{"amount": {n}.5, "currency": "EUR"}}' for n in range(3)]
+    cluster.send("payments", [*bodies, "no JSON"])
+    shown = output_of(programs()[2], cluster, tmp_path)
+    assert " |    |-- amount: double (nullable = true)" in shown
+    assert "|     EUR|        4.5|" in shown
+    assert shown.endswith("1 corrupt\n")
+
+
 def test_rows_are_written_to_another_topic(cluster, tmp_path):
     cluster.create_topic("paid-orders", queues=1)
-    assert output_of(programs()[2], cluster, tmp_path) == "3 orders copied\n"
+    assert output_of(programs()[3], cluster, tmp_path) == "3 orders copied\n"
     assert bodies(cluster, "paid-orders") == [b"b"] * 3

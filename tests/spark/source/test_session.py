@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyspark.sql.datasource as api
 import pytest
@@ -89,6 +91,50 @@ def test_rows_are_those_of_the_readers_and_of_tail(spark, cluster):
         assert dict(row["properties"]) == message["properties"]
         for name in ("topic", "broker_name", "msg_id", "tags", "keys", "born_host"):
             assert row[name] == message[name], name
+
+
+def test_decoded_columns_have_the_types_and_values_of_the_bodies(
+    spark, cluster, tmp_path
+):
+    cluster.create_topic("typed", queues=1)
+    kinds = {
+        "id": ("BIGINT", "9007199254740993", 9007199254740993),
+        "tiny": ("TINYINT", "-128", -128),
+        "d": ("DOUBLE", "1.5", 1.5),
+        "price": ("DECIMAL(6,2)", '"12.30"', Decimal("12.30")),
+        "the `note`": ("STRING", '"größer"', "größer"),
+        "raw": ("BINARY", '"AAE="', b"\0\1"),
+        "day": ("DATE", '"2024-02-29"', date(2024, 2, 29)),
+        "at": (
+            "TIMESTAMP",
+            '"2024-02-29T12:00:00.5+01:00"',
+            datetime(2024, 2, 29, 11, 0, 0, 500_000, tzinfo=UTC),
+        ),
+        "local": (
+            "TIMESTAMP_NTZ",
+            '"2024-02-29T12:00:00"',
+            datetime(2024, 2, 29, 12),  # noqa: DTZ001  # it has no zone
+        ),
+        "items": (
+            "ARRAY<STRUCT<sku: STRING, n: INT>>",
+            '[{"sku": "a", "n": 1}, null]',
+            [{"sku": "a", "n": 1}, None],
+        ),
+        "by": ("MAP<STRING, ARRAY<DOUBLE>>", '{"k": [1, null]}', [("k", [1.0, None])]),
+    }
+    quoted = {name: "`" + name.replace("`", "``") + "`" for name in kinds}
+    schema = tmp_path / "schema.ddl"
+    schema.write_text(", ".join(f"{quoted[n]} {k[0]}" for n, k in kinds.items()))
+    body = ", ".join(f"{json.dumps(n)}: {kind[1]}" for n, kind in kinds.items())
+    cluster.send("typed", [f"{{{body}}}", "no JSON", "{}"])
+    decoding = {"decode": "json", "decodeSchema": str(schema)}
+    frame = load(spark, cluster, "typed", **decoding).orderBy("queue_offset")
+    rows = frame.select("value", "_corrupt_body").toArrow().to_pylist()
+    assert rows[0]["value"] == {name: kind[2] for name, kind in kinds.items()}
+    assert rows[1] == {"value": None, "_corrupt_body": b"no JSON"}
+    assert rows[2]["value"] == dict.fromkeys(kinds)
+    [flat] = frame.where("queue_offset = 0").select("value.*").collect()
+    assert (flat["the `note`"], flat["items"][0].sku) == ("größer", "a")
 
 
 def test_a_frame_keeps_its_range(spark, cluster):

@@ -88,6 +88,19 @@ def test_a_restarted_query_goes_on_and_takes_up_a_new_queue(spark, cluster, tmp_
         assert {id_: lags[id_] for id_ in (0, 1, 2)} == {0: 0, 1: 0, 2: 0}
 
 
+def test_a_stream_keeps_the_schema_inferred_at_its_start(spark, cluster, tmp_path):
+    cluster.create_topic("typed", queues=1)
+    cluster.send("typed", ['{"id": 1}', '{"id": 2}'])
+    run(spark, cluster, "typed", tmp_path, decode="json", decodeInfer="5")
+    cluster.send("typed", ['{"id": 3}', '{"id": "text"}'])
+    run(spark, cluster, "typed", tmp_path, decode="json", decodeInfer="2")
+    rows = spark.read.parquet(str(tmp_path / "rows")).orderBy("queue_offset")
+    found = [
+        (row.id, row._corrupt_body) for row in rows.select("value.id", "*").collect()
+    ]
+    assert found == [(1, None), (2, None), (3, None), (None, b'{"id": "text"}')]
+
+
 def test_a_checkpoint_of_another_topic_ends_the_query(spark, cluster, tmp_path):
     for topic in ("one", "two"):
         cluster.create_topic(topic, queues=1)

@@ -1,0 +1,179 @@
+"""Arrow columns of Python values that a schema describes, with bad rows noted.
+
+Whole columns are converted at once where all values have the type that Arrow takes as
+it is; a column with another value is converted value by value. Lists and objects are
+flattened level by level, and each value keeps the number of the row that it is of: a
+value that does not fit makes that row bad, and never fails the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqcli.spark.decode.schema import count_fields, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Values of lists and maps in one call, times the fields of each: what bounds the
+#: memory, as `[{},{},...]` may have a million rows of a struct with many fields.
+CELLS_MAX: Final = 16 << 20
+
+_NONE: Final = type(None)
+
+
+class Leaf(NamedTuple):
+    """How values become a column of a plain type.
+
+    Values of the types `exact` are what Arrow takes; `convert` returns such a value of
+    any other one, or raises ValueError or ArithmeticError. With `is_finite` a column
+    may not hold infinity, to which numbers out of its range are rounded.
+    """
+
+    exact: frozenset[type]
+    convert: Callable[[Any], Any]
+    is_finite: bool = False
+
+
+class Builder:
+    """Builds columns. `bad` are the rows of which some value did not fit.
+
+    What bad rows hold in the columns is not defined. Use one for each set of rows.
+    """
+
+    def __init__(self, leaf_of: Callable[[pa.DataType], Leaf]) -> None:
+        self.bad: set[int] = set()
+        self._leaf_of = leaf_of
+        self._cells = 0
+
+    def column(
+        self, values: list[Any], rows: Sequence[int], kind: pa.DataType
+    ) -> pa.Array:
+        """Return a column of `values`, of which each is of the row in `rows`."""
+        if pa.types.is_struct(kind):
+            return self._struct(self._only(dict, values, rows), rows, kind)
+        if pa.types.is_map(kind):
+            return self._map(self._only(dict, values, rows), rows, kind)
+        if pa.types.is_list(kind):
+            return self._list(self._only(list, values, rows), rows, kind)
+        return self._plain(values, rows, kind)
+
+    def _only(self, wanted: type, values: list[Any], rows: Sequence[int]) -> list[Any]:
+        """Return values that are of one type or None."""
+        if set(map(type, values)) <= {wanted, _NONE}:
+            return values
+        kept = []
+        for value, row in zip(values, rows, strict=True):
+            is_wrong = value is not None and type(value) is not wanted
+            if is_wrong:
+                self.bad.add(row)
+            kept.append(None if is_wrong else value)
+        return kept
+
+    def _struct(
+        self, values: list[Any], rows: Sequence[int], kind: pa.DataType
+    ) -> pa.Array:
+        fields = fields_of(kind)
+        columns = []
+        for field in fields:
+            name = field.name
+            inner = [None if each is None else each.get(name) for each in values]
+            columns.append(self.column(inner, rows, field.type))
+        mask = pa.array([each is None for each in values], pa.bool_())
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
+
+    def _list(
+        self, values: list[Any], rows: Sequence[int], kind: pa.DataType
+    ) -> pa.Array:
+        offsets, inner, owners = self._flat(values, rows, count_fields(kind))
+        column = self.column(inner, owners, kind.value_type)
+        return pa.ListArray.from_arrays(offsets, column, type=kind)
+
+    def _map(
+        self, values: list[Any], rows: Sequence[int], kind: pa.DataType
+    ) -> pa.Array:
+        offsets, keys, owners = self._flat(values, rows, count_fields(kind))
+        inner = [
+            item
+            for each, start in zip(values, offsets.to_pylist(), strict=False)
+            if start is not None
+            for item in each.values()
+        ]
+        key_column = self.column(keys, owners, kind.key_type)
+        if key_column.null_count:
+            key_column = pc.fill_null(key_column, _zero(kind.key_type))
+        item_column = self.column(inner, owners, kind.item_type)
+        return pa.MapArray.from_arrays(offsets, key_column, item_column)
+
+    def _flat(
+        self, values: list[Any], rows: Sequence[int], cells: int
+    ) -> tuple[pa.Array, list[Any], list[int]]:
+        """Return offsets (null where a list is), all values, and the row of each."""
+        offsets: list[int | None] = []
+        inner: list[Any] = []
+        owners: list[int] = []
+        for each, row in zip(values, rows, strict=True):
+            if each is not None:
+                self._cells += len(each) * cells
+                if self._cells > CELLS_MAX:
+                    self.bad.add(row)
+                    each = None
+            offsets.append(None if each is None else len(inner))
+            if each:
+                inner.extend(each)
+                owners.extend([row] * len(each))
+        offsets.append(len(inner))
+        return pa.array(offsets, pa.int32()), inner, owners
+
+    def _plain(
+        self, values: list[Any], rows: Sequence[int], kind: pa.DataType
+    ) -> pa.Array:
+        leaf = self._leaf_of(kind)
+        if set(map(type, values)) - leaf.exact <= {_NONE}:
+            column = _column(values, kind, leaf)
+            if column is not None:
+                return column
+        converted = self._converted(values, rows, leaf.convert)
+        column = _column(converted, kind, leaf)
+        if column is not None:
+            return column
+        kept = []
+        for value, row in zip(converted, rows, strict=True):
+            fits = _column([value], kind, leaf) is not None
+            if not fits:
+                self.bad.add(row)
+            kept.append(value if fits else None)
+        return pa.array(kept, kind)
+
+    def _converted(
+        self, values: list[Any], rows: Sequence[int], convert: Callable[[Any], Any]
+    ) -> list[Any]:
+        converted = []
+        for value, row in zip(values, rows, strict=True):
+            result = None
+            if value is not None:
+                try:
+                    result = convert(value)
+                except (ValueError, ArithmeticError, RecursionError):
+                    self.bad.add(row)
+            converted.append(result)
+        return converted
+
+
+def _column(values: list[Any], kind: pa.DataType, leaf: Leaf) -> pa.Array | None:
+    """Return a column; None when one of the values does not fit."""
+    try:
+        column = pa.array(values, kind)
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
+        return None
+    if leaf.is_finite and pc.all(pc.is_finite(column)).as_py() is False:
+        return None
+    return column
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    """Return what stands for the key of a bad row: keys are never null."""
+    return pa.scalar("" if kind == pa.string() else 0).cast(kind)

@@ -1,0 +1,170 @@
+"""The schema of JSON bodies, inferred from a few of them.
+
+The rules are those of Spark's own JSON reader: whole numbers are `bigint`, beyond its
+range `decimal(38,0)`; with other numbers they are `double`; what is only ever null is
+`string`; fields are sorted by name. Values that have no type in common are `string`,
+which holds their JSON text, and so is an object that never has a field.
+
+Source: JsonInferSchema in apache/spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from rmqcli.errors import UsageError
+from rmqcli.model import OffsetRange
+from rmqcli.spark.decode.json_body import objects
+from rmqcli.spark.decode.schema import DEPTH_MAX, check_type, ddl_of, struct_of
+from rmqcli.spark.rows import RangeRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from rmqcli.admin.read.body import Chunk
+    from rmqcli.spark.decode.settings import Names
+
+#: Bodies that a schema is inferred from are at most this large in all.
+BYTES_MAX: Final = 64 << 20
+
+_BIGINT_MAX: Final = (1 << 63) - 1
+_DECIMAL_MAX: Final = 10**38 - 1
+_PLAIN: Final = {
+    "boolean": pa.bool_(),
+    "bigint": pa.int64(),
+    "decimal": pa.decimal128(38, 0),
+    "double": pa.float64(),
+    "string": pa.string(),
+}
+_NUMBERS: Final = ("bigint", "decimal", "double")  # each holds those before it
+
+#: None (null), a name of _PLAIN, the fields of an object, or a list of one element.
+_Kind = Any
+
+
+def infer_schema(bodies: Iterable[bytes], *, names: Names) -> str:
+    """Return the DDL that fits the JSON objects among the bodies.
+
+    Raises UsageError when there is none, or no schema fits them.
+    """
+    merged: dict[str, _Kind] = {}
+    count = 0
+    for body in bodies:
+        for value in objects([body]):
+            count += 1
+            merged = _merge(merged, _kind_of(value, 0))
+    if not merged:
+        what = "no message is" if not count else "no object has a field among"
+        raise UsageError(
+            f"{names.infer}: {what} {'a JSON object' if not count else 'the messages'}",
+            hint=f"give a schema as {names.schema}",
+        )
+    try:
+        return ddl_of(check_type(_type_of(merged)))
+    except UsageError as error:
+        raise UsageError(
+            f"{names.infer}: {error.message}",
+            hint=f"give a schema as {names.schema}",
+        ) from None
+
+
+def first_bodies(
+    ranges: Iterable[OffsetRange],
+    messages_max: int,
+    *,
+    read: Callable[[OffsetRange], Iterator[Chunk]],
+    tags: Mapping[str, frozenset[str]],
+) -> Iterator[bytes]:
+    """Yield bodies from the start of each range, as evenly from all as they hold.
+
+    At most `messages_max` offsets are read, and BYTES_MAX of bodies. `tags` are those
+    to keep, by topic. Raises what `read` does.
+    """
+    from rmqcli.wire.message.columns import decode_columns
+
+    left, size = messages_max, 0
+    wanted = [each for each in ranges if len(each)]
+    wanted.sort(key=len)
+    for index, each in enumerate(wanted):
+        share = min(len(each), -(-left // (len(wanted) - index)))
+        if not share:
+            return
+        left -= share
+        first = OffsetRange(each.queue, each.start, each.start + share)
+        topic = each.queue.topic
+        rows = RangeRows(
+            first,
+            read(first),
+            decode=decode_columns,
+            tags=tags.get(topic, frozenset()),
+        )
+        for portion in rows:
+            if portion.batch is None:
+                continue
+            for body in portion.batch.column("body"):
+                size += len(body.as_buffer())
+                if size > BYTES_MAX:
+                    return
+                yield body.as_py()
+
+
+def _kind_of(value: object, depth: int) -> _Kind:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "boolean"
+        case int():
+            if -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
+                return "bigint"
+            return "decimal" if abs(value) <= _DECIMAL_MAX else "string"
+        case float():
+            return "double"
+        case dict() | list() if depth >= DEPTH_MAX - 1:
+            return "string"
+        case dict():
+            return {
+                name: _kind_of(each, depth + 1)
+                for name, each in value.items()
+                if _can_be_column(name)
+            }
+        case list():
+            kind: _Kind = None
+            for each in value:
+                kind = _merge(kind, _kind_of(each, depth + 1))
+            return [kind]
+    return "string"
+
+
+def _can_be_column(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _merge(one: _Kind, other: _Kind) -> _Kind:
+    """Return the kind that has the values of both."""
+    if one is None or one == other:
+        return other
+    if other is None:
+        return one
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name, kind in other.items():
+            one[name] = _merge(one[name], kind) if name in one else kind
+        return one
+    if isinstance(one, list) and isinstance(other, list):
+        return [_merge(one[0], other[0])]
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    return "string"
+
+
+def _type_of(kind: _Kind) -> pa.DataType:
+    if isinstance(kind, list):
+        return pa.list_(_type_of(kind[0]))
+    if isinstance(kind, dict) and kind:
+        return struct_of((name, _type_of(each)) for name, each in sorted(kind.items()))
+    return _PLAIN.get(kind if isinstance(kind, str) else "string", pa.string())

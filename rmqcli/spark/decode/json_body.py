@@ -1,0 +1,178 @@
+"""JSON bodies: an object in UTF-8 for each message, by a schema in Spark's notation.
+
+A field that is not there is null, and one that the schema does not have is left out. Of
+a name that comes twice the last value counts. A value fits a type when nothing of it is
+lost: whole numbers in range for integers, any finite number for `double`, digits that
+fit for `decimal` (also in a string), RFC 3339 for times (UTC where no zone is said),
+base64 for `binary`. A `string` takes any value: what is not a string becomes its JSON
+text. `NaN` and `Infinity` are not JSON.
+
+Source: JacksonParser in apache/spark, which rounds, and takes numbers for times.
+"""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import json
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from rmqcli.spark.decode.build import Leaf
+from rmqcli.spark.decode.schema import TIMESTAMP, parse_schema, simple_string
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FLOAT32_MAX: Final = 3.4028234663852886e38
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,9})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)"
+    r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+#: Enough for every decimal of Spark; what does not fit is an error and not rounded.
+_EXACT: Final = decimal.Context(
+    prec=76, traps=[decimal.Inexact, decimal.InvalidOperation]
+)
+
+
+class JsonBody:
+    """Reads JSON bodies of a schema, given as DDL or as a StructType's JSON."""
+
+    def __init__(self, schema: str) -> None:
+        """Raises UsageError when the schema cannot be read."""
+        self.value_type: pa.StructType = parse_schema(schema)
+        exact = "decimal" in simple_string(self.value_type)
+        self._decode = json.JSONDecoder(
+            parse_constant=_refuse, parse_float=decimal.Decimal if exact else None
+        ).decode
+
+    def read(self, body: bytes) -> object:
+        """Return the value of a body. Raises ValueError or ArithmeticError.
+
+        Raises RecursionError for one that is nested too deeply.
+        """
+        return self._decode(body.decode("utf-8"))
+
+    def leaf_of(self, kind: pa.DataType) -> Leaf:
+        """How values become columns of a plain type."""
+        if pa.types.is_decimal(kind):
+            return Leaf(frozenset(), _decimal_of(kind))
+        return _LEAVES[kind]
+
+
+def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
+    """Return the objects of those bodies that are JSON objects."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
+    found = []
+    for body in bodies:
+        try:
+            value = decode(body.decode("utf-8"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns
+    raise ValueError(f"not a value of this type: {type(value).__name__}")
+
+
+def _float(value: object) -> float:
+    if type(value) is int or type(value) in (float, decimal.Decimal):
+        return float(value)  # type: ignore[arg-type]  # a number
+    raise ValueError("not a number")
+
+
+def _float32(value: object) -> float:
+    number = _float(value)
+    if abs(number) > _FLOAT32_MAX:
+        raise ValueError("out of range")
+    return number
+
+
+def _text(value: object) -> str:
+    if type(value) is str:
+        return value
+    return json.dumps(
+        value,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+        default=_float,
+    )
+
+
+def _bytes(value: object) -> bytes:
+    if type(value) is not str:
+        raise ValueError("not base64")
+    return base64.b64decode(value, validate=True)
+
+
+def _date(value: object) -> date:
+    if type(value) is not str or not _DATE.fullmatch(value):
+        raise ValueError("not a date")
+    return date.fromisoformat(value)
+
+
+def _moment(value: object) -> datetime:
+    found = _TIME.fullmatch(value) if type(value) is str else None
+    if found is None:
+        raise ValueError("not a time")
+    day, clock, fraction, zone = found.groups(default="")
+    return datetime.fromisoformat(f"{day}T{clock}{fraction[:7]}{zone.upper()}")
+
+
+def _timestamp(value: object) -> int:
+    moment = _moment(value)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _US
+
+
+def _timestamp_ntz(value: object) -> datetime:
+    moment = _moment(value)
+    if moment.tzinfo is not None:
+        raise ValueError("a time with a zone")
+    return moment
+
+
+def _decimal_of(kind: pa.DataType) -> Callable[[object], decimal.Decimal]:
+    unit = decimal.Decimal(1).scaleb(-kind.scale)
+
+    def convert(value: object) -> decimal.Decimal:
+        if type(value) is str and not _NUMBER.fullmatch(value):
+            raise ValueError("not a number")
+        if type(value) not in (int, str, decimal.Decimal):
+            raise ValueError("not a number")
+        number = decimal.Decimal(value)  # type: ignore[arg-type]  # one of those
+        return number.quantize(unit, context=_EXACT)
+
+    return convert
+
+
+_LEAVES: Final = {
+    pa.bool_(): Leaf(frozenset({bool}), _wrong),
+    pa.int8(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
+    pa.int16(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
+    pa.int32(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
+    pa.int64(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
+    pa.float32(): Leaf(frozenset(), _float32, is_finite=True),
+    pa.float64(): Leaf(frozenset({float}), _float, is_finite=True),
+    pa.string(): Leaf(frozenset({str}), _text),
+    pa.binary(): Leaf(frozenset(), _bytes),
+    pa.date32(): Leaf(frozenset(), _date),
+    TIMESTAMP: Leaf(frozenset(), _timestamp),
+    pa.timestamp("us"): Leaf(frozenset(), _timestamp_ntz),
+}

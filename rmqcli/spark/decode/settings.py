@@ -1,0 +1,194 @@
+"""How bodies are to be decoded, as the user says it and as a plan keeps it.
+
+`json`, `avro:FILE` or `protobuf:FILE:MESSAGE`; JSON needs a schema file or how many
+messages to infer one from. What the files hold is kept, in a form that is equal for
+equal schemas, so that neither workers nor a run that is resumed need the files.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmqcli.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMATS: Final = ("json", "avro", "protobuf")
+#: How many messages a schema may be inferred from.
+INFER_MAX: Final = 10_000
+#: A schema is a part of every plan and of the manifest's record of every run.
+_FILE_BYTES_MAX: Final = 16 << 20
+SCHEMA_BYTES_MAX: Final = 256 << 10
+
+#: What each format needs besides rmqcli's own dependencies of every worker.
+_PACKAGES: Final = {"avro": ("fastavro",), "protobuf": ("google.protobuf",)}
+_INSTALL: Final = {"avro": "pip install 'rmqcli[avro]'"}
+
+
+class Names(NamedTuple):
+    """What the settings are called where they are given."""
+
+    decode: str
+    schema: str
+    infer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How bodies are decoded. Can be pickled.
+
+    `schema` is DDL for JSON, the schema's JSON for Avro, and for protobuf JSON of the
+    message's name and descriptors; None until it is inferred from `infer` messages.
+    """
+
+    format: str
+    schema: str | None
+    infer: int | None = None
+
+    @property
+    def known_schema(self) -> str:
+        """The schema, which has been given or inferred."""
+        if self.schema is None:
+            raise ValueError("the schema has not been inferred yet")
+        return self.schema
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The Python packages that decoding needs on top of the others."""
+        return _PACKAGES.get(self.format, ())
+
+    def check_packages(self) -> None:
+        """Raise ConfigError when a package that decoding needs is not installed."""
+        missing = missing_packages(self.packages)
+        if missing:
+            raise ConfigError(
+                f"bodies cannot be decoded as {self.format}: the package"
+                f" {', '.join(missing)} is not installed",
+                hint=_INSTALL.get(self.format, "install it for this Python"),
+            )
+
+
+def read_settings(
+    text: str, *, schema_file: str | None, infer: int | None, names: Names
+) -> Decoding:
+    """Read what was given, and the files that it names.
+
+    Raises UsageError for what makes no sense, and ConfigError for a file that cannot be
+    read or a package that is not installed.
+    """
+    kind, colon, rest = text.partition(":")
+    if kind not in FORMATS:
+        raise UsageError(
+            f"{names.decode}: {kind!r} is not one of {', '.join(FORMATS)}",
+            hint="write json, avro:FILE or protobuf:FILE:MESSAGE",
+        )
+    if kind == "json":
+        if colon:
+            raise UsageError(
+                f"{names.decode}: json takes no file here",
+                hint=f"give the schema as {names.schema}",
+            )
+        return _json(schema_file, infer, names)
+    for name, value in ((names.schema, schema_file), (names.infer, infer)):
+        if value is not None:
+            raise UsageError(f"{name} is for json; {kind} has a schema of its own")
+    if kind == "avro":
+        if not rest:
+            raise UsageError(f"{names.decode}: write avro:FILE")
+        return _checked(kind, _read(rest, names.decode), names.decode, _avro)
+    file, _, message = rest.rpartition(":")
+    if not file or not message:
+        raise UsageError(
+            f"{names.decode}: write protobuf:FILE:MESSAGE",
+            hint="FILE is a descriptor set: protoc --include_imports"
+            " --descriptor_set_out=FILE orders.proto",
+        )
+
+    def canonical(content: bytes) -> str:
+        from rmqcli.spark.decode.protobuf_body import canonical
+
+        return canonical(content, message)
+
+    return _checked(kind, _read(file, names.decode), names.decode, canonical)
+
+
+def _json(schema_file: str | None, infer: int | None, names: Names) -> Decoding:
+    if schema_file is None and infer is None:
+        raise UsageError(
+            f"{names.decode}=json needs a schema",
+            hint=f"give a file as {names.schema}, or a number of messages to infer it"
+            f" from as {names.infer}",
+        )
+    if schema_file is not None and infer is not None:
+        raise UsageError(
+            f"{names.schema} and {names.infer} cannot be used together",
+            hint="leave one of them out",
+        )
+    if infer is not None:
+        if not 1 <= infer <= INFER_MAX:
+            raise UsageError(f"{names.infer}: {infer} is not from 1 to {INFER_MAX}")
+        return Decoding("json", None, infer)
+    content = _read(schema_file or "", names.schema)
+    return _checked("json", content, names.schema, _ddl)
+
+
+def _checked(
+    kind: str, content: bytes, name: str, canonical: Callable[[bytes], str]
+) -> Decoding:
+    Decoding(kind, None).check_packages()
+    try:
+        schema = canonical(content)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+    if len(schema) > SCHEMA_BYTES_MAX:
+        raise UsageError(
+            f"{name}: the schema has {len(schema)} bytes, over {SCHEMA_BYTES_MAX}"
+        )
+    return Decoding(kind, schema)
+
+
+def _ddl(content: bytes) -> str:
+    from rmqcli.spark.decode.schema import ddl_of, parse_schema
+
+    return ddl_of(parse_schema(_utf8(content)))
+
+
+def _avro(content: bytes) -> str:
+    from rmqcli.spark.decode.avro_body import canonical
+
+    return canonical(_utf8(content))
+
+
+def _utf8(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _read(path: str, name: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: cannot read {path}: {error.strerror or error}"
+        ) from error
+    if len(content) > _FILE_BYTES_MAX:
+        raise ConfigError(f"{name}: {path} has more than {_FILE_BYTES_MAX} bytes")
+    return content
+
+
+def missing_packages(packages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the packages that this Python cannot import."""
+    return tuple(each for each in packages if not _is_there(each))
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the package above it is not there
+        return False

@@ -1,0 +1,167 @@
+"""Avro bodies: what fastavro writes is read back, and damage never raises."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqcli.errors import UsageError
+from tests.spark.decode.decoding import decode, decoder_of, is_corrupt, values
+
+fastavro = pytest.importorskip("fastavro")
+from rmqcli.spark.decode.avro_body import canonical  # noqa: E402  # loads fastavro
+from rmqcli.spark.decode.schema import ddl_of  # noqa: E402
+
+
+def record(*fields, name="Order"):
+    """A record's schema; a field is `(name, type)`."""
+    return {
+        "type": "record",
+        "name": name,
+        "namespace": "shop",
+        "fields": [{"name": each, "type": kind} for each, kind in fields],
+    }
+
+
+ITEM = record(("sku", "string"), ("n", "int"), name="Item")
+ORDER = record(
+    ("id", "long"),
+    ("small", "int"),
+    ("note", ["null", "string"]),
+    ("f", "float"),
+    ("d", ["float", "double"]),
+    ("l", ["int", "long"]),
+    ("b", "boolean"),
+    ("raw", "bytes"),
+    ("state", {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}),
+    ("was", ["null", "State"]),
+    ("three", {"type": "fixed", "name": "Three", "size": 3}),
+    ("first", ITEM),
+    ("items", {"type": "array", "items": "Item"}),
+    ("by", {"type": "map", "values": ["null", "long"]}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("at_us", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("clock", {"type": "int", "logicalType": "time-millis"}),
+    ("uid", {"type": "string", "logicalType": "uuid"}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}),
+)
+AT = datetime(2024, 2, 29, 12, 0, 0, 123000, tzinfo=UTC)
+ROW = {
+    "id": 1 << 40, "small": -5, "note": "größer", "f": 1.5, "d": 2.5, "l": 7, "b": True,
+    "raw": b"\0\xff", "state": "PAID", "was": None, "three": b"abc",
+    "first": {"sku": "a", "n": 1}, "items": [{"sku": "b", "n": 2}],
+    "by": {"k": 1, "l": None}, "at": AT, "at_us": AT, "day": date(2024, 2, 29),
+    "clock": time(0, 0, 1), "uid": "12345678-1234-5678-1234-567812345678",
+    "price": Decimal("12.34"),
+}  # fmt: skip
+
+
+def decoder(schema):
+    return decoder_of(canonical(json.dumps(schema)), kind="avro")
+
+
+def body_of(row, schema):
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, schema, row)
+    return file.getvalue()
+
+
+def test_every_type_is_read_back():
+    [value] = values(decoder(ORDER), body_of(ROW, ORDER))
+    shown = {"by": [("k", 1), ("l", None)], "clock": 1000}
+    assert value == {**ROW, **shown}
+
+
+def test_types_are_those_of_spark():
+    kind = decoder(ORDER)._body.value_type
+    assert ddl_of(kind).replace("`", "") == (
+        "id bigint, small int, note string, f float, d double, l bigint, b boolean,"
+        " raw binary, state string, was string, three binary,"
+        " first struct<sku:string,n:int>, items array<struct<sku:string,n:int>>,"
+        " by map<string,bigint>, at timestamp, at_us timestamp, day date, clock int,"
+        " uid string, price decimal(6,2)"
+    )
+
+
+def test_equal_schemas_have_one_text():
+    spaced = json.dumps(dict(reversed(ORDER.items())), indent=2)
+    assert canonical(spaced) == canonical(json.dumps(ORDER))
+
+
+def test_damage_is_kept_as_it_was():
+    body = body_of(ROW, ORDER)
+    order = decoder(ORDER)
+    for damaged in (b"", body[:-1], body + b"\0", b"\0\0\0\0\1" + body, b"{}"):
+        assert is_corrupt(order, damaged)
+    found = decode(order, body, body[:-1], body)
+    assert found[0] == found[2]
+    assert found[1] == (None, body[:-1])
+
+
+def zigzag(number):
+    """Avro's long."""
+    number = (number << 1) ^ (number >> 63)
+    out = b""
+    while number & ~0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ({"type": "array", "items": "long"}, zigzag(1 << 40) + b"\2" * 1000),
+        ({"type": "array", "items": "long"}, b"\xff" * (4 << 20)),
+        ("bytes", zigzag(1 << 60) + b"x"),
+        ("bytes", zigzag(-1) + b"x"),
+        ("string", zigzag(2) + b"\xff\xff"),
+        ("int", zigzag(1 << 31)),
+        ({"type": "long", "logicalType": "timestamp-millis"}, zigzag(1 << 60)),
+    ],
+)
+def test_lengths_and_numbers_that_cannot_be(kind, body):
+    assert is_corrupt(decoder(record(("x", kind))), body)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=40))
+def test_no_bytes_raise(body):
+    assert len(decode(decoder(record(("x", ITEM), ("y", ["null", "long"]))), body)) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("[1", "not the JSON of an Avro schema"),
+        ('{"type": "recor"}', "not an Avro schema"),
+        ('"string"', "the Avro schema is not a record"),
+        (record(), "record shop.Order has no fields"),
+        (record(("x", "null")), "field x of shop.Order has the type null"),
+        (record(("x", ["int", "string"])), "is a union of 2 types, and a column has"),
+        (record(("x", ["null", "Order"])), "field x of shop.Order contains itself"),
+        (
+            record(
+                (
+                    "x",
+                    {
+                        "type": "array",
+                        "items": {"type": "fixed", "name": "Zero", "size": 0},
+                    },
+                )
+            ),
+            "field x of shop.Order is an array of values without bytes",
+        ),
+    ],
+)
+def test_a_schema_without_columns_is_refused(schema, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        canonical(schema if isinstance(schema, str) else json.dumps(schema))

@@ -1,0 +1,138 @@
+"""A schema inferred from bodies is one that they fit, by the rules of Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqcli.errors import UsageError
+from rmqcli.model import MessageQueue, OffsetRange
+from rmqcli.spark.decode.infer import BYTES_MAX, first_bodies, infer_schema
+from rmqcli.spark.decode.settings import Names
+from tests.spark.decode.decoding import decode, decoder_of
+from tests.spark.export.sources import MadeSource
+
+NAMES = Names("--decode", "--schema", "--infer")
+
+
+def inferred(*texts):
+    return infer_schema([text.encode() for text in texts], names=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("texts", "ddl"),
+    [
+        (['{"b": 1, "a": "x"}'], "`a` string, `b` bigint"),
+        (['{"a": true}', '{"a": null}', "{}"], "`a` boolean"),
+        (['{"a": null}'], "`a` string"),
+        (['{"a": 1}', '{"a": 1.5}'], "`a` double"),
+        (['{"a": 1}', '{"a": 9223372036854775808}'], "`a` decimal(38,0)"),
+        (['{"a": %s}' % ("9" * 39)], "`a` string"),
+        (['{"a": 9223372036854775808}', '{"a": 1.5}'], "`a` double"),
+        (['{"a": 1}', '{"a": "x"}'], "`a` string"),
+        (['{"a": 1}', '{"a": [1]}'], "`a` string"),
+        (['{"a": {}}'], "`a` string"),
+        (['{"a": {}}', '{"a": {"b": 1}}'], "`a` struct<`b`:bigint>"),
+        (
+            ['{"a": {"b": 1}}', '{"a": {"c": [1, 1.5]}}'],
+            "`a` struct<`b`:bigint,`c`:array<double>>",
+        ),
+        (['{"a": []}'], "`a` array<string>"),
+        (['{"a": [{"x": 1}, {"y": 0}]}'], "`a` array<struct<`x`:bigint,`y`:bigint>>"),
+        (['{"a`b": 1, "": 2}'], "`a``b` bigint"),
+        (["no JSON", "[1]", '{"a": 1}', "\xff"], "`a` bigint"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_fits(texts, ddl):
+    assert inferred(*texts) == ddl
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([], "--infer: no message is a JSON object"),
+        (["x", "[1]"], "--infer: no message is a JSON object"),
+        (["{}"], "--infer: no object has a field"),
+        (['{"a": 1, "A": 2}'], "fields 'A' and 'a' have one name"),
+        (
+            [json.dumps({str(n): n for n in range(2_001)})],
+            "the schema has more than 2000 fields",
+        ),
+    ],
+)
+def test_no_schema_fits(texts, words):
+    with pytest.raises(UsageError) as caught:
+        inferred(*texts)
+    assert words in caught.value.message
+    assert "--schema" in caught.value.hint
+
+
+def test_deep_values_are_text():
+    schema = inferred('{"a": ' + "[" * 100 + "1" + "]" * 100 + "}")
+    assert schema == "`a` " + "array<" * 30 + "string" + ">" * 30
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**38) + 1, 10**38 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, min_size=1), min_size=1))
+def test_bodies_fit_the_schema_inferred_from_them(objects):
+    bodies = [json.dumps(each).encode() for each in objects]
+    decoder = decoder_of(infer_schema(bodies, names=NAMES))
+    assert [corrupt for _, corrupt in decode(decoder, *bodies)] == [None] * len(bodies)
+
+
+@dataclass(frozen=True)
+class Asked(MadeSource):
+    """Notes what is read."""
+
+    asked: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def read(self, wanted):
+        self.asked.append((wanted.queue.queue_id, wanted.start, wanted.end))
+        return super().read(wanted)
+
+
+def sampled(ranges, messages_max, source=None, tags=frozenset()):
+    source = source or Asked()
+    wanted = [
+        OffsetRange(MessageQueue("orders", "broker-a", queue_id), start, end)
+        for queue_id, (start, end) in enumerate(ranges)
+    ]
+    bodies = first_bodies(wanted, messages_max, read=source.read, tags={"orders": tags})
+    return len(list(bodies)), source.asked
+
+
+def test_every_queue_gives_about_as_many_of_the_first():
+    assert sampled([(10, 1000), (0, 2), (5, 500)], 10) == (
+        10,
+        [(1, 0, 2), (2, 5, 9), (0, 10, 14)],
+    )
+    assert sampled([(0, 3), (7, 7)], 10) == (3, [(0, 0, 3)])
+    assert sampled([(0, 5)] * 3, 2) == (2, [(0, 0, 1), (1, 0, 1)])
+
+
+def test_only_messages_with_the_tags_are_looked_at():
+    assert sampled([(0, 9)], 9, tags=frozenset("A")) == (3, [(0, 0, 9)])
+
+
+def test_bodies_are_bounded_in_bytes():
+    large = Asked(body_bytes=BYTES_MAX // 4, step=1)
+    assert sampled([(0, 100)], 100, large)[0] == 4

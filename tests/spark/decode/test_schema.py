@@ -1,0 +1,119 @@
+"""Schemas: both notations of Spark are read, and what no column can be is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rmqcli.errors import UsageError
+from rmqcli.spark.decode.schema import ddl_of, parse_schema, simple_string
+
+DDL = (
+    "id BIGINT NOT NULL COMMENT 'the id', `a b``c` string, price decimal(10, 2),"
+    " at timestamp,\n local: timestamp_ntz,"
+    " items ARRAY<STRUCT<sku: STRING, n INT>>, by map<string, array<double>>"
+)
+SHOWN = (
+    "`id` bigint, `a b``c` string, `price` decimal(10,2), `at` timestamp,"
+    " `local` timestamp_ntz, `items` array<struct<`sku`:string,`n`:int>>,"
+    " `by` map<string,array<double>>"
+)
+STRUCT = StructType(
+    [
+        StructField("id", LongType(), nullable=False),
+        StructField("a b`c", StringType()),
+        StructField("price", DecimalType(10, 2)),
+        StructField("at", TimestampType()),
+        StructField("local", TimestampNTZType()),
+        StructField(
+            "items",
+            ArrayType(
+                StructType(
+                    [StructField("sku", StringType()), StructField("n", IntegerType())]
+                )
+            ),
+        ),
+        StructField("by", MapType(StringType(), ArrayType(DecimalType(5, 1)))),
+    ]
+)
+
+
+def test_ddl_is_read_and_written():
+    assert ddl_of(parse_schema(DDL)) == SHOWN
+    assert parse_schema(SHOWN) == parse_schema(DDL)
+
+
+def test_the_json_of_a_struct_type_is_read():
+    kind = parse_schema(STRUCT.json())
+    assert parse_schema(json.dumps(STRUCT.jsonValue(), indent=2)) == kind
+    assert simple_string(kind) == STRUCT.simpleString()
+    assert ddl_of(kind) == SHOWN.replace("array<double>", "array<decimal(5,1)>")
+
+
+def test_types_are_those_that_spark_makes_of_its_own():
+    kind = parse_schema(STRUCT.json())
+    schema = from_arrow_schema(pa.schema([("value", kind)]))
+    assert schema["value"].dataType.simpleString() == STRUCT.simpleString()
+    for index, field in enumerate(STRUCT):
+        assert to_arrow_type(field.dataType, timezone="UTC") == kind.field(index).type
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("byte", "tinyint"), ("short", "smallint"), ("INTEGER", "int"),
+        ("long", "bigint"), ("real", "float"), ("decimal", "decimal(10,0)"),
+        ("numeric(5)", "decimal(5,0)"), ("timestamp_ltz", "timestamp"),
+        ("date", "date"), ("binary", "binary"), ("boolean", "boolean"),
+    ],
+)  # fmt: skip
+def test_other_names_of_types(written, name):
+    assert ddl_of(parse_schema(f"x {written}")) == f"`x` {name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected the name of a field at its end"),
+        ("id", "expected a type at its end"),
+        ("id bigint,", "expected the name of a field at its end"),
+        ("id bigint name string", "expected a comma or the end at 'name string'"),
+        ("id bigint NOT", "expected NULL after NOT"),
+        ("id array<int", "expected > at its end"),
+        ("id variant", "'variant' is not a type that bodies can be decoded to"),
+        ("id varchar(10)", "'varchar' is not a type"),
+        ("id decimal(39,0)", "decimal(39,0) is not a type of Spark"),
+        ("id decimal(5,6)", "decimal(5,6) is not a type of Spark"),
+        ("m map<int,string>", "the keys of a map are not strings"),
+        ("id int, ID string", "fields 'id' and 'ID' have one name"),
+        ("s struct<>", "expected the name of a field at '>'"),
+        ("x " + "array<" * 100, "nested more than 32 deep"),
+        ("{", "not JSON"),
+        ('{"type": "long"}', "is not array, map or struct"),
+        ('{"type": "array", "elementType": "long"}', 'at its top is not "struct"'),
+        ('{"type": "struct", "fields": []}', "a struct has no fields"),
+        ('{"type": "struct", "fields": [{"type": "long"}]}', "has no name"),
+        ('{"type": "struct", "fields": [{"name": "x"}]}', "is not the JSON of a type"),
+        ('{"a":' * 50_000, "nested too deeply"),
+        (", ".join(f"f{n} int" for n in range(2_001)), "more than 2000 fields"),
+    ],
+)
+def test_what_is_no_schema_is_said(text, words):
+    with pytest.raises(UsageError) as caught:
+        parse_schema(text)
+    assert words in caught.value.message
