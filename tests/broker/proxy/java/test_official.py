@@ -1,4 +1,4 @@
-"""The official clients of Java and Python work with the embedded proxy."""
+"""The official clients of Java, Python and Node.js work with the embedded proxy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from tests.kit.artefacts import UnavailableError
-from tests.kit.official import run_java_tour, run_python_client
+from tests.kit.official import run_java_tour, run_node_client, run_python_client
 
 pytestmark = pytest.mark.java
 
@@ -60,4 +60,21 @@ def test_python(cluster, tmp_path):
     assert found == {
         "simple": "s-0,s-1,s-2,s-3,s-4",
         "push": "p-0,p-1,p-1,p-2",
+    }
+
+
+def test_node(cluster, tmp_path):
+    names = ["N", "F", "D", "X", "GS", "GP", "GO"]
+    assert or_skip(run_node_client, cluster.endpoints, names, tmp_path) == {
+        "normal": "n-0,n-1,n-2,n-3,n-4",
+        "same-ids": "true",
+        "fields": "A k1,k2 blue 1",
+        "again": "true 2",
+        "recall": "true",
+        "delayed": "kept true",
+        "transactions": "committed,orphan",
+        "checked": "orphan",
+        "push": "p-0:1,p-1:1,p-1:2,p-2:1",
+        "orderly": "o-0,o-1,o-2,o-3,o-4,o-5",
+        "end": "reached",
     }
