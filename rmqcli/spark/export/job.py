@@ -86,6 +86,24 @@ def run_parts(
     cluster runs none of its tasks. After KeyboardInterrupt, or any other
     exception, the job is cancelled before the exception is raised.
     """
+    try:
+        return _run_parts(spark, parts, context, watch=watch, resources=resources)
+    except Exception as error:
+        # Also what is asked of the JVM between two jobs, when it has ended.
+        translated = _translated(error)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def _run_parts(
+    spark: SparkContext,
+    parts: Sequence[PartSpec],
+    context: PartContext,
+    *,
+    watch: Callable[[JobProgress], None],
+    resources: ResourceWatch | None,
+) -> list[Outcome]:
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     counters = _Counters(parts, context)
@@ -174,9 +192,9 @@ def _run(
     on_poll: Callable[[_Job[T, R]], None],
 ) -> list[R]:
     """Run a job to its end; return its results. Cancel it when anything is raised."""
-    from pyspark import InheritableThread
-
-    thread = InheritableThread(job.run)
+    # Not PySpark's InheritableThread: it asks the JVM before `run` can catch that the
+    # JVM has ended.
+    thread = threading.Thread(target=job.run, name="rmq-export-job")
     thread.start()
     try:
         while thread.is_alive():
