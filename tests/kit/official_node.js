@@ -18,10 +18,21 @@ const logger = { debug() {}, info() {}, warn() {}, error() {} };
 const options = { endpoints, namespace: '', logger, requestTimeout: 10000 };
 
 async function main() {
+  await withProducer(normal, simple);
+  await withProducer(delay, delayed);
+  await withProducer(transaction, transactions);
+  await withProducer(normal, push);
+  await withProducer(fifo, orderly);
+  print('end', ['reached']);
+}
+
+// One for each topic: with several it may ask for the second route when its settings are
+// answered, does not notice that, and waits for five minutes until it states them again.
+async function withProducer(topic, act) {
   const checked = [];
   const producer = new Producer({
     ...options,
-    topics: [normal, fifo, delay, transaction],
+    topics: [topic],
     checker: {
       async check(view) {
         checked.push(text(view));
@@ -30,14 +41,11 @@ async function main() {
     },
   });
   await producer.startup();
-  await simple(producer);
-  await delayed(producer);
-  await transactions(producer);
-  print('checked', checked);
-  await push(producer);
-  await orderly(producer);
+  await act(producer);
+  if (checked.length > 0) {
+    print('checked', checked);
+  }
   await producer.shutdown();
-  print('end', ['reached']);
 }
 
 async function simple(producer) {
