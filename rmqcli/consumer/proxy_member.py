@@ -100,6 +100,8 @@ _WARN_AGAIN_MS: Final = 10_000
 #: Between two attempts to acknowledge, change or forward.
 _AGAIN_MS: Final = 1_000
 _ACKS_MAX: Final = 256
+#: Receives of one broker that are under way at once while there is much to receive.
+_RECEIVES_MAX: Final = 4
 #: How long a close waits for acks and messages that are given back.
 _SETTLE_MS: Final = 5_000
 _START_AGAIN_MS: Final = 1_000
@@ -115,7 +117,10 @@ class _Source:
 
     queue: ProxyQueue
     is_dropped: bool = False
-    is_receiving: bool = False
+    #: how many receives are under way, and how many may be: more after each that came
+    #: back full, one again after one that did not; always one of a FIFO queue
+    receiving: int = 0
+    width: int = 1
     #: whether a receive of it has ended
     has_answered: bool = False
     #: nothing is asked before this (monotonic)
@@ -404,26 +409,33 @@ class ProxyMember:
             self._note_end()
 
     def _ask(self, source: _Source) -> None:
-        if source.is_receiving or source.rest_until_ms > self._now_ms():
-            return
         settings = self._session.settings
         wanted = min(settings.receive_batch_size, self._config.pull_batch_size)
-        count = self._held.begin_receive(source.queue.queue, wanted)
-        if not count:
-            return  # asked again when a message is done
-        source.is_receiving = True
+        # A receive may fail at once, after which the source rests.
+        while (
+            source.receiving < source.width and source.rest_until_ms <= self._now_ms()
+        ):
+            count = self._held.begin_receive(source.queue.queue, wanted)
+            if not count:
+                return  # asked again when a message is done
+            source.receiving += 1
+            self._receive_some(source, count, settings.long_polling_ms)
+
+    def _receive_some(self, source: _Source, count: int, polling_ms: int) -> None:
         asked_ms = self._now_ms()
 
         def ended(pending: tasks.Pending[Received]) -> None:
-            source.is_receiving = False
+            source.receiving -= 1
             source.has_answered = True
             outcome = pending.outcome()
-            messages = []
+            messages: list[ProxyMessage] = []
             if isinstance(outcome, RmqError):
                 self._receive_failed(source, outcome)
             else:
                 messages = outcome.messages
                 self._received(source, outcome, self._now_ms() - asked_ms)
+            is_full = len(messages) >= count and not self._held.in_order
+            source.width = min(source.width + 1, _RECEIVES_MAX) if is_full else 1
             verdicts = self._held.end_receive(
                 source.queue.queue, count, messages, now_ms=self._now_ms()
             )
@@ -431,7 +443,7 @@ class ProxyMember:
             self._look_at_filters()
             self._go_on()
 
-        task = self._receive(source, count, settings.long_polling_ms)
+        task = self._receive(source, count, polling_ms)
         tasks.start(task, self._session.via).on_done(ended)
 
     def _receive(
@@ -448,7 +460,7 @@ class ProxyMember:
             expression=subscription.sub_string,
             is_sql=subscription.expression_type == SQL92,
             invisible_ms=INVISIBLE_MS,
-            attempt_id=source.attempt_id,
+            attempt_id=source.attempt_id if self._held.in_order else str(uuid.uuid4()),
         )
         received: Received = yield self._session.receive(queue.endpoints, rpc)
         return received

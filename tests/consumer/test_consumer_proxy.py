@@ -353,6 +353,39 @@ def test_a_lease_is_renewed_while_a_listener_runs(proxy, inbox):
         assert receive.attempt_id
 
 
+def test_there_are_more_receives_while_they_come_back_full(proxy, inbox):
+    seen = Seen()
+    with consumer(proxy, seen, pull_batch_size=2):
+        inbox.put(1, 2)
+        wait_until(lambda: inbox.waiting == 2)
+        inbox.put(3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+        wait_until(lambda: inbox.waiting == 4)
+        inbox.put(13)
+        seen.wait_for(13)
+        inbox.put(14)
+        seen.wait_for(14)
+        wait_until(lambda: inbox.waiting == 2)
+    attempts = [each.attempt_id for each in proxy.asked("ReceiveMessage")]
+    assert len(set(attempts)) == len(attempts)
+
+
+def test_a_queue_of_a_fifo_group_has_one_receive(proxy, inbox):
+    def fifo(asked):
+        answer = settings_of(asked)
+        answer.subscription.fifo = True
+        return answer
+
+    settings_of = proxy.settings
+    proxy.settings = fifo
+    seen = Seen()
+    with consumer(proxy, seen, pull_batch_size=1, orderly=True):
+        for number in range(5):
+            inbox.put(number)
+            seen.wait_for(number + 1)
+        wait_until(lambda: inbox.waiting)
+        assert inbox.waiting == 1
+
+
 def test_a_failed_ack_is_repeated(proxy, inbox):
     failures = [status("INTERNAL_SERVER_ERROR", "not now")]
 

@@ -17,6 +17,8 @@ class Inbox:
         self._changed = threading.Condition()
         self._numbers: list[int] = []
         self._is_over = False
+        #: how many receives wait for a message
+        self.waiting = 0
         proxy.answers["ReceiveMessage"] = self._answer
 
     def put(self, *numbers):
@@ -31,10 +33,12 @@ class Inbox:
 
     def _answer(self, request, context):
         with self._changed:
+            self.waiting += 1
             self._changed.wait_for(
                 lambda: self._numbers or self._is_over,
                 request.long_polling_timeout.seconds,
             )
+            self.waiting -= 1
             taken = self._numbers[: request.batch_size]
             del self._numbers[: request.batch_size]
         if not taken:
