@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import secrets
 import socket
@@ -353,6 +354,19 @@ def test_an_export_in_a_bucket_goes_back_into_a_topic(
     summary = json.loads(out)
     assert (summary["dir"], summary["sent"]) == (place.storage.target.root, 300)
     assert len(bodies(cluster, "copy")) == 300
+
+
+def test_no_credentials_travel_to_the_workers(place):
+    class Looks(InlineRunner):
+        def write(self, parts, context, /, *, watch):
+            sent = pickle.dumps(context)
+            assert b"exports" in sent
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                assert ENVIRONMENT[name].encode() not in sent
+            return super().write(parts, pickle.loads(sent), watch=watch)
+
+    place.export(runner=Looks()).run()
+    assert place.rows() == expected(QUEUES)
 
 
 def test_an_executor_without_access_is_named(place, monkeypatch):

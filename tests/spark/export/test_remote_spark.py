@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.kit.object_stores import ENVIRONMENT, s3_server
 from tests.kit.waiting import wait_until
 from tests.spark.export.inline import expected
 from tests.spark.export.processes import ExportProcess
+from tests.spark.export.test_job import spark_cluster  # noqa: F401  # a fixture
 
 pytest.importorskip("moto", reason="the extra dev has moto")
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -19,11 +21,12 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 QUEUES = {0: (0, 30_000), 1: (500, 30_000)}
 
 
-@pytest.fixture
-def server(monkeypatch):
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    with s3_server() as server:
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    """Before all others: executors have the environment that they are started with."""
+    with pytest.MonkeyPatch.context() as patch, s3_server() as server:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
         server.make_bucket("exports")
         yield server
 
@@ -44,24 +47,46 @@ def rows_in(url) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
 def test_an_export_that_was_ended_by_a_signal_goes_on(server, tmp_path, signum):
-    url = server.url("exports/out")
+    root = f"s3://exports/{signum.name}"
+    url = server.url(f"exports/{signum.name}")
     with ExportProcess(url, QUEUES, errors=tmp_path / "first") as export:
         wait_until(lambda: re.search("offsets_done=[1-9]", export.errors.read_text()))
         export.process.send_signal(signum)
         assert export.process.wait() == (130 if signum == signal.SIGINT else -signum)
     storage = storage_of(url, {})
-    assert not storage.exists("s3://exports/out/_SUCCESS")
+    assert not storage.exists(f"{root}/_SUCCESS")
     with ExportProcess(
         url, QUEUES, errors=tmp_path / "second", options={"resume": True}
     ) as export:
         summary = export.summary()
     assert summary["rows"] == 59_500
-    assert storage.exists("s3://exports/out/_SUCCESS")
-    assert storage.list_names("s3://exports/out/_rmq/locks") == []
-    assert storage.exists(f"s3://exports/out/_rmq/runs/{summary['run_id']}/spark.log")
+    assert storage.exists(f"{root}/_SUCCESS")
+    assert storage.list_names(f"{root}/_rmq/locks") == []
+    assert storage.exists(f"{root}/_rmq/runs/{summary['run_id']}/spark.log")
     grown = {**QUEUES, 1: (500, 31_000)}
     with ExportProcess(
         url, grown, errors=tmp_path / "third", options={"since_last": True}
     ) as export:
         assert export.summary()["rows"] == 1_000
     assert rows_in(url) == expected(grown)
+
+
+def test_executors_of_a_cluster_write_with_credentials_of_their_own(
+    server,
+    tmp_path,
+    spark_cluster,  # noqa: F811
+):
+    """They share no folder with the driver, and one of their tasks is tried again."""
+    url = server.url("exports/cluster")
+    queues = {0: (0, 10_000), 1: (500, 8_000)}
+    with ExportProcess(
+        url,
+        queues,
+        errors=tmp_path / "stderr",
+        options={"master": spark_cluster},
+        source={"fail_at": 8500, "fail_once": str(tmp_path / "failed")},
+        env={"PYSPARK_PYTHON": sys.executable},
+    ) as export:
+        assert export.summary()["rows"] == 17_500
+    assert rows_in(url) == expected(queues)
+    assert storage_of(url, {}).list_names("s3://exports/cluster/_rmq/locks") == []
