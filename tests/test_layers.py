@@ -141,6 +141,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "reset_offset",
             "send",
             "spark",
+            "sql",
             "tail",
             "topics",
         ),
@@ -165,6 +166,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
         ("decode",),
         ("export", "sink"),
         ("imports", "source"),
+        ("sql",),
     ],
 }
 

@@ -88,6 +88,12 @@ COMMANDS = (
         "Write rmqcli as a zip that the executors of a Spark cluster can import.",
     ),
     CommandEntry(
+        "sql",
+        "rmqcli.cli.sql",
+        "sql",
+        "Query topics as tables with Spark SQL.",
+    ),
+    CommandEntry(
         "topics",
         "rmqcli.cli.topics",
         "topics",

@@ -57,7 +57,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         refused.append(f"{java.origin} is Java {java.major}")
     found = "; ".join(refused) or "none was found"
     raise ConfigError(
-        f"exporting needs Java {JAVA_MAJOR_MIN} or newer for Spark, and {found}",
+        f"Spark needs Java {JAVA_MAJOR_MIN} or newer, and {found}",
         hint="pip install 'rmqcli[jre]'",
     )
 

@@ -98,20 +98,23 @@ def boolean(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How the cluster is reached. Can be pickled; holds no secret.
+    """How the cluster is reached. Can be pickled.
 
-    `config` has no credentials: `client_config` reads them in the process that
-    connects.
+    Where options describe it, `config` has no credentials: `client_config` reads them
+    in the process that connects, so the pickle holds no secret. Credentials that are in
+    `config` travel with it.
     """
 
     config: ClientConfig
     acl_file: str | None
 
     def client_config(self) -> ClientConfig:
-        """The configuration with the credentials that this process can read.
+        """The configuration with credentials, else with those of this process.
 
         Raises ConfigError when a file or variable is there but cannot be used.
         """
+        if self.config.credentials is not None:
+            return self.config
         from rmqcli.credentials import load_credentials
 
         credentials = load_credentials(self.acl_file, environ=os.environ, stdin=None)

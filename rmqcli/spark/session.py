@@ -160,11 +160,12 @@ def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
             hint="start the master, or check the master argument",
         )
     return RmqError(
-        f"Spark did not start: {reason}", hint=f"see its log, {_kept(options.log_path)}"
+        f"Spark did not start: {reason}",
+        hint=f"see its log, {keep_log(options.log_path)}",
     )
 
 
-def _kept(log_path: str) -> str:
+def keep_log(log_path: str) -> str:
     """Copy the log to a file of its own: its folder goes when nothing was exported."""
     handle, path = tempfile.mkstemp(prefix="rmq-spark-", suffix=".log")
     os.close(handle)

@@ -78,7 +78,7 @@ def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
         out, err = interrupted(process, signal.SIGINT, "rmq brokers")
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "left out: exporting needs Java" in out
+    assert "left out: Spark needs Java" in out
     assert "pip install 'rmqcli[jre]'" in out
     assert not left_in(tmp_path)
 

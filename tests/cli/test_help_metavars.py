@@ -31,6 +31,7 @@ NOUNS = {
     "REGEX",
     "SHELL",
     "SIZE",
+    "SQL",
     "TAG",
     "TEMPLATE",
     "TOPIC",

