@@ -1,0 +1,238 @@
+"""What has to work with every PySpark 4: run by `python -m tests.spark.versions`.
+
+Each way into Spark once: a batch, a stream that is restarted, the sink, SQL, an export
+that is resumed; and the names of PySpark that are not public and that we use. The plain
+suite has the details, with the installed version only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyspark
+import pyspark.sql.datasource as api
+import pytest
+
+from rmqcli import RocketMQDataSource
+from rmqcli.api.client import Client
+from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.cli.options import Common
+from rmqcli.cli.sql import SqlCommandOptions, run_statement
+from rmqcli.config import ClientConfig
+from rmqcli.errors import NotFoundError, RmqError, TextError, UsageError
+from rmqcli.testing import faults
+from rmqcli.wire.codes import RequestCode, ResponseCode
+from tests.kit.spark import patiently
+from tests.kit.waiting import PATIENCE_S
+from tests.producer.stored import bodies
+from tests.spark.source.test_session import last_lines
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(queues=2) as cluster:
+        cluster.create_topic("orders", queues=2)
+        cluster.send("orders", [f"größer {n}" for n in range(100)], tags="New")
+        cluster.send("orders", ["paid"] * 20, tags="Paid")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def session():
+    from rmqcli.spark.sql.session import sql_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with sql_session() as session:
+            yield session
+
+
+@pytest.fixture
+def spark(session):
+    """The session that `rmq sql` starts, as a program's: with our data source."""
+    session._spark.dataSource.register(RocketMQDataSource)
+    return session._spark
+
+
+def test_the_version_is_the_one_that_is_to_be_tested():
+    assert pyspark.__version__ == os.environ.get("RMQ_PYSPARK", pyspark.__version__)
+
+
+def test_names_that_are_not_public_are_there(spark):
+    from pyspark import daemon
+    from pyspark.java_gateway import launch_gateway
+
+    context = spark.sparkContext
+    assert callable(launch_gateway)
+    assert callable(daemon.manager)
+    assert callable(context._accumulatorServer.handle_error)
+    assert callable(context._accumulatorServer.shutdown)
+    assert context._gateway.proc.poll() is None
+    assert isinstance(context._gateway._gateway_client.is_connected, bool)
+    for name in ("_gateway", "_jvm", "_active_spark_context"):
+        assert getattr(type(context), name) is not None
+    assert type(spark)._instantiatedSession is spark
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert parser.parsePlan("select 1").getClass().getSimpleName() == "Project"
+
+
+def read(spark, cluster, topic="orders", **options):
+    reader = spark.read.format("rocketmq").option("namesrv", cluster.namesrv)
+    for name, value in {"subscribe": topic, **options}.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def test_a_batch(spark, cluster):
+    frame = read(spark, cluster)
+    found = patiently(lambda: frame.select("body", "tags", "store_timestamp").collect())
+    assert len(found) == 120
+    assert {bytes(row.body) for row in found if row.tags == "Paid"} == {b"paid"}
+    options = {"filterPushdown": "true"} if hasattr(api, "Filter") else {}
+    narrowed = read(spark, cluster, **options).where("queue_id = 1 and tags = 'Paid'")
+    assert patiently(narrowed.count) == 10
+
+
+def test_an_error_has_two_lines(spark, cluster):
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as caught:
+        read(spark, cluster, "nowhere")
+    what, hint = last_lines(caught.value)
+    assert what.startswith("rmqcli.errors.NotFoundError: route of topic nowhere: ")
+    assert hint == "hint: list topics with: Admin.topics()"
+
+
+def test_a_stream_goes_on_at_its_checkpoint(spark, cluster, tmp_path):
+    cluster.create_topic("stream", queues=2)
+
+    def run():
+        stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
+        frame = stream.option("subscribe", "stream").option(
+            "startingOffsets", "earliest"
+        )
+        writer = frame.load().writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("path", str(tmp_path / "rows"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        patiently(lambda: writer.start().awaitTermination())
+        found = ds.dataset(tmp_path / "rows", format="parquet").to_table()
+        return sorted(found.column("body").to_pylist())
+
+    cluster.send("stream", ["a", "b"])
+    assert run() == [b"a", b"b"]
+    cluster.send("stream", ["c"])
+    assert run() == [b"a", b"b", b"c"]
+
+
+def test_a_frame_and_a_stream_become_messages(spark, cluster, tmp_path):
+    cluster.create_topic("written", queues=2)
+    frame = read(spark, cluster).where("tags = 'Paid'").limit(3)
+
+    def sink(writer):
+        return writer.option("namesrv", cluster.namesrv).option("topic", "written")
+
+    rows = frame.select("body", "tags", "keys", "properties")
+    patiently(lambda: sink(rows.write.format("rocketmq")).mode("append").save())
+    assert bodies(cluster, "written") == [b"paid"] * 3
+    cluster.create_topic("source", queues=1)
+    cluster.send("source", ["streamed"])
+    stream = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
+    stream = stream.option("subscribe", "source").option("startingOffsets", "earliest")
+    chosen = stream.load().selectExpr("body", "'k' AS sharding_key")
+    writer = sink(chosen.writeStream.format("rocketmq")).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    patiently(lambda: writer.start().awaitTermination())
+    assert sorted(bodies(cluster, "written")) == [*[b"paid"] * 3, b"streamed"]
+
+
+@pytest.fixture
+def sql(session, cluster, capfd):
+    """Run a statement as `rmq sql` does; returns its rows."""
+
+    def run_it(text):
+        namesrv = (cluster.namesrv,)
+        common = Common(namesrv=namesrv, output="jsonl")
+
+        def run_once():
+            capfd.readouterr()
+            with Client(ClientConfig(namesrv=namesrv)) as client:
+                run_statement(
+                    common, SqlCommandOptions(), text, session=session, client=client
+                )
+            return capfd.readouterr().out
+
+        return [json.loads(line) for line in patiently(run_once).splitlines()]
+
+    return run_it
+
+
+def test_sql(sql):
+    assert sql("select tags, count(*) n from orders group by tags order by tags") == [
+        {"tags": "New", "n": 100},
+        {"tags": "Paid", "n": 20},
+    ]
+    text = "with o as (select * from orders) select body from o where queue_offset = 0"
+    assert {row["body"] for row in sql(text)} == {"größer 0", "größer 1"}
+    (plan,) = sql("explain select * from orders where queue_id = 1")
+    is_left_to_spark = "Filter (isnotnull(queue_id" in plan["plan"]
+    assert is_left_to_spark == (not hasattr(api, "Filter"))
+    assert len(sql("describe orders")) == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("select * form orders", TextError, "syntax error at or near 'orders'"),
+        ("select tag from orders", TextError, "`tag` cannot be resolved"),
+        ("select * from a-b", TextError, "back quoted"),
+        ("select * from nowhere", NotFoundError, "route of topic nowhere: "),
+        ("drop table orders", UsageError, "only queries can be run"),
+        ("with a as (select 1) insert into b table a", UsageError, "only queries"),
+        ("select cast('x' as int)", RmqError, "cannot be cast to"),
+    ],
+)
+def test_what_is_wrong_with_a_statement_is_said_in_a_line(sql, text, kind, words):
+    with pytest.raises(RmqError) as caught:
+        sql(text)
+    assert type(caught.value) is kind
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_an_export_is_resumed(cluster, tmp_path):
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "rmqcli", "export", "orders", "--to-parquet"]
+
+    def export(*arguments):
+        return subprocess.run(
+            [*command, str(folder), "-n", cluster.namesrv, *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    refused = cluster.faults.add(
+        faults.answer(ResponseCode.NO_PERMISSION, "no"),
+        code=RequestCode.PULL_MESSAGE,
+        topic="orders",
+        queue_id=1,
+    )
+    failed = export()
+    cluster.faults.remove(refused)
+    assert failed.returncode == 6, failed.stderr
+    assert "1 of 2 parts could not be written" in failed.stderr
+    done = export("--resume", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 120
+    assert ds.dataset(folder, format="parquet").count_rows() == 120

@@ -1,0 +1,88 @@
+"""Runs the tests of `each_version.py` with each minor version of PySpark 4.
+
+    python -m tests.spark.versions [VERSION...]
+
+A version that is not the installed one is fetched once into the tests' cache folder.
+PYTHONPATH puts it before the environment's own packages: everything else is the same.
+Prints a line for each version, and fails when one fails or cannot be fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rmqcli.clock import SYSTEM_CLOCK
+from tests.kit.artefacts import cache_root
+
+#: The newest of each minor version that pip finds. A list, so that the gate does the
+#: same tomorrow; add a line when a version is published.
+VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+
+ROOT = Path(__file__).parents[2]
+_TESTS = "tests/spark/each_version.py"
+
+
+def folder_of(version: str) -> Path | None:
+    """The folder with PySpark and Py4J, fetched when absent; None: it is installed."""
+    if importlib.metadata.version("pyspark") == version:
+        return None
+    folder = cache_root() / f"pyspark-{version}"
+    if not folder.is_dir():
+        temporary = folder.with_suffix(".part")
+        shutil.rmtree(temporary, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile"]
+        subprocess.run(
+            [*pip, "--target", str(temporary), f"pyspark=={version}"], check=True
+        )
+        temporary.rename(folder)
+    return folder
+
+
+def run(version: str) -> bool:
+    """Run the tests with a version; return whether they passed."""
+    started_ms = SYSTEM_CLOCK.monotonic_ms()
+    folder = folder_of(version)
+    fetched_ms = SYSTEM_CLOCK.monotonic_ms()
+    paths = [] if folder is None else [str(folder)]
+    if os.environ.get("PYTHONPATH"):
+        paths.append(os.environ["PYTHONPATH"])
+    environ = {**os.environ, "RMQ_PYSPARK": version, "PYTHONPATH": ":".join(paths)}
+    if not paths:
+        del environ["PYTHONPATH"]
+    environ.pop("SPARK_HOME", None)
+    # Before 4.2 PySpark leaves sockets to the garbage collector.
+    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore::ResourceWarning"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, _TESTS],
+        cwd=ROOT,
+        env=environ,
+        check=False,
+    )
+    took_s = (SYSTEM_CLOCK.monotonic_ms() - fetched_ms) / 1000
+    fetch_s = (fetched_ms - started_ms) / 1000
+    word = "passed" if done.returncode == 0 else "FAILED"
+    print(
+        f"PySpark {version}: {word} in {took_s:.0f} s, fetched in {fetch_s:.0f} s",
+        flush=True,
+    )
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Run all, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("version", nargs="*", help="e.g. 4.1.4; all by default")
+    chosen = parser.parse_args().version or VERSIONS
+    failed = [version for version in chosen if not run(version)]
+    print(f"PySpark {', '.join(chosen)}: {', '.join(failed) or 'none'} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
