@@ -72,6 +72,7 @@ def pin_topic(
         tags={topic: frozenset()},
         filter_pushdown=hasattr(api, "Filter"),  # PySpark 4.1
         commit_group=None,
+        decoding=None,
     )
     try:
         client.route(topic)
