@@ -145,7 +145,7 @@ def _field_text(body: bytes, field_name: str) -> str | None:
 
 
 def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFoundError:
-    near = _near_topics(client, topic)
+    near = near_topics(client, topic)
     hint = (
         "add may_create=True to let a broker create it, or list topics with:"
         " Admin.topics()"
@@ -164,7 +164,7 @@ def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFound
     )
 
 
-def _near_topics(client: Client, topic: str) -> list[str]:
+def near_topics(client: Client, topic: str) -> list[str]:
     """Names much like this one; none when the name server does not list topics."""
     import difflib  # only when something was mistyped
 
@@ -174,8 +174,8 @@ def _near_topics(client: Client, topic: str) -> list[str]:
         names = client.namesrv(get_all_topic_list())
     except RmqError:
         return []
-    near = difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
-    return near or [name for name in names if name.lower() == topic.lower()]
+    same = [name for name in names if name.lower() == topic.lower()]
+    return same or difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
 
 
 def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:

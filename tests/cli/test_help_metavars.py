@@ -17,6 +17,7 @@ NOUNS = {
     "EXPR",
     "FIELD",
     "FILE",
+    "FORMAT",
     "GLOB",
     "GROUP",
     "HOST",

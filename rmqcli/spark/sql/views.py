@@ -6,14 +6,14 @@ text of Spark's, and every part of a statement reads the same messages of a topi
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyspark.sql.datasource as api
 
-from rmqcli.errors import NotFoundError, RmqError
+from rmqcli.errors import NotFoundError
 from rmqcli.position import Earliest
+from rmqcli.producer.target import near_topics
 from rmqcli.spark.options import Connection
 from rmqcli.spark.source.data_source import RocketMQDataSource
 from rmqcli.spark.source.options import Positions, SourceOptions
@@ -77,7 +77,7 @@ def pin_topic(
     try:
         client.route(topic)
     except NotFoundError as error:
-        near = _near_topics(client, topic)
+        near = near_topics(client, topic)
         if near:
             error.hint = f"did you mean {' or '.join(near)}?"
         raise
@@ -85,18 +85,6 @@ def pin_topic(
     if not allow_gaps:
         check_trimmed(plans)
     return TopicView(options, plans)
-
-
-def _near_topics(client: Client, topic: str) -> list[str]:
-    """Names much like this one; none when the name server does not list topics."""
-    from rmqcli.api.calls.namesrv import get_all_topic_list
-
-    try:
-        names = client.namesrv(get_all_topic_list())
-    except RmqError:
-        return []
-    same = [name for name in names if name.lower() == topic.lower()]
-    return same or difflib.get_close_matches(topic, names, n=3, cutoff=0.75)
 
 
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
