@@ -2,9 +2,10 @@
 
 A field that is not there is null, and one that the schema does not have is left out. Of
 a name that comes twice the last value counts. A value fits a type when nothing of it is
-lost: whole numbers in range for integers, any finite number for `double`, digits that
-fit for `decimal` (also in a string), RFC 3339 for times (UTC where no zone is said),
-base64 for `binary`. A `string` takes any value: what is not a string becomes its JSON
+lost: whole numbers in range for integers, digits that fit for `decimal` (also in a
+string), RFC 3339 for times (UTC where no zone is said), base64 for `binary`. Only
+`double` and `float` round, and hold any number in their range. A `string` takes any
+value: what is not a string becomes its JSON
 text. `NaN` and `Infinity` are not JSON.
 
 Source: JacksonParser in apache/spark, which rounds, and takes numbers for times.
