@@ -130,8 +130,15 @@ def _s3(target: Target) -> Any:  # noqa: ANN401
     try:
         # Small files then take one request in place of three.
         return fs.S3FileSystem(allow_delayed_open=True, **options)
-    except TypeError:  # pyarrow before 19
+    except TypeError:
+        pass  # an older pyarrow does not know this, or an option
+    try:
         return fs.S3FileSystem(**options)
+    except TypeError as error:
+        raise ConfigError(
+            f"this pyarrow cannot open {target.root}: {_first_line(str(error))}",
+            hint="install a newer pyarrow, or leave that option out",
+        ) from error
 
 
 class RemoteStorage:
