@@ -24,8 +24,7 @@ def _wrong(value: object) -> Any:  # noqa: ANN401  # never returns
 
 
 def _leaf(*exact: type) -> Leaf:
-    types = frozenset(exact)
-    return Leaf(types, lambda value: value if type(value) in types else _wrong(value))
+    return Leaf(frozenset(exact), _wrong)
 
 
 _DECIMAL: Final = _leaf(decimal.Decimal, int)

@@ -136,7 +136,7 @@ class Builder:
             column = _column(values, kind, leaf)
             if column is not None:
                 return column
-        converted = self._converted(values, rows, leaf.convert)
+        converted = self._converted(values, rows, leaf)
         column = _column(converted, kind, leaf)
         if column is not None:
             return column
@@ -149,16 +149,17 @@ class Builder:
         return pa.array(kept, kind)
 
     def _converted(
-        self, values: list[Any], rows: Sequence[int], convert: Callable[[Any], Any]
+        self, values: list[Any], rows: Sequence[int], leaf: Leaf
     ) -> list[Any]:
         converted = []
         for value, row in zip(values, rows, strict=True):
-            result = None
-            if value is not None:
+            result = value
+            if value is not None and type(value) not in leaf.exact:
                 try:
-                    result = convert(value)
+                    result = leaf.convert(value)
                 except (ValueError, ArithmeticError, RecursionError):
                     self.bad.add(row)
+                    result = None
             converted.append(result)
         return converted
 

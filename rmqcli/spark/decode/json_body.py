@@ -165,10 +165,10 @@ def _decimal_of(kind: pa.DataType) -> Callable[[object], decimal.Decimal]:
 
 _LEAVES: Final = {
     pa.bool_(): Leaf(frozenset({bool}), _wrong),
-    pa.int8(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
-    pa.int16(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
-    pa.int32(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
-    pa.int64(): Leaf(frozenset({int}), lambda v: v if type(v) is int else _wrong(v)),
+    pa.int8(): Leaf(frozenset({int}), _wrong),
+    pa.int16(): Leaf(frozenset({int}), _wrong),
+    pa.int32(): Leaf(frozenset({int}), _wrong),
+    pa.int64(): Leaf(frozenset({int}), _wrong),
     pa.float32(): Leaf(frozenset(), _float32, is_finite=True),
     pa.float64(): Leaf(frozenset({float}), _float, is_finite=True),
     pa.string(): Leaf(frozenset({str}), _text),

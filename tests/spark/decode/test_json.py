@@ -105,6 +105,23 @@ def test_a_bad_body_leaves_its_neighbours_alone():
     assert [found[at] for at in (1, 3, 5)] == [(None, body) for body in bad]
 
 
+KINDS = [
+    '{"b": true}', '{"b": 1}', '{"id": 1}', '{"id": "1"}', '{"small": 1}',
+    '{"small": 1.5}', '{"d": 1.5}', '{"d": "x"}', '{"f": 1}', '{"f": null}',
+    '{"n": 1.5}', '{"n": []}', '{"s": "x"}', '{"s": 5}', '{"bin": "AAE="}',
+    '{"bin": {}}', '{"dt": "2024-01-01"}', '{"dt": 1}', '{"ts": "2024-01-01T00:00"}',
+    '{"ts": 1}', '{"tn": "2024-01-01T00:00"}', '{"tn": 1}', '{"a": []}', '{"a": 1}',
+    '{"m": {}}', '{"m": 1}', '{"o": {}}', '{"o": 1}',
+]  # fmt: skip
+
+
+def test_every_kind_of_value_beside_every_other():
+    bodies = [text.encode() for text in KINDS]
+    alone = [row for body in bodies for row in decode(DECODER, body)]
+    assert decode(DECODER, *bodies, *reversed(bodies)) == [*alone, *reversed(alone)]
+    assert sum(corrupt is not None for _, corrupt in alone) == 12
+
+
 def test_rows_of_a_bad_body_alone():
     assert decode(DECODER) == []
     assert decode(DECODER, b"\xff") == [(None, b"\xff")]
