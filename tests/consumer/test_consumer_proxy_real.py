@@ -7,9 +7,17 @@ import uuid
 
 import pytest
 
-from rmqcli import Admin, ClientConfig, Consumer, Producer, ProducerMessage
+from rmqcli import (
+    Admin,
+    ClientConfig,
+    Consumer,
+    Producer,
+    ProducerMessage,
+    TlsOptions,
+)
 from tests.conftest import start_cluster
 from tests.consumer.collecting import Seen
+from tests.kit.proxy import RealProxy
 from tests.kit.waiting import wait_until
 
 pytestmark = [
@@ -19,12 +27,25 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def proxy(rmq_version, tmp_path_factory):
-    """A broker inside a proxy, shared by the tests of this module."""
+class ClusterMode:
+    """A proxy in front of a cluster, with what the tests use of both."""
+
+    def __init__(self, cluster, proxy):
+        self.namesrv, self.create_topic = cluster.namesrv, cluster.create_topic
+        self.endpoints = proxy.endpoints
+
+
+@pytest.fixture(scope="module", params=["local", "cluster"])
+def proxy(request, rmq_version, tmp_path_factory):
+    """A proxy in each of its modes, shared by the tests of this module."""
     directory = tmp_path_factory.mktemp(f"proxy-{rmq_version}")
-    with start_cluster(rmq_version, directory, proxy=True) as cluster:
-        yield cluster
+    is_local = request.param == "local"
+    with start_cluster(rmq_version, directory, proxy=is_local) as cluster:
+        if is_local:
+            yield cluster
+            return
+        with RealProxy(cluster) as made:
+            yield ClusterMode(cluster, made)
 
 
 def config_of(proxy):
@@ -62,6 +83,16 @@ def test_messages_are_consumed_once_and_failed_ones_again(proxy):
         send(proxy, topic, ["last"], tags="Paid")
         again.wait_for(1)
     assert again.bodies == ["last"]
+
+
+def test_messages_are_consumed_over_tls(proxy):
+    topic, group = proxy.create_topic(), new_group(proxy)
+    send(proxy, topic, ["m"])
+    client = ClientConfig(endpoints=(proxy.endpoints,), tls=TlsOptions(insecure=True))
+    seen = Seen()
+    with Consumer(group, topic, seen, client=client):
+        seen.wait_for(1)
+    assert seen.bodies == ["m"]
 
 
 def test_attempts_that_are_used_up_make_a_dead_letter(proxy):
