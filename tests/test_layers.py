@@ -162,7 +162,7 @@ PARTS: dict[str, list[tuple[str, ...]]] = {
             "scratch",
             "shown_errors",
         ),
-        ("messages", "rows", "session"),
+        ("connect", "messages", "rows", "session"),
         ("decode",),
         ("export", "sink"),
         ("imports", "source"),

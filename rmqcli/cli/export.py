@@ -36,7 +36,7 @@ from rmqcli.config import NAMESRV_DEFAULT
 from rmqcli.errors import ExitCode, RmqError, TextError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from rmqcli.cli.ui.progress import Progress
     from rmqcli.queue_selector import QueueSelector
@@ -47,6 +47,14 @@ if TYPE_CHECKING:
 
 #: What Spark itself hides of its settings: spark.redaction.regex.
 _REDACTED = r"(?i)secret|password|token|access.?key"
+
+#: What to do instead of giving an option with --remote.
+_REMOTE_HINTS = {
+    "master": "the server of --remote has a master already: leave --master out",
+    "conf": "start the server with the setting: leave --conf out",
+    "archives": "start the server with the archive: leave --archives out",
+    "store": "the folder is read here: leave --remote out",
+}
 
 FORMATS = ("auto", "table", "json", "jsonl")
 FIELDS = (
@@ -132,6 +140,13 @@ class ExportCommandOptions:
         str | None,
         option(metavar="URL", help="Spark cluster to run on, e.g. spark://host:7077."),
     ] = None
+    remote: Annotated[
+        str | None,
+        option(
+            metavar="URL",
+            help="Spark Connect server to run on: sc://HOST:PORT.",
+        ),
+    ] = None
     conf: Annotated[
         list[Any] | None,
         option(
@@ -153,7 +168,7 @@ class ExportCommandOptions:
         Any,
         duration_option(
             "--executor-timeout",
-            help="Exit when --master runs no task for this long.  [default: 2m]",
+            help="Exit when the cluster runs no task for this long.  [default: 2m]",
         ),
     ] = None
     rows_per_file: Annotated[
@@ -240,7 +255,7 @@ class ExportCommandOptions:
         bool,
         option(
             "--allow-unencrypted-keys",
-            help="Allow access keys to be sent unencrypted to the workers of --master.",
+            help="Allow access keys to be sent unencrypted to the cluster's workers.",
         ),
     ] = False
     store: Annotated[str | None, store_option()] = None
@@ -254,6 +269,8 @@ class ExportCommandOptions:
             raise UsageError(f"--since-last and {other} cannot be used together")
         master = self.master
         check_master_url(master, os.environ)
+        if self.remote is not None:
+            self._check_remote(self.remote)
         if self.store is not None and not (master or "local").startswith("local"):
             raise UsageError(
                 f"--store cannot be exported by --master {master}: the folder is read"
@@ -264,6 +281,17 @@ class ExportCommandOptions:
         if self.decode is None and (self.schema is not None or self.infer is not None):
             given = "--schema" if self.schema is not None else "--infer"
             raise UsageError(f"{given} needs --decode json")
+
+    def _check_remote(self, url: str) -> None:
+        from rmqcli.spark.connect import check_remote_url
+
+        check_remote_url(url)
+        for name in ("master", "conf", "archives", "store"):
+            if getattr(self, name):
+                raise UsageError(
+                    f"--{name} and --remote cannot be used together",
+                    hint=_REMOTE_HINTS[name],
+                )
 
     @property
     def selectors(self) -> tuple[QueueSelector, ...]:
@@ -320,6 +348,7 @@ class ExportCommandOptions:
             path=self.to_parquet,
             given=frozenset(self.given()),
             master=self.master,
+            remote=self.remote,
             resume=self.resume,
             since_last=self.since_last,
             allow_gaps=self.allow_gaps,
@@ -334,6 +363,10 @@ class ExportCommandOptions:
     def flags_to_repeat(self) -> list[str]:
         """What a run that is resumed has to be given again: it is not in its plan."""
         words = [] if self.master is None else ["--master", self.master]
+        if self.remote is not None:
+            from rmqcli.spark.master import shown_url
+
+            words += ["--remote", shown_url(self.remote)]
         for key, value in self.conf or ():
             is_secret = re.search(_REDACTED, key)
             words += ["--conf", f"{key}={'VALUE' if is_secret else value}"]
@@ -362,7 +395,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
     from rmqcli.spark.export.export import Export
     from rmqcli.spark.export.storage import storage_of
 
-    master, is_allowed = options.master, options.allow_unencrypted_keys
+    is_allowed = options.allow_unencrypted_keys
     storage = storage_of(options.to_parquet, os.environ)
     with read_from(common, options.store) as source:
         client_config = source.client_config()
@@ -382,24 +415,37 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             report=report,
             clock=SYSTEM_CLOCK,
             disk=storage,
-            check_ready=lambda: _check_ready(
-                master, options.conf or (), is_secret=is_secret
-            ),
+            check_ready=lambda: _check_ready(options, is_secret=is_secret),
         )
         return _finish(common, report.watch(job), storage.root_of(options.to_parquet))
 
 
-def _check_ready(
-    master: str | None, conf: Iterable[tuple[str, str]], *, is_secret: bool
-) -> None:
+def _check_ready(options: ExportCommandOptions, *, is_secret: bool) -> None:
     """Raise for what would end the run, before there is one."""
     from rmqcli.spark.encryption import check_encrypted, submitted_settings
     from rmqcli.spark.java import find_java
-    from rmqcli.spark.master import check_master_answers, is_local
+    from rmqcli.spark.master import (
+        check_kubernetes_image,
+        check_master_answers,
+        is_local,
+    )
 
+    if options.remote is not None:
+        from rmqcli.spark import connect
+
+        if is_secret:
+            connect.check_private(options.remote, os.environ)
+        connect.check_client_packages()
+        connect.check_remote_answers(options.remote)
+        return
+    master = options.master
     find_java(os.environ)
-    if is_secret and not is_local(master):
-        check_encrypted({**submitted_settings(os.environ), **dict(conf)}.get)
+    if is_local(master):
+        return
+    settings = {**submitted_settings(os.environ), **dict(options.conf or ())}
+    if is_secret:
+        check_encrypted(settings.get)
+    check_kubernetes_image(master, settings.get)
     check_master_answers(master)
 
 

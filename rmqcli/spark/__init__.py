@@ -10,6 +10,7 @@
     extent        what is read of each queue, clipped to what it holds
     session       starts and stops Spark quietly, on this machine or on a cluster
     package       rmqcli as a zip that executors can import
+    connect       sessions with a Spark Connect server, which has no SparkContext
     java          finds the Java runtime that Spark needs
     options       options of the format: names, connection, errors that name one
     shown_errors  what Spark shows of an error
@@ -19,6 +20,7 @@
     scratch       the temporary folder of a session, removed even after a crash
     daemon        the process from which Spark forks its Python workers
 
-The first four build on the others. `session`, `export.job`, `daemon`, `source` and
-`sink` use pyspark; pyarrow is imported only where rows are made, written or read.
+The first four build on the others. `session`, `connect`, `export.job`,
+`export.connect_job`, `daemon`, `source` and `sink` use pyspark; pyarrow is imported
+only where rows are made, written or read.
 """

@@ -16,7 +16,7 @@ from rmqcli.errors import ConfigError, ConnectError, UsageError
 from rmqcli.transport.address import check_listens, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rmqcli.transport.address import Address
 
@@ -25,6 +25,7 @@ _CONNECT_MS: Final = 5000
 _SPARK_CONNECT: Final = re.compile(r"sc://", re.IGNORECASE)
 #: What spark-submit takes. `local-cluster[...]` begins with local, too.
 _MASTER: Final = re.compile(r"local($|\[|-cluster\[)|spark://|k8s://|yarn$")
+_TOKEN: Final = re.compile(r"(;token=)[^;]*", re.IGNORECASE)
 _HINT: Final = "give spark://HOST:PORT, k8s://URL, yarn or local[*] as the master"
 
 
@@ -42,8 +43,8 @@ def check_master_url(master: str | None, environ: Mapping[str, str]) -> None:
         return
     if _SPARK_CONNECT.match(master):
         raise UsageError(
-            f"{master} is a Spark Connect server, which cannot run an export",
-            hint=_HINT,
+            f"{shown_url(master)} is a Spark Connect server, not a master",
+            hint="give it as the remote argument",
         )
     if not _MASTER.match(master):
         raise UsageError(f"{master!r} is not a Spark master", hint=_HINT)
@@ -98,6 +99,35 @@ def check_master_answers(master: str | None) -> None:
         address=master.removeprefix(_STANDALONE),
         hint="start the master, or check the master argument",
     ) from reason
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a Spark Connect server as people may see it: without its token.
+
+    Anything else is returned as it is.
+    """
+    return _TOKEN.sub(r"\1TOKEN", url)
+
+
+def check_kubernetes_image(
+    master: str | None, read: Callable[[str], str | None]
+) -> None:
+    """Raise ConfigError for Kubernetes without the image of the executors.
+
+    `read` returns a setting, None when it is not set. Spark would say so only when it
+    asks for the first executor.
+    """
+    names = (
+        "spark.kubernetes.container.image",
+        "spark.kubernetes.executor.container.image",
+    )
+    if master is None or not master.startswith("k8s://") or any(map(read, names)):
+        return
+    raise ConfigError(
+        f"the Spark master is Kubernetes, but {names[0]} is not set",
+        hint=f"give conf='{names[0]}=IMAGE', an image with Python, pyarrow, numpy, lz4"
+        " and zstandard",
+    )
 
 
 def _has_environment_file(environ: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
-from rmqcli.errors import ConnectError, RmqError
+from rmqcli.errors import ConfigError, ConnectError, RmqError
 from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.master import is_local
@@ -89,6 +90,31 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def pyspark_version() -> str:
+    """Return the version of the PySpark that is installed here."""
+    import pyspark
+
+    return str(pyspark.__version__)
+
+
+def check_spark_home(environ: Mapping[str, str], version: str) -> None:
+    """Raise ConfigError when SPARK_HOME is another Spark than this PySpark.
+
+    `version` is PySpark's. A minor version counts, because what a PySpark calls in its
+    JVM changes with it. A folder that does not say its version is left to Spark.
+    """
+    home = environ.get("SPARK_HOME")
+    jars = Path(home or "", "jars").glob("spark-core_*.jar") if home else ()
+    for jar in jars:
+        found = re.match(r"spark-core_[\d.]+-((\d+\.\d+)[\w.]*)", jar.name)
+        if found is not None and found[2] != ".".join(version.split(".")[:2]):
+            raise ConfigError(
+                f"SPARK_HOME, {home}, holds Spark {found[1].removesuffix('.jar')}, and"
+                f" PySpark here is {version}",
+                hint="unset SPARK_HOME, for the Spark that came with PySpark",
+            )
+
+
 def settings(options: SessionOptions, folder: str) -> dict[str, str]:
     """Return the settings of Spark; a cluster keeps its own settings.
 
@@ -126,6 +152,7 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
 
+    check_spark_home(os.environ, pyspark_version())
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings(options, folder).items()))
     try:
@@ -155,9 +182,11 @@ def _not_started(error: BaseException, options: SessionOptions) -> RmqError:
     reason = start_reason(error, options.log_path)
     if "masters are unresponsive" in reason:
         return ConnectError(
-            f"the Spark master {options.master} does not answer",
+            f"the Spark master {options.master} does not answer PySpark"
+            f" {pyspark_version()}",
             address=options.master or "",
-            hint="start the master, or check the master argument",
+            hint="check the master argument, and that the master runs Spark"
+            f" {pyspark_version()}, too",
         )
     return RmqError(
         f"Spark did not start: {reason}",

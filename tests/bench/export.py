@@ -28,7 +28,7 @@ from rmqcli.queue_selector import parse_queue_selector
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.export import Export, ExportOptions
-from rmqcli.spark.export.job import run_parts
+from rmqcli.spark.export.job import ContextJobs, run_parts
 from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.spark.session import SessionOptions, spark_context
 from tests.spark.export.inline import SilentReport
@@ -111,7 +111,7 @@ class TimedRunner:
 
             def write(parts, context, /, *, watch):
                 stopwatch = Stopwatch()
-                outcomes = run_parts(spark, parts, context, watch=watch)
+                outcomes = run_parts(ContextJobs(spark), parts, context, watch=watch)
                 self.seconds = stopwatch.seconds()
                 return outcomes
 

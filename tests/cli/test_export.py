@@ -313,7 +313,7 @@ def test_a_folder_is_taken_out_of_its_url(folder, path):
     ("master", "words", "hint"),
     [
         ("foo://", "'foo://' is not a Spark master", "give spark://HOST:PORT"),
-        ("sc://h:1", "sc://h:1 is a Spark Connect server", "give spark://HOST:PORT"),
+        ("sc://h:1", "sc://h:1 is a Spark Connect server", "give it as --remote"),
         ("yarn", "neither HADOOP_CONF_DIR nor", "set HADOOP_CONF_DIR"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from rmqcli.errors import ConfigError, ConnectError, UsageError
 from rmqcli.spark.master import (
+    check_kubernetes_image,
     check_master_answers,
     check_master_url,
     is_local,
@@ -43,7 +44,6 @@ def test_masters_that_spark_takes_are_taken(master):
         ("", "'' is not a Spark master"),
         ("localhost:7077", "'localhost:7077' is not a Spark master"),
         ("yarn-client", "'yarn-client' is not a Spark master"),
-        ("sc://h:15002", "sc://h:15002 is a Spark Connect server"),
         ("spark://", "address '' is not host:port"),
         ("spark://h", "address 'h' is not host:port"),
         ("spark://h:x", "port 'x' of 'h:x' is not in"),
@@ -54,6 +54,26 @@ def test_what_is_no_master_is_a_usage_error_with_one_thing_to_try(master, words)
     with pytest.raises(UsageError, match=words) as caught:
         check_master_url(master, NOTHING_SET)
     assert caught.value.hint.startswith("give spark://")
+
+
+def test_a_spark_connect_server_is_no_master():
+    with pytest.raises(UsageError) as caught:
+        check_master_url("sc://h:15002/;token=hunter2", NOTHING_SET)
+    assert caught.value.message == (
+        "sc://h:15002/;token=TOKEN is a Spark Connect server, not a master"
+    )
+    assert caught.value.hint == "give it as the remote argument"
+
+
+def test_kubernetes_needs_the_image_of_the_executors():
+    with pytest.raises(ConfigError, match="is not set") as caught:
+        check_kubernetes_image("k8s://https://h:6443", NOTHING_SET.get)
+    assert "conf='spark.kubernetes.container.image=IMAGE'" in caught.value.hint
+    for name in ("container.image", "executor.container.image"):
+        settings = {f"spark.kubernetes.{name}": "rmq:1"}
+        check_kubernetes_image("k8s://https://h:6443", settings.get)
+    check_kubernetes_image("yarn", NOTHING_SET.get)
+    check_kubernetes_image(None, NOTHING_SET.get)
 
 
 def test_yarn_needs_the_settings_of_hadoop(tmp_path):

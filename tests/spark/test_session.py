@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqcli.spark.session import SessionOptions, settings
+import pytest
+
+from rmqcli.errors import ConfigError
+from rmqcli.spark.session import SessionOptions, check_spark_home, settings
 
 
 def test_an_application_on_a_cluster_keeps_its_web_page_and_the_settings_of_conf():
@@ -26,3 +29,20 @@ def test_an_application_on_a_cluster_keeps_its_web_page_and_the_settings_of_conf
         "spark.archives": "a.tar.gz#a,b.tar.gz",
         "spark.executor.memory": "2g",
     }
+
+
+def test_another_spark_in_spark_home_is_named_with_both_versions(tmp_path):
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    environ = {"SPARK_HOME": str(tmp_path)}
+    check_spark_home({}, "4.3.0")
+    check_spark_home(environ, "4.3.0")
+    (jars / "spark-core_2.13-4.3.1.jar").touch()
+    check_spark_home(environ, "4.3.0")
+    (jars / "spark-core_2.13-4.3.1.jar").rename(jars / "spark-core_2.12-3.5.1.jar")
+    with pytest.raises(ConfigError) as caught:
+        check_spark_home(environ, "4.3.0")
+    assert caught.value.message == (
+        f"SPARK_HOME, {tmp_path}, holds Spark 3.5.1, and PySpark here is 4.3.0"
+    )
+    assert caught.value.hint.startswith("unset SPARK_HOME")

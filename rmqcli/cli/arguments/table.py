@@ -259,6 +259,7 @@ COMMANDS: dict[str, Any] = {
                      'rmqcli.queue_selector:parse_queue_selector'),
          '--tag': ('tag', 'store', 'text'),
          '--master': ('master', 'store', 'text'),
+         '--remote': ('remote', 'store', 'text'),
          '--conf': ('conf', 'append', 'rmqcli.cli.export:_parse_setting'),
          '--archives': ('archives', 'append', 'text'),
          '--executor-timeout': ('executor_timeout',

@@ -60,6 +60,7 @@ _ARGUMENTS: Final = {
     "plaintext": "--plaintext",
     "queues": "--queue",
     "remap_queues": "--remap-queues",
+    "remote": "--remote",
     "remove_offsets": "--remove-offsets",
     "resume": "--resume",
     "rows_per_file": "--rows-per-file",

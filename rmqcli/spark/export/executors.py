@@ -111,6 +111,12 @@ class ResourceWatch:
         clock: Clock,
     ) -> None:
         self._master = master
+        # A server of Spark Connect has chosen what its executors get.
+        self._less = (
+            ""
+            if master.startswith("sc:")
+            else "ask for less with conf='spark.executor.memory=512m', or "
+        )
         self._timeout_ms = timeout_ms
         self._note = note
         self._clock = clock
@@ -130,8 +136,7 @@ class ResourceWatch:
                 f"the Spark cluster {self._master} has run no task for"
                 f" {self._timeout_ms // 1000} s: it grants no executor",
                 address=self._master,
-                hint="ask for less with conf='spark.executor.memory=512m', or wait"
-                " longer with executor_timeout_ms=MS",
+                hint=f"{self._less}wait longer with executor_timeout_ms=MS",
             )
         if idle_ms >= NOTICE_MS and not self._is_noted:
             self._is_noted = True

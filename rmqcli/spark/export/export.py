@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmqcli.clock import Clock
     from rmqcli.spark.export.directory import ExportDirectory
-    from rmqcli.spark.export.job import JobProgress
+    from rmqcli.spark.export.job import JobProgress, Jobs
     from rmqcli.spark.export.manifest import PartResult
     from rmqcli.spark.export.part import ChunkSource
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
@@ -114,11 +114,14 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
     A cluster must grant an executor that can write parts before the block begins.
     """
     from rmqcli.spark.encryption import check_encrypted
-    from rmqcli.spark.export.executors import ResourceWatch
-    from rmqcli.spark.export.job import check_executors, run_parts
+    from rmqcli.spark.export.job import ContextJobs
     from rmqcli.spark.master import is_local
     from rmqcli.spark.session import SessionOptions, spark_context
 
+    if start.options.remote is not None:
+        with _connect_workers(start, start.options.remote) as workers:
+            yield workers
+        return
     master = start.options.master
     session = SessionOptions(
         name=f"rmq export {start.topic}",
@@ -131,22 +134,50 @@ def spark_workers(start: WorkersStart, /) -> Iterator[Workers]:
     with spark_context(session) as spark:
         if start.is_secret and not is_local(master):
             check_encrypted(lambda name: spark.getConf().get(name))
-        resources = None
-        if not is_local(master):
-            resources = ResourceWatch(
-                master or "",
-                timeout_ms=start.options.executor_timeout_ms,
-                note=start.note,
-                clock=SYSTEM_CLOCK,
-            )
-            check_executors(
-                spark,
-                start.temp,
-                start.disk,
-                resources=resources,
-                packages=start.packages,
-            )
-        yield functools.partial(run_parts, spark, resources=resources)
+        shown = None if is_local(master) else master
+        yield _workers_of(ContextJobs(spark), start, shown)
+
+
+@contextlib.contextmanager
+def _connect_workers(start: WorkersStart, url: str) -> Iterator[Workers]:
+    """Open a session of Spark Connect. The server's executors are checked always."""
+    from rmqcli.spark.connect import check_private, connect_session, setting
+    from rmqcli.spark.encryption import check_encrypted
+    from rmqcli.spark.export.connect_job import ConnectJobs
+    from rmqcli.spark.master import is_local, shown_url
+
+    if start.is_secret:
+        check_private(url, os.environ)
+    with connect_session(url) as session:
+        if start.is_secret and not is_local(setting(session, "spark.master") or ""):
+            check_encrypted(functools.partial(setting, session))
+        yield _workers_of(ConnectJobs(session), start, shown_url(url))
+
+
+def _workers_of(jobs: Jobs, start: WorkersStart, cluster: str | None) -> Workers:
+    """Check the executors of a cluster, and return what has parts written there.
+
+    `cluster` is how it is called; None stands for this machine.
+    """
+    from rmqcli.spark.export.executors import ResourceWatch
+    from rmqcli.spark.export.job import check_executors, run_parts
+
+    resources = None
+    if cluster is not None:
+        resources = ResourceWatch(
+            cluster,
+            timeout_ms=start.options.executor_timeout_ms,
+            note=start.note,
+            clock=SYSTEM_CLOCK,
+        )
+        check_executors(
+            jobs,
+            start.temp,
+            start.disk,
+            resources=resources,
+            packages=start.packages,
+        )
+    return functools.partial(run_parts, jobs, resources=resources)
 
 
 class Reporter(Protocol):
@@ -170,6 +201,8 @@ class ExportOptions:
     path: str
     given: frozenset[str] = frozenset()
     master: str | None = None
+    #: the URL of a Spark Connect server, instead of a master
+    remote: str | None = None
     resume: bool = False
     since_last: bool = False
     allow_gaps: bool = False

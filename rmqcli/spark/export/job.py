@@ -15,9 +15,9 @@ import re
 import secrets
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from rmqcli.errors import RmqError
+from rmqcli.errors import ConfigError, RmqError
 from rmqcli.spark.export.executors import PACKAGES, SHIP_HINT, check_report, look
 from rmqcli.spark.export.manifest import PartResult
 from rmqcli.spark.export.part import PartFailure, write_task
@@ -46,6 +46,13 @@ _NO_ANSWER: Final = r"An error occurred while calling \S+"
 _POLL_S: Final = 0.25
 _CANCEL_WAIT_S: Final = 5.0
 
+#: What Spark's Python worker says when its minor version is not that of the driver.
+_PYTHONS: Final = r"different version: (\S+?) than that in driver:? (\d+\.\d+)"
+#: What Java says when there is no such program.
+_NO_PROGRAM: Final = r'Cannot run program "([^"]*)"'
+#: What a program that is not Python 3.11 or newer says of Spark's or of our sources.
+_NOT_STARTED: Final = r"Error from python worker:\n(.*?)(?:\n *PYTHONPATH was:|\Z)"
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -71,8 +78,40 @@ class JobProgress:
         return (self.offsets_done, self.tasks_done) == (self.offsets, self.tasks)
 
 
+class Job(Protocol[R]):
+    """One Spark job with a task for each of several items."""
+
+    def run(self) -> None:
+        """Run the job to its end; keep its results or error. Called in a thread."""
+
+    def cancel(self) -> None:
+        """Tell Spark to stop the job, from another thread."""
+
+    def results(self) -> list[R]:
+        """Return what the function returned. Raises RmqError if the job failed."""
+
+    def count_tasks(self, which: str) -> int:
+        """Return its `numActiveTasks` or `numCompletedTasks`, as Spark calls them."""
+
+
+class Jobs(Protocol):
+    """Where jobs run: a SparkContext (`ContextJobs`), or Spark Connect."""
+
+    def new(self, items: list[T], function: Callable[[T], R]) -> Job[R]:
+        """Make a job that calls the function with each item, in a worker."""
+
+    def parallelism(self) -> int:
+        """Return how many tasks Spark can run at once, about."""
+
+    def tries(self) -> int:
+        """Return how often Spark tries a task on a cluster; 1 on one machine."""
+
+    def is_here(self) -> bool:
+        """Whether the tasks certainly run on the machine of this process."""
+
+
 def run_parts(
-    spark: SparkContext,
+    jobs: Jobs,
     parts: Sequence[PartSpec],
     context: PartContext,
     *,
@@ -87,17 +126,17 @@ def run_parts(
     exception, the job is cancelled before the exception is raised.
     """
     try:
-        return _run_parts(spark, parts, context, watch=watch, resources=resources)
+        return _run_parts(jobs, parts, context, watch=watch, resources=resources)
     except Exception as error:
         # Also what is asked of the JVM between two jobs, when it has ended.
-        translated = _translated(error)
-        if translated is error:
+        named = translated(error)
+        if named is error:
             raise
-        raise translated from error
+        raise named from error
 
 
 def _run_parts(
-    spark: SparkContext,
+    jobs: Jobs,
     parts: Sequence[PartSpec],
     context: PartContext,
     *,
@@ -107,19 +146,19 @@ def _run_parts(
     outcomes: dict[int, Outcome] = {}
     left = list(parts)
     counters = _Counters(parts, context)
-    tries = _tries_elsewhere(spark)
+    tries = jobs.tries()
     go_path = os.path.join(context.files.temp, "go")
     with open(go_path, "wb"):
         pass  # it only has to be there
-    shares_temp = not context.files.disk.is_remote or is_local(spark.master)
+    shares_temp = not context.files.disk.is_remote or jobs.is_here()
     context = replace(
         context, go_path=go_path if shares_temp else None, shares_temp=shares_temp
     )
     for _ in range(ROUNDS_MAX):
-        tasks = group_tasks(left, tasks=TASKS_PER_CORE * spark.defaultParallelism)
+        tasks = group_tasks(left, tasks=TASKS_PER_CORE * jobs.parallelism())
         write = functools.partial(_write, context=context, tries=tries)
-        job = _Job(spark, tasks, write)
-        progress = functools.partial(_report, counters, watch=watch)
+        job = jobs.new(tasks, write)
+        progress = functools.partial(_report, counters, tasks=len(tasks), watch=watch)
         found = _run(job, resources=resources, on_poll=progress)
         for outcome in (outcome for of_task in found for outcome in of_task):
             outcomes[outcome.index] = outcome
@@ -135,13 +174,6 @@ def _run_parts(
 
 def _is_retriable(outcome: Outcome) -> bool:
     return isinstance(outcome, PartFailure) and outcome.error.retriable
-
-
-def _tries_elsewhere(spark: SparkContext) -> int:
-    """Return how often Spark tries a task on a cluster; 1 on this machine."""
-    if is_local(spark.master):
-        return 1
-    return int(spark.getConf().get("spark.task.maxFailures") or TASK_TRIES_DEFAULT)
 
 
 def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[Outcome]:
@@ -164,7 +196,7 @@ def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[O
 
 
 def check_executors(
-    spark: SparkContext,
+    jobs: Jobs,
     folder: str,
     disk: Storage,
     *,
@@ -176,20 +208,18 @@ def check_executors(
     Raises DeadlineError when the cluster grants none in time, ConfigError when its
     Python, the folder or the remote storage is not as it must be.
     """
-    job = _Job(
-        spark,
-        [0],
-        functools.partial(look, folder=folder, disk=disk, packages=packages),
+    job = jobs.new(
+        [0], functools.partial(look, folder=folder, disk=disk, packages=packages)
     )
     for report in _run(job, resources=resources, on_poll=lambda _: None):
         check_report(report, folder=folder)
 
 
 def _run(
-    job: _Job[T, R],
+    job: Job[R],
     *,
     resources: ResourceWatch | None,
-    on_poll: Callable[[_Job[T, R]], None],
+    on_poll: Callable[[Job[R]], None],
 ) -> list[R]:
     """Run a job to its end; return its results. Cancel it when anything is raised."""
     # Not PySpark's InheritableThread: it asks the JVM before `run` can catch that the
@@ -216,13 +246,14 @@ def _run(
 
 def _report(
     counters: _Counters,
-    job: _Job[list[PartSpec], list[Outcome]],
+    job: Job[list[Outcome]],
     *,
+    tasks: int,
     watch: Callable[[JobProgress], None],
 ) -> None:
     counters.update()
     tasks_done = job.count_tasks("numCompletedTasks")
-    watch(JobProgress(counters.done, counters.total, tasks_done, len(job.items)))
+    watch(JobProgress(counters.done, counters.total, tasks_done, tasks))
 
 
 class _Counters:
@@ -275,13 +306,39 @@ def _number_in(path: str) -> int:
         return 0  # written on another machine and not visible yet
 
 
-class _Job(Generic[T, R]):
-    """One Spark job, a task for each item. `run` is called in a thread of its own."""
+@dataclass(frozen=True, slots=True)
+class ContextJobs:
+    """Jobs of a SparkContext, on this machine or a cluster."""
+
+    spark: SparkContext
+
+    def new(self, items: list[T], function: Callable[[T], R]) -> Job[R]:
+        """Make a job of the RDD layer, which starts sooner than a DataFrame's."""
+        return _ContextJob(self.spark, items, function)
+
+    def parallelism(self) -> int:
+        """Return the cores of the executors that are there, at least 2."""
+        return int(self.spark.defaultParallelism)
+
+    def tries(self) -> int:
+        """Return `spark.task.maxFailures` on a cluster; 1 on this machine."""
+        if self.is_here():
+            return 1
+        tries = self.spark.getConf().get("spark.task.maxFailures")
+        return int(tries or TASK_TRIES_DEFAULT)
+
+    def is_here(self) -> bool:
+        """Whether the master is a local one."""
+        return is_local(self.spark.master)
+
+
+class _ContextJob(Generic[T, R]):
+    """A job of the RDD layer."""
 
     def __init__(
         self, spark: SparkContext, items: list[T], function: Callable[[T], R]
     ) -> None:
-        self.items = items
+        self._items = items
         self._spark = spark
         self._function = function
         self._group = f"rmq-export-{secrets.token_hex(8)}"
@@ -292,7 +349,7 @@ class _Job(Generic[T, R]):
         """Run the job to its end; keep its results or error for `results`."""
         try:
             self._spark.setJobGroup(self._group, "rmq export", interruptOnCancel=True)
-            rdd = self._spark.parallelize(self.items, len(self.items))
+            rdd = self._spark.parallelize(self._items, len(self._items))
             self._found = rdd.map(self._function).collect()
         except BaseException as error:  # noqa: BLE001  # raised again by results()
             self._error = error
@@ -309,7 +366,7 @@ class _Job(Generic[T, R]):
     def results(self) -> list[R]:
         """Return what the function returned. Raises RmqError if the job failed."""
         if self._error is not None:
-            raise _translated(self._error) from self._error
+            raise translated(self._error) from self._error
         return self._found or []
 
     def count_tasks(self, which: str) -> int:
@@ -326,7 +383,7 @@ class _Job(Generic[T, R]):
             return 0  # `run` will get the job's own error
 
 
-def _translated(error: BaseException) -> RmqError | BaseException:
+def translated(error: BaseException) -> RmqError | BaseException:
     """Return the error of a failed Spark job in words, or an unknown one unchanged."""
     from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
@@ -345,6 +402,9 @@ def _translated(error: BaseException) -> RmqError | BaseException:
             "Spark's Java process ended before the export did",
             hint="see spark.log in the folder of the run",
         )
+    unfit = _unfit_python(text)
+    if unfit is not None:
+        return unfit
     if "Python worker exited" in text or "Python worker failed" in text:
         return RmqError(
             "a Spark worker died, as did the workers that tried the same task again",
@@ -359,6 +419,35 @@ def _translated(error: BaseException) -> RmqError | BaseException:
             hint=SHIP_HINT,
         )
     return RmqError(f"the Spark job failed: {_python_error(text)}")
+
+
+def _unfit_python(text: str) -> RmqError | None:
+    """Return the error when an executor's Python cannot run Spark's workers at all."""
+    pythons = re.search(_PYTHONS, text)
+    if pythons is not None:
+        return ConfigError(
+            f"the executors run Python {pythons[1]}, and PySpark demands"
+            f" {pythons[2]} there as here",
+            hint=f"set PYSPARK_PYTHON to a Python {pythons[2]} of the executors, or"
+            f" {SHIP_HINT.partition(', or ')[2]}",
+        )
+    program = re.search(_NO_PROGRAM, text)
+    if program is not None:
+        return ConfigError(
+            f"the executors cannot start {program[1]!r} as Python",
+            hint="set PYSPARK_PYTHON to the path of Python on the executors, or"
+            f" {SHIP_HINT.partition(', or ')[2]}",
+        )
+    failed = re.search(_NOT_STARTED, text, re.DOTALL)
+    if failed is not None:
+        lines = failed[1].strip().splitlines() or ["no reason given"]
+        reason = lines[-1].strip()[:300]
+        return ConfigError(
+            f"the executors' Python cannot run Spark's worker: {reason}",
+            hint="set PYSPARK_PYTHON to a Python of the executors with the version of"
+            " this one",
+        )
+    return None
 
 
 def _python_error(text: str) -> str:

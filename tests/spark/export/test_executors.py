@@ -7,6 +7,7 @@ import platform
 import sys
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from rmqcli.errors import ConfigError, DeadlineError
 from rmqcli.spark.export.executors import (
@@ -15,13 +16,14 @@ from rmqcli.spark.export.executors import (
     check_report,
     look,
 )
+from rmqcli.spark.export.job import translated
 from rmqcli.testing.clock import ManualClock
 
 MASTER = "spark://h:7077"
 
 
-def watch_of(notes, clock):
-    return ResourceWatch(MASTER, timeout_ms=60_000, note=notes.append, clock=clock)
+def watch_of(notes, clock, master=MASTER):
+    return ResourceWatch(master, timeout_ms=60_000, note=notes.append, clock=clock)
 
 
 def test_an_executor_that_has_everything_is_taken(tmp_path):
@@ -84,3 +86,67 @@ def test_the_time_without_a_task_begins_anew_after_each_task():
     with pytest.raises(DeadlineError):
         watch.update(0)
     assert len(notes) == 1
+
+
+def test_a_server_of_spark_connect_cannot_be_asked_for_less():
+    clock = ManualClock(0)
+    watch = watch_of([], clock, "sc://h:15002")
+    watch.update(0)
+    clock.now_ms = 60_000
+    with pytest.raises(DeadlineError, match="sc://h:15002 has run no task") as caught:
+        watch.update(0)
+    assert caught.value.hint == "wait longer with executor_timeout_ms=MS"
+
+
+#: What Spark's exceptions say of a Python that cannot run its workers: shortened.
+OTHER_VERSION = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Traceback (most recent call last):
+  File "/spark/worker_util.py", line 63, in check_python_version
+    raise PySparkRuntimeError(
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in\
+ worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run with\
+ different minor versions.
+"""
+NO_PROGRAM = """Job aborted due to stage failure: java.io.IOException: Cannot run\
+ program "env/bin/python": Exec failed, error: 2 (No such file or directory)
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1110)
+"""
+TOO_OLD = """Job aborted due to stage failure: org.apache.spark.SparkException:
+Error from python worker:
+  Traceback (most recent call last):
+    File "/usr/lib/python3.6/runpy.py", line 193, in _run_module_as_main
+      "__main__", mod_spec)
+  SyntaxError: bad
+PYTHONPATH was:
+  /spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            OTHER_VERSION,
+            "the executors run Python 3.12, and PySpark demands 3.11 there as here",
+            "set PYSPARK_PYTHON to a Python 3.11 of the executors, or pack an",
+        ),
+        (
+            NO_PROGRAM,
+            "the executors cannot start 'env/bin/python' as Python",
+            "set PYSPARK_PYTHON to the path of Python on the executors, or pack an",
+        ),
+        (
+            TOO_OLD,
+            "the executors' Python cannot run Spark's worker: SyntaxError: bad",
+            "set PYSPARK_PYTHON to a Python of the executors with the version of this",
+        ),
+    ],
+)
+def test_a_python_that_cannot_run_spark_is_named_with_one_thing_to_try(
+    text, message, hint
+):
+    error = translated(PySparkRuntimeError(text))
+    assert isinstance(error, ConfigError)
+    assert error.message == message
+    assert error.hint.startswith(hint)

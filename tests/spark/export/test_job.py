@@ -12,14 +12,14 @@ import venv
 from pathlib import Path
 
 import pyarrow.dataset as ds
-import pyspark
 import pytest
 
 from rmqcli.errors import ConfigError
 from rmqcli.spark.java import find_java
+from tests.kit.spark_cluster import SparkCluster, executors_path
 from tests.kit.waiting import PATIENCE_S, wait_until
 from tests.spark.export.inline import expected, export_of, offsets_in
-from tests.spark.export.processes import PROJECT, ExportProcess, in_session
+from tests.spark.export.processes import ExportProcess, in_session
 from tests.spark.export.sources import MadeCluster
 
 QUEUES = {0: (0, 9000), 1: (500, 9000)}
@@ -136,58 +136,12 @@ def test_a_kill_then_resume_give_each_row_once(tmp_path):
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory):
-    """A master and a worker of PySpark's own Spark, on free ports."""
-    tmp_path = tmp_path_factory.mktemp("cluster")
-    home = Path(pyspark.__file__).parent
-    env = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "JAVA_HOME": find_java(os.environ).home,
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    }
-    started = []
-
-    def start(name, *arguments):
-        log = tmp_path / f"{name}.log"
-        with open(log, "wb") as file:
-            started.append(
-                subprocess.Popen(
-                    [
-                        home / "bin" / "spark-class",
-                        f"org.apache.spark.deploy.{name.lower()}.{name}",
-                        "--host",
-                        "127.0.0.1",
-                        "--webui-port",
-                        "0",
-                        *arguments,
-                    ],
-                    env=env,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                )
-            )
-        return log
-
+    """The master of one worker with two cores."""
+    folder = tmp_path_factory.mktemp("cluster")
     # The workers find these tests by path; the package itself comes as a zip.
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "tests").symlink_to(PROJECT / "tests")
-    env["PYTHONPATH"] = str(tmp_path / "lib")
-    try:
-        log = start("Master", "--port", "0")
-        found = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        wait_until(lambda: found.search(log.read_text()))
-        match = found.search(log.read_text())
-        assert match is not None
-        log = start("Worker", match[1], "--cores", "2", "--memory", "1g")
-        wait_until(lambda: "Successfully registered with master" in log.read_text())
-        yield match[1]
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(30)
+    path = executors_path(folder / "lib", packages=())
+    with SparkCluster(folder / "spark", workers=1, cores=2, path=[path]) as cluster:
+        yield cluster.url
 
 
 @pytest.mark.slow
