@@ -391,6 +391,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
     options.check()
     from rmqcli.clock import SYSTEM_CLOCK
     from rmqcli.position import Earliest, Latest
+    from rmqcli.spark.decode.settings import Names
     from rmqcli.spark.export.cluster import BrokerCluster
     from rmqcli.spark.export.export import Export
     from rmqcli.spark.export.storage import storage_of
@@ -416,6 +417,7 @@ def export(common: Common, options: ExportCommandOptions) -> int:
             clock=SYSTEM_CLOCK,
             disk=storage,
             check_ready=lambda: _check_ready(options, is_secret=is_secret),
+            decode_names=Names(*_DECODE_NAMES),
         )
         return _finish(common, report.watch(job), storage.root_of(options.to_parquet))
 

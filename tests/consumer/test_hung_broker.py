@@ -46,6 +46,7 @@ def has(seen, text):
     return expected(text) <= set(seen.bodies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_start_consumes_from_the_healthy_broker(cluster, orderly):
     send_to(cluster, "broker-a", "first")

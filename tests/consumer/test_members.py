@@ -129,6 +129,7 @@ def test_after_a_broker_restarts_each_of_its_queues_has_an_owner(
 NAMES = ("broker-a", "broker-b")
 
 
+@pytest.mark.slow
 def test_a_hundred_groups_are_not_affected_by_a_broker_that_hangs(rmq_cluster_factory):
     """Each consumes, commits and sees a new queue while requests to it are waited for:
     in other clients the commits to it, one after the other, held up all of that."""

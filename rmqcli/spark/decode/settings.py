@@ -36,6 +36,10 @@ class Names(NamedTuple):
     infer: str
 
 
+#: As the arguments of a library call.
+ARGUMENT_NAMES: Final = Names("decode", "schema", "infer")
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """How bodies are decoded. Can be pickled.

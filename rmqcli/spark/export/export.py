@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.errors import PartialError, RefusedError, UsageError
 from rmqcli.model import MessageQueue, OffsetRange
-from rmqcli.spark.decode.settings import Names
+from rmqcli.spark.decode.settings import ARGUMENT_NAMES, Names
 from rmqcli.spark.export import layout
 from rmqcli.spark.export.directory import open_directory
 from rmqcli.spark.export.executors import PACKAGES
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import ExportRequest, PartSpec
     from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueuePlan
-
-_DECODE_NAMES = Names("--decode", "--schema", "--infer")
 
 #: The `from_position` of a run that begins where the last one ended.
 SINCE_LAST = "since-last"
@@ -227,6 +225,8 @@ class Export:
     runner: Runner = spark_workers
     #: called before workers are started; an error that it raises ends the export
     check_ready: Callable[[], None] = lambda: None
+    #: what errors call the settings of a Decoding
+    decode_names: Names = ARGUMENT_NAMES
 
     def run(self) -> RunRecord:
         """Do what is left to do; return the finished run.
@@ -404,7 +404,7 @@ class Export:
                 read=reader.read,
                 tags={topic: wanted_tags(topic, request.tag)},
             )
-            schema = infer_schema(bodies, names=_DECODE_NAMES)
+            schema = infer_schema(bodies, names=self.decode_names)
         self.report.info(f"inferred schema: {schema}")
         return replace(plan, request=replace(request, decode_inferred=schema))
 

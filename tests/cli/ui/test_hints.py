@@ -19,8 +19,18 @@ from rmqcli.model import MessageQueue
 PACKAGE = Path(rmqcli.__file__).parent
 #: Packages whose texts are the command line's own.
 _COMMAND_LINE = {"cli", "demo", "__main__.py"}
-#: Flags of Spark, and the name and description of a job.
+#: Flags of Spark, of protoc and of hadoop, and the name and description of a job.
 _NOT_HINTS = {
+    "write the descriptor set with protoc --include_imports",
+    "protoc --include_imports --descriptor_set_out=FILE orders.proto",
+    (
+        "FILE is a descriptor set: protoc --include_imports"
+        " --descriptor_set_out=FILE orders.proto"
+    ),
+    (
+        "set HADOOP_HOME, JAVA_HOME, and CLASSPATH to what"
+        " `hadoop classpath --glob` prints"
+    ),
     "--conf",
     "rmq export",
     "rmq export ",

@@ -117,6 +117,7 @@ def test_when_java_ends_the_export_says_so_and_can_be_resumed(tmp_path):
     resume(path)
 
 
+@pytest.mark.slow
 def test_a_kill_then_resume_give_each_row_once(tmp_path):
     """Of the driver while its workers write; with a real broker it is killed ten times.
 
@@ -193,6 +194,7 @@ def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_spark_reads_what_was_written(tmp_path):
     """Also with the percent signs that a retry topic's name brings."""
     path = tmp_path / "out"

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_then_rerun_gives_each_row_once(tmp_path, partition_by):
     done = subprocess.run(
@@ -48,6 +49,7 @@ def test_kill_at_each_call_to_a_remote_storage_then_rerun_gives_each_row_once(
     assert int(done.stdout) > 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_kill_at_each_disk_call_of_a_compaction_loses_no_row(tmp_path, partition_by):
     done = subprocess.run(

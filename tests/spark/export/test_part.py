@@ -286,6 +286,7 @@ class FullFile:
         self._file.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["none", "date"])
 def test_full_disk_at_any_write_leaves_no_partial_file(tmp_path, partition_by):
     """Files with a final name are complete, and a second attempt writes all rows."""

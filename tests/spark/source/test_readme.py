@@ -15,6 +15,7 @@ from tests.kit.spark import no_java, patiently
 from tests.producer.stored import bodies
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.skipif(no_java() is not None, reason=no_java() or ""),
 ]
@@ -62,7 +63,6 @@ def test_a_batch_counts_tags(cluster, tmp_path):
     assert "| New|    5|\n|Paid|    3|" in shown
 
 
-@pytest.mark.slow
 def test_a_stream_reads_what_is_new(cluster, tmp_path):
     assert "batch 0 rows 8" in output_of(programs()[1], cluster, tmp_path)
     cluster.send("orders", ["c"] * 2)

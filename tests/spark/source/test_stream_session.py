@@ -88,6 +88,7 @@ def test_a_restarted_query_goes_on_and_takes_up_a_new_queue(spark, cluster, tmp_
         assert {id_: lags[id_] for id_ in (0, 1, 2)} == {0: 0, 1: 0, 2: 0}
 
 
+@pytest.mark.slow
 def test_a_stream_keeps_the_schema_inferred_at_its_start(spark, cluster, tmp_path):
     cluster.create_topic("typed", queues=1)
     cluster.send("typed", ['{"id": 1}', '{"id": 2}'])
