@@ -8,6 +8,7 @@ so that a rule that cannot fail is noticed.
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tests.kit.imports import Module
 
 PACKAGE = Path(__file__).parents[1] / "rmqcli"
-MODULES = read_package(PACKAGE)
 
 #: Modules beside the packages, lowest first: each may import those before it.
 VALUES = (
@@ -405,18 +405,24 @@ RULES = [
 ]
 
 
+@functools.cache
+def modules() -> list[Module]:
+    """The modules of `rmqcli`, read by the first test that asks."""
+    return read_package(PACKAGE)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_follows_the_rule(rule):
-    assert rule(MODULES) == []
+    assert rule(modules()) == []
 
 
 def test_no_modules_of_the_broker_import_each_other():
     """Imports for annotations count: a circle of types is a circle for the reader."""
-    assert circles([m for m in MODULES if m.name.startswith("rmqcli.broker.")]) == []
+    assert circles([m for m in modules() if m.name.startswith("rmqcli.broker.")]) == []
 
 
 def test_every_package_has_its_place():
-    assert {layer_of(module) for module in MODULES} <= MAY_IMPORT.keys() | set(VALUES)
+    assert {layer_of(module) for module in modules()} <= MAY_IMPORT.keys() | set(VALUES)
 
 
 def test_the_layers_have_no_circle():
