@@ -33,7 +33,7 @@ from rmqcli.model import MessageQueue
 from rmqcli.tasks import All, Request
 from rmqcli.units import DAY_MS
 from rmqcli.wire.codes import ResponseCode
-from rmqcli.wire.ids import decode_offset_msg_id
+from rmqcli.wire.ids import decode_offset_msg_id, decode_unique_id
 from rmqcli.wire.message.decode import StoredMessage, decode_messages
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
             code=int(ResponseCode.NO_MESSAGE),
             name=ResponseCode.NO_MESSAGE.name,
             hint=(
-                "the index may not reach back that far; with the message's queue and"
-                " offset: queues=[QUEUE], to=OFFSET+1"
+                f"{_producer_of(message_id)}; the index may not reach back that far;"
+                " with the message's queue and offset: queues=[QUEUE], to=OFFSET+1"
             ),
         )
     if len(found) > 1:
@@ -161,6 +161,18 @@ def find_message(client: Client, topic: str, message_id: str) -> FoundMessage:
             hint="name one of them by its offset_msg_id",
         )
     return found[0]
+
+
+def _producer_of(text: str) -> str:
+    """Who made the id and when, if it is a unique id: it may be of another cluster."""
+    made = decode_unique_id(text)
+    day, ms = divmod(made.since_month_start_ms, DAY_MS)
+    minutes, seconds = divmod(ms // 1_000, 60)
+    hour, minute = divmod(minutes, 60)
+    return (
+        f"as a unique id it is of process {made.pid} at {made.ip}, made on day"
+        f" {day + 1} of a month at {hour:02}:{minute:02}:{seconds:02} there"
+    )
 
 
 def _by_offset_id(client: Client, topic: str, text: str) -> Iterator[FoundMessage]:

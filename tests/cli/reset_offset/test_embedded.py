@@ -143,8 +143,13 @@ def test_past_message_skips_one_message_only(start, capsys, like):
         assert at(cluster) == [20, 61]
         code, again, _ = reset(cluster, capsys, *words)
         assert (code, results(again)) == (0, ["UNCHANGED"])
-    code, _, err = reset(cluster, capsys, "--past-message", "0" * 32)
+    absent = "7F000001126718B4AAC26E21B5D80001"
+    code, _, err = reset(cluster, capsys, "--past-message", absent)
     assert code == 3, err
+    assert (
+        "process 4711 at 127.0.0.1, made on day 22 of a month at 09:15:03"
+        in " ".join(err.split())
+    )
 
 
 @pytest.mark.parametrize("ending", ["json", "csv"])
