@@ -30,7 +30,7 @@ from rmqcli.broker.cluster.embedded import EmbeddedCluster
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.wire.headers.send import SendMessageRequestHeaderV2
-from tests.bench.consume_members import cluster_of
+from tests.bench.consume.members import cluster_of
 from tests.kit.embedded import EMBEDDED
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A push consumer with Java's defaults that only counts, for benches; consume_ours.py is its twin.
+ * A push consumer with Java's defaults that only counts, for benches; consume/ours.py is its twin.
  *
  * <p>The single argument is a JSON object: namesrv, group, topic, orderly, batch, messages (how
  * many to count), latency. Prints {"event":"first", "epochUs"} at the first message and, once all

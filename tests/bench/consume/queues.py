@@ -1,6 +1,6 @@
 """What many queues cost a consumer: speed with 1,024, and an idle one with 64. JSON.
 
-    python -m tests.bench.consume_queues [--messages 2000000] [--only many|idle]
+    python -m tests.bench.consume.queues [--messages 2000000] [--only many|idle]
 
 Speed: over two brokers, 16 queues, 1,024, 1,024, 16, the same number of messages of 128
 bytes in both topics. Idle: CPU of a consumer of 64 empty queues, for half a minute.
@@ -13,8 +13,7 @@ import json
 import statistics
 import threading
 
-from tests.bench.consume import measured
-from tests.bench.consume_members import (
+from tests.bench.consume.members import (
     JAVA,
     MODES,
     OURS,
@@ -22,6 +21,7 @@ from tests.bench.consume_members import (
     Place,
     cluster_of,
     cpu_s,
+    measured,
 )
 from tests.kit.java_program import fill
 

@@ -1,6 +1,6 @@
 """The embedded proxy beside a real one, with the official Python client. Prints ratios.
 
-    python -m tests.bench.proxy_servers --official /tmp/official/bin/python \\
+    python -m tests.bench.proxy.servers --official /tmp/official/bin/python \\
         [--version 5.5.0] [--messages 2000] [--rounds 1] [--only send,receive,push]
 
 Runs `rmq broker --proxy-port`, and a real proxy in local mode with its broker, and lets
@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqcli import Admin, Producer, ProducerMessage
-from tests.bench.proxy import LATENCY_TOPIC, TOPIC, new_group, run_client, summary
+from tests.bench.proxy.clients import (
+    LATENCY_TOPIC,
+    QUEUES,
+    TOPIC,
+    new_group,
+    run_client,
+    summary,
+)
 from tests.kit.cluster import RealCluster
 from tests.kit.java_program import fill
 
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _KINDS = ("send", "receive", "push", "latency")
-_QUEUES = 4
 _BATCH = 200
 
 
@@ -90,7 +96,7 @@ def embedded(messages: int) -> Iterator[Server]:
         namesrv, broker, proxy = (each["address"] for each in rows)
         with Admin(namesrv=namesrv) as admin:
             for topic in (TOPIC, LATENCY_TOPIC):
-                admin.create_topic(topic, queue_nums=_QUEUES)
+                admin.create_topic(topic, queue_nums=QUEUES)
         batch = [ProducerMessage(TOPIC, b"x" * 128)] * _BATCH
         with Producer(namesrv=namesrv) as producer:
             for _ in range(messages // _BATCH + 1):
@@ -109,7 +115,7 @@ def real(version: str, messages: int) -> Iterator[Server]:
         RealCluster(version, Path(directory), proxy=True, heap_mb=1024) as cluster,
     ):
         for topic in (TOPIC, LATENCY_TOPIC):
-            cluster.create_topic(topic, queues=_QUEUES)
+            cluster.create_topic(topic, queues=QUEUES)
         fill(cluster, TOPIC, messages, body_bytes=128)
         yield Server(cluster.endpoints, cluster.broker_address())
 

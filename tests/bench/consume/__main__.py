@@ -14,19 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from typing import TYPE_CHECKING
 
-from tests.bench.consume_members import (
+from tests.bench.consume.members import (
     JAVA,
     MODES,
     ORDER,
     OURS,
-    MemberProcess,
     filled,
+    measured,
 )
-
-if TYPE_CHECKING:
-    from tests.bench.consume_members import Place, Took
 
 #: What is to be reached: ours to Java's. `start_s` is in seconds and of ours.
 REACH = {
@@ -35,24 +31,6 @@ REACH = {
     "orderly": {"messages_per_s": 0.9},
 }
 START_S_MAX = 0.5
-
-
-def figures(took: Took) -> dict[str, float]:
-    """A run in the figures that are compared."""
-    return {
-        "messages_per_s": round(took.seen / took.span_s),
-        "messages_per_cpu_s": round(took.seen / took.cpu_s),
-        "span_s": round(took.span_s, 3),
-        "start_s": round(took.start_s, 3),
-        "cpu_s": round(took.cpu_s, 2),
-        "peak_mib": round(took.peak_mib),
-    }
-
-
-def measured(who: str, at: Place, *, mode: str, messages: int) -> dict[str, float]:
-    """One run."""
-    with MemberProcess(who, at, {**MODES[mode], "messages": messages}) as member:
-        return figures(member.until_done())
 
 
 def summary(mode: str, runs: dict[str, list[dict[str, float]]]) -> dict[str, object]:

@@ -19,7 +19,7 @@ from rmqcli import (
     ProducerMessage,
     SimpleConsumer,
 )
-from tests.bench.proxy_pace import Latencies, Span, at_rate
+from tests.bench.proxy.pace import Latencies, Span, at_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """How old a message is when a listener gets it, beside Java. Prints JSON.
 
-    python -m tests.bench.consume_latency [--version 5.5.0] [--rate 1000] [--seconds 10]
+    python -m tests.bench.consume.latency [--version 5.5.0] [--rate 1000] [--seconds 10]
 
 This process sends single messages with the time of their sending in the body, evenly in
 time and over eight queues, to a real broker; one listener call for each message. First
@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.bench.broker import Client, frame, send_fields
-from tests.bench.consume_members import (
+from tests.bench.consume.members import (
     JAVA,
     MODES,
     ORDER,

@@ -1,6 +1,6 @@
 """The memory of a consumer whose listener is stuck, and which goes on pulling. JSON.
 
-    python -m tests.bench.consume_memory [--cap-mib 64] [--queues 64] [--seconds 20]
+    python -m tests.bench.consume.memory [--cap-mib 64] [--queues 64] [--seconds 20]
 
 64 queues full of 4 KiB messages, far more than the cap and than RocketMQ's own limits
 (1000 messages a queue) let in. The peak is to stay under the cap and 60 MB.
@@ -12,7 +12,7 @@ import argparse
 import json
 import threading
 
-from tests.bench.consume_members import (
+from tests.bench.consume.members import (
     MODES,
     OURS,
     MemberProcess,

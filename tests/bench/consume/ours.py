@@ -1,6 +1,6 @@
 """One of our consumers with the defaults that only counts: BenchConsumer.java's twin.
 
-    python -m tests.bench.consume_ours OPTIONS
+    python -m tests.bench.consume.ours OPTIONS
 
 OPTIONS are a JSON object: namesrv, group, topic, orderly, batch, messages (how many to
 count), latency, cached_bytes_max, block, and plain, with which the engine keeps a

@@ -1,7 +1,7 @@
 """The official client's side of `tests.bench.proxy`; runs in its own environment.
 
-It imports nothing of this project but `proxy_pace`, which lies beside it. OPTIONS and
-output are those of `proxy_ours`.
+It imports nothing of this project but `pace`, which lies beside it. OPTIONS and
+output are those of `ours`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 
 # Beside this file, which runs as a program.
-from proxy_pace import Latencies, Span, at_rate  # type: ignore[import-not-found]
+from pace import Latencies, Span, at_rate  # type: ignore[import-not-found]
 from rocketmq import (  # type: ignore[import-not-found]  # not in our environment
     ClientConfiguration,
     ConsumeResult,

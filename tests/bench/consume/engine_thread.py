@@ -1,6 +1,6 @@
 """What handing the engine off to consume threads buys. Prints JSON.
 
-    python -m tests.bench.engine_thread [--version 5.5.0] [--messages 2000000]
+    python -m tests.bench.consume.engine_thread [--version 5.5.0] [--messages 2000000]
         [--queues 8] [--mode concurrent|batch32|orderly] [--rounds 1]
         [--namesrv HOST:PORT --topic T]
 
@@ -15,8 +15,7 @@ import argparse
 import json
 import statistics
 
-from tests.bench.consume import figures
-from tests.bench.consume_members import MODES, OURS, MemberProcess, filled
+from tests.bench.consume.members import MODES, OURS, MemberProcess, figures, filled
 
 PLAIN, LEASING = "plain", "leasing"
 #: A B B A: what drifts (heat, page cache, the broker's compiler) hits both alike.

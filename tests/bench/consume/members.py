@@ -1,7 +1,7 @@
 """Starts one consumer, Java's or ours, as a process and tells what it took.
 
 For the benches of consumers; never judges. Both programs count the same: see
-BenchConsumer.java and consume_ours.py.
+BenchConsumer.java and ours.py.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MemberProcess:
             **options,
         }
         self.group = values["group"]
-        command = [sys.executable, "-m", "tests.bench.consume_ours", json.dumps(values)]
+        command = [sys.executable, "-m", "tests.bench.consume.ours", json.dumps(values)]
         environment = {**os.environ}
         if who == JAVA:
             home = Path(self._home.name)
@@ -156,6 +156,24 @@ class MemberProcess:
             if line.startswith("{"):
                 self._events.put(json.loads(line))
         self._events.put(None)
+
+
+def figures(took: Took) -> dict[str, float]:
+    """A run in the figures that are compared."""
+    return {
+        "messages_per_s": round(took.seen / took.span_s),
+        "messages_per_cpu_s": round(took.seen / took.cpu_s),
+        "span_s": round(took.span_s, 3),
+        "start_s": round(took.start_s, 3),
+        "cpu_s": round(took.cpu_s, 2),
+        "peak_mib": round(took.peak_mib),
+    }
+
+
+def measured(who: str, at: Place, *, mode: str, messages: int) -> dict[str, float]:
+    """One run."""
+    with MemberProcess(who, at, {**MODES[mode], "messages": messages}) as member:
+        return figures(member.until_done())
 
 
 def cpu_s(pid: int) -> float:
