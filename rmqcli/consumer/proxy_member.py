@@ -836,7 +836,9 @@ class ProxyMember:
         tasks.start(self._leave(wait_ms), self._session.via).on_done(self._left)
 
     def _leave(self, wait_ms: int) -> tasks.Task[None]:
-        """Wait for listeners, give back, acknowledge, say goodbye."""
+        """End receives, wait for listeners, give back, acknowledge, say goodbye."""
+        # They would be given what this member gives back, and end with the connection.
+        self._session.end_receives()
         self._note_end()
         yield tasks.All([tasks.Within(self._idle, wait_ms)])
         self._carry_out(self._held.give_back_all())
@@ -866,7 +868,12 @@ class ProxyMember:
         """During a close: end the waits for what has ended."""
         if not self._jobs:
             self._idle.succeed(None)
-        if self._idle.is_done and not self._held.count(HeldState.SETTLING):
+        is_receiving = any(source.receiving for source in self._sources.values())
+        if (
+            self._idle.is_done
+            and not is_receiving
+            and not self._held.count(HeldState.SETTLING)
+        ):
             self._settled.succeed(None)
 
     def _left(self, pending: tasks.Pending[None]) -> None:

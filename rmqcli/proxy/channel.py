@@ -93,6 +93,9 @@ class ProxyChannel:
         #: made under _lock, read without it
         self._blocking_made: _Made | None = None
         self._async_made: _Made | None = None
+        #: receives of the I/O thread that have no answer yet, and what reads it
+        self._receives: dict[Any, ReceiveParser] = {}
+        self._has_ended_receives = False
 
     def reconnect(self) -> None:
         """Use a new connection from now on; calls under way end on the old one."""
@@ -201,6 +204,16 @@ class ProxyChannel:
         self._io.spawn(self._receive(rpc, timeout_ms, pending))
         return pending
 
+    def end_receives(self) -> None:
+        """Cancel the receives that wait for messages, and begin none from now on.
+
+        One whose answer has begun to arrive goes on to its end.
+        """
+        self._has_ended_receives = True
+        for call, parser in self._receives.items():
+            if not parser.has_begun:
+                call.cancel()
+
     async def _receive(
         self, rpc: ReceiveRpc, timeout_ms: int, pending: Pending[Received]
     ) -> None:
@@ -212,6 +225,9 @@ class ProxyChannel:
             call = method(
                 rpc.request, timeout=timeout_ms / 1_000, metadata=self._metadata.make()
             )
+            self._receives[call] = parser
+            if self._has_ended_receives:
+                call.cancel()  # before anything is sent
             read = call.read
             while (data := await read()) is not grpc.aio.EOF:
                 parser.feed(data)
@@ -225,6 +241,7 @@ class ProxyChannel:
         except asyncio.CancelledError:  # with the channel
             failure = self._cancelled(rpc.what)
         if call is not None:
+            self._receives.pop(call, None)
             call.cancel()  # without effect on one that has ended
         try:
             pending.succeed(parser.end(failure))

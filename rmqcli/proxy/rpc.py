@@ -300,6 +300,11 @@ class ReceiveParser:
         self._delivery_timestamp_ms: int | None = None
         self.messages: list[ProxyMessage] = []
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the answer is here."""
+        return self._status is not None or bool(self.messages)
+
     def feed(self, data: bytes) -> None:
         """Take one part. Raises BodyError for what cannot be read."""
         try:

@@ -269,6 +269,15 @@ class Session:
             return failed
         return channel.receive(rpc, timeout_ms)
 
+    def end_receives(self) -> None:
+        """Cancel the receives that wait for messages, and begin none from now on.
+
+        In the I/O thread. Before a client gives messages back, so that its own receives
+        are not given them again.
+        """
+        for each in self._servers.values():
+            each.channel.end_receives()
+
     # --- where things run ---
 
     @property

@@ -275,6 +275,47 @@ def test_a_close_waits_for_listeners_and_gives_the_rest_back(cluster):
     assert left_over(cluster, 9) == everything
 
 
+def test_a_close_ends_its_receives_before_it_gives_messages_back(proxy, inbox):
+    """A receive that the proxy still holds would be given them again, and be cut off:
+    nobody would see them until their invisible time is over."""
+    contexts, empty = [], []
+    answer = proxy.answers["ReceiveMessage"]
+
+    def receive(request, context):
+        contexts.append(context)
+        for part in answer(request, context):
+            if part.status.code == pb.Code.MESSAGE_NOT_FOUND:
+                empty.append(part)
+            yield part
+
+    proxy.answers["ReceiveMessage"] = receive
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(_):
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+
+    running = consumer(proxy, handle, consume_threads=1)
+    running.start()
+    inbox.put(1, 2)
+    assert begun.wait(PATIENCE_S)
+    wait_until(lambda: inbox.waiting)
+    assert any(each.is_active() for each in contexts)
+    closer = threading.Thread(
+        target=running.close, kwargs={"timeout_ms": 10 * PATIENCE_S * 1_000}
+    )
+    closer.start()
+    wait_until(lambda: not any(each.is_active() for each in contexts))
+    assert not empty
+    assert not proxy.asked("ChangeInvisibleDuration")
+    go_on.set()
+    closer.join(PATIENCE_S)
+    (given_back,) = proxy.asked("ChangeInvisibleDuration")
+    assert given_back.receipt_handle == "handle 2"
+    (acknowledged,) = proxy.asked("AckMessage")
+    assert [each.receipt_handle for each in acknowledged.entries] == ["handle 1"]
+
+
 def test_a_listener_may_close_its_consumer(cluster):
     cluster.send("orders", ["x"])
     made: list[Any] = []
