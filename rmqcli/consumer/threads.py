@@ -69,7 +69,10 @@ QUICK_TIMES_MAX: Final = 4_096
 #: A lease of this many jobs was worth it, even if it ends with a slow one.
 _WORTH_TIMES: Final = 256
 _POLL_MS_MAX: Final = 1_000
-_JOIN_MS: Final = 1_000
+#: How long `join` waits for the engine's thread, which has nothing left to do.
+_JOIN_MS: Final = 10_000
+#: How often a thread that has to end is looked at, whether it runs a job.
+_LOOK_MS: Final = 50
 _MEAN_OF: Final = 16
 _NS_PER_MS: Final = 1_000_000
 
@@ -125,6 +128,8 @@ class ConsumeThreads:
             threading.Thread(target=self._run, name=f"rmq-consume-{n + 1}", daemon=True)
             for n in range(count)
         ]
+        #: those that run a job
+        self._busy: set[threading.Thread] = set()
 
     @property
     def count(self) -> int:
@@ -150,13 +155,19 @@ class ConsumeThreads:
             self._jobs.put(None)
 
     def stop(self, timeout_ms: int) -> bool:
-        """End the threads; whether all did in time. Idempotent."""
+        """End the threads; whether all did. Idempotent.
+
+        Waits `timeout_ms` for those that run a job. The others end by themselves, on a
+        busy machine only later, and are waited for as long as that takes.
+        """
         self.let_end()
         until_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in self._threads:
-            if thread.is_alive():
-                left_ms = max(0, until_ms - self._clock.monotonic_ms())
-                thread.join(left_ms / 1000)
+            while thread.is_alive():
+                left_ms = until_ms - self._clock.monotonic_ms()
+                if left_ms <= 0 and thread in self._busy:
+                    break
+                thread.join(_LOOK_MS / 1000)
         alive = [thread.name for thread in self._threads if thread.is_alive()]
         if alive:
             logger.error(
@@ -173,12 +184,15 @@ class ConsumeThreads:
             if job is None:
                 return
             error: BaseException | None = None
+            self._busy.add(threading.current_thread())
             try:
                 job()
             except BaseException as raised:
                 error = raised
                 if not self._listener.is_orphaned:
                     logger.exception("exception in a consume thread; it continues")
+            finally:
+                self._busy.discard(threading.current_thread())
             if self._listener.is_orphaned:
                 end_child(error)
 

@@ -10,6 +10,9 @@ import threading
 
 import pytest
 
+from rmqcli.clock import SystemClock
+from rmqcli.consumer.threads import ConsumeThreads
+from rmqcli.engine.listener import Listener
 from tests.consumer.collecting import Seen, committed, consumer
 from tests.consumer.test_consumer import names
 from tests.kit.waiting import wait_until
@@ -39,6 +42,35 @@ class Gated(Seen):
             self.is_waiting.set()
             assert self.gate.wait(60)
         self.running_now -= 1
+
+
+def test_threads_without_a_job_end_however_little_time_there_is(caplog):
+    """On a busy machine it takes them long to wake, but no listener keeps them."""
+    threads = ConsumeThreads(64, Listener(call=lambda *_: None), SystemClock())
+    before = set(threading.enumerate())
+    threads.start()
+    assert threads.stop(0)
+    assert set(threading.enumerate()) <= before
+    assert not caplog.records
+
+
+def test_a_listener_that_does_not_return_in_time_is_reported(caplog):
+    threads = ConsumeThreads(3, Listener(call=lambda *_: None), SystemClock())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def job():
+        begun.set()
+        go_on.wait(400)
+
+    threads.start()
+    threads.put(job)
+    assert begun.wait(400)
+    assert not threads.stop(0)
+    (record,) = caplog.records
+    assert "listeners did not return" in record.getMessage()
+    assert "count=1" in record.getMessage()
+    go_on.set()
+    assert threads.stop(400_000)
 
 
 def hand_off(running, cluster, topic, seen):
