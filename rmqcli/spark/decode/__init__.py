@@ -1,7 +1,8 @@
 """Typed columns from message bodies: JSON, Avro and protobuf, in Arrow batches.
 
-`settings` reads what the user asks for, `schema` has the types, `infer` finds those of
-JSON from a few messages. `decoder` appends the columns `value` and `_corrupt_body` to
-batches, with what `json_body`, `avro_body` or `protobuf_body` makes of a body and
-`build` makes of their values. Used by the export and by the data source.
+`settings` reads the user's settings. `schema` converts schemas to Arrow types, and
+`infer` infers the schema of JSON bodies from a few messages. `decoder` appends the
+columns `value` and `_corrupt_body` to batches: `json_body`, `avro_body` or
+`protobuf_body` turns each body into a Python value, and `build` turns these values into
+columns. The export and the data source use this package.
 """

@@ -1,8 +1,9 @@
-"""Avro bodies: one record of a schema for each message, in Avro's binary encoding.
+"""Decode Avro bodies: each body is one record in Avro's binary encoding.
 
-The types are those of Spark's `from_avro`; an enum is a string. A union is one type and
-null, or whole numbers, or floating-point ones. Bytes that follow the record make a body
-bad, as does a schema registry's header before it.
+Column types are the ones that Spark's `from_avro` uses; an enum becomes a string. A
+union must consist of one type and null, of `int` and `long`, or of `float` and
+`double`. A body is corrupt when bytes follow the record, or when a schema registry's
+header precedes it.
 
 Source: https://avro.apache.org/docs/1.12.0/specification, SchemaConverters in
 apache/spark (connector/avro).
@@ -52,25 +53,28 @@ _WIDER: Final = (("int", "long"), ("float", "double"))
 
 
 def canonical(text: str) -> str:
-    """Return the JSON of a schema, equal for equal ones. Raises UsageError."""
+    """Return the schema as canonical JSON: equal schemas give equal text.
+
+    Raises UsageError for a text that is not a schema whose bodies can be decoded.
+    """
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"not the JSON of an Avro schema: {error}") from None
+        raise UsageError(f"the Avro schema is not valid JSON: {error}") from None
     found = json.dumps(schema, separators=(",", ":"), sort_keys=True)
     AvroBody(found)
     return found
 
 
 class AvroBody:
-    """Reads Avro bodies of a schema, which is JSON."""
+    """Reads Avro bodies with a schema that is given as JSON."""
 
     def __init__(self, schema: str) -> None:
-        """Raises UsageError for a schema that is wrong or has no column type."""
+        """Raises UsageError when the schema is invalid or has no column type."""
         written = json.loads(schema)
         try:
             parsed = fastavro.parse_schema(written)
-        except Exception as error:  # noqa: BLE001  # of no common class
+        except Exception as error:  # noqa: BLE001  # fastavro has no common base class
             raise UsageError(f"not an Avro schema: {error!r:.200}") from None
         types = _Types()
         kind = types.of(parsed, "the schema", 0)
@@ -80,7 +84,7 @@ class AvroBody:
         self._schema = fastavro.parse_schema(_without_other_logical_types(written))
 
     def read(self, body: bytes) -> object:
-        """Return the record of a body. Raises any Exception for a bad one."""
+        """Return the record in a body. May raise any Exception for a corrupt body."""
         file = io.BytesIO(body)
         record = fastavro.schemaless_reader(file, self._schema, None)
         if file.tell() != len(body):
@@ -88,7 +92,7 @@ class AvroBody:
         return record
 
     def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """How values become columns of a plain type."""
+        """Return the conversion of values to columns of a plain type."""
         return plain_leaf_of(kind)
 
 
@@ -105,7 +109,7 @@ def _is_decimal(schema: dict[str, Any]) -> bool:
 
 
 def _without_other_logical_types(schema: Any) -> Any:  # noqa: ANN401  # JSON
-    """Return a schema with those logical types that columns have."""
+    """Return a schema without the logical types for which there is no column type."""
     if isinstance(schema, list):
         return [_without_other_logical_types(each) for each in schema]
     if not isinstance(schema, dict):
@@ -128,7 +132,7 @@ class _Types:
     """Column types of a schema as `fastavro.parse_schema` returns it."""
 
     def __init__(self) -> None:
-        #: what each full name stands for: its type, and whether it can take no bytes
+        #: full name -> column type, and whether a value may be encoded in zero bytes
         self._named: dict[str, tuple[pa.DataType, bool]] = {}
         self._open: set[str] = set()
 
@@ -143,7 +147,7 @@ class _Types:
         where: str,
         depth: int,
     ) -> tuple[pa.DataType, bool]:
-        """Return the type, and whether a value can be without a byte."""
+        """Return the type, and whether a value may be encoded in zero bytes."""
         if depth > DEPTH_MAX:
             raise UsageError(f"the types are nested more than {DEPTH_MAX} deep")
         if isinstance(schema, list):
@@ -164,8 +168,10 @@ class _Types:
             if kind == "map":
                 return pa.map_(pa.string(), item), False
             if is_empty:
-                # A few bytes may then claim a billion of them.
-                raise UsageError(f"{where} is an array of values without bytes")
+                # A body of a few bytes could then claim a billion elements.
+                raise UsageError(
+                    f"{where} is an array whose elements are encoded in zero bytes"
+                )
             return pa.list_(item), False
         if kind in ("record", "error"):
             return self._record(schema, depth)
@@ -184,7 +190,9 @@ class _Types:
     def _plain(self, name: object, where: str) -> tuple[pa.DataType, bool]:
         kind = _PLAIN.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise UsageError(f"{where} has the type {name!s:.60}, which is no column's")
+            raise UsageError(
+                f"{where} has the type {name!s:.60}, which no column can hold"
+            )
         return kind, False
 
     def _record(self, schema: dict[str, Any], depth: int) -> tuple[pa.DataType, bool]:
@@ -210,6 +218,6 @@ class _Types:
                 return _PLAIN[wide]
         if len(kept) != 1:
             raise UsageError(
-                f"{where} is a union of {len(kept)} types, and a column has one"
+                f"{where} is a union of {len(kept)} types, but a column has one type"
             )
         return self.of(kept[0], where, depth + 1)

@@ -1,4 +1,4 @@
-"""Columns of values that a binary format has typed already: of Avro and protobuf."""
+"""Conversion of Avro and protobuf values, whose types are already known, to columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqcli.spark.decode.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 
 def leaf_of(kind: pa.DataType) -> Leaf:
-    """How values become columns of a plain type: as they are, if they fit it."""
+    """Return the conversion of values to a plain type, which never changes a value."""
     if pa.types.is_decimal(kind):
         return _DECIMAL
     return _LEAVES[kind]

@@ -1,9 +1,9 @@
-"""Arrow columns of Python values that a schema describes, with bad rows noted.
+"""Build Arrow columns from Python values, and record which rows do not fit the schema.
 
-Whole columns are converted at once where all values have the type that Arrow takes as
-it is; a column with another value is converted value by value. Lists and objects are
-flattened level by level, and each value keeps the number of the row that it is of: a
-value that does not fit makes that row bad, and never fails the others.
+A column is converted at once when Arrow accepts the type of every value; otherwise it
+is converted value by value. Lists and objects are flattened level by level, and each
+value keeps the number of its row: a value that does not fit makes its row bad and does
+not affect other rows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from rmqcli.spark.decode.schema import count_fields, fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Values of lists and maps in one call, times the fields of each: what bounds the
-#: memory, as `[{},{},...]` may have a million rows of a struct with many fields.
+#: The most cells that the lists and maps of one `Builder` may have: elements times
+#: fields of an element. This bounds the memory, because `[{},{},...]` may have a
+#: million elements, each a struct of many fields.
 CELLS_MAX: Final = 16 << 20
 
 _NONE: Final = type(None)
 
 
 class Leaf(NamedTuple):
-    """How values become a column of a plain type.
+    """How values are converted to a column of a plain type.
 
-    Values of the types `exact` are what Arrow takes; `convert` returns such a value of
-    any other one, or raises ValueError or ArithmeticError. With `is_finite` a column
-    may not hold infinity, to which numbers out of its range are rounded.
+    Arrow accepts values of the types in `exact`. `convert` converts a value of any
+    other type to one of these, or raises ValueError or ArithmeticError. With
+    `is_finite` a column must not hold infinity, because numbers that are out of range
+    would be rounded to it.
     """
 
     exact: frozenset[type]
@@ -39,9 +41,9 @@ class Leaf(NamedTuple):
 
 
 class Builder:
-    """Builds columns. `bad` are the rows of which some value did not fit.
+    """Builds the columns of one set of rows; `bad` has the rows that did not fit.
 
-    What bad rows hold in the columns is not defined. Use one for each set of rows.
+    The contents of bad rows in the columns are undefined.
     """
 
     def __init__(self, leaf_of: Callable[[pa.DataType], Leaf]) -> None:
@@ -52,7 +54,7 @@ class Builder:
     def column(
         self, values: list[Any], rows: Sequence[int], kind: pa.DataType
     ) -> pa.Array:
-        """Return a column of `values`, of which each is of the row in `rows`."""
+        """Return a column of `values`; `rows` has the row number of each value."""
         if pa.types.is_struct(kind):
             return self._struct(self._only(dict, values, rows), rows, kind)
         if pa.types.is_map(kind):
@@ -62,7 +64,7 @@ class Builder:
         return self._plain(values, rows, kind)
 
     def _only(self, wanted: type, values: list[Any], rows: Sequence[int]) -> list[Any]:
-        """Return values that are of one type or None."""
+        """Return the values with None in place of those of another type."""
         if set(map(type, values)) <= {wanted, _NONE}:
             return values
         kept = []
@@ -111,7 +113,7 @@ class Builder:
     def _flat(
         self, values: list[Any], rows: Sequence[int], cells: int
     ) -> tuple[pa.Array, list[Any], list[int]]:
-        """Return offsets (null where a list is), all values, and the row of each."""
+        """Return offsets (null for a null list), all elements, and each one's row."""
         offsets: list[int | None] = []
         inner: list[Any] = []
         owners: list[int] = []
@@ -165,7 +167,7 @@ class Builder:
 
 
 def _column(values: list[Any], kind: pa.DataType, leaf: Leaf) -> pa.Array | None:
-    """Return a column; None when one of the values does not fit."""
+    """Return a column, or None when one of the values does not fit."""
     try:
         column = pa.array(values, kind)
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
@@ -176,5 +178,5 @@ def _column(values: list[Any], kind: pa.DataType, leaf: Leaf) -> pa.Array | None
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
-    """Return what stands for the key of a bad row: keys are never null."""
+    """Return the key to use in a bad row, since keys must not be null."""
     return pa.scalar("" if kind == pa.string() else 0).cast(kind)

@@ -1,9 +1,9 @@
-"""Batches of messages with two columns more: `value`, and `_corrupt_body`.
+"""Append the columns `value` and `_corrupt_body` to batches of messages.
 
-`value` is a struct with the fields of the schema, so none of them can clash with a
-column of the message; `value.*` makes columns of them. A body that does not fit the
-schema is null there, whole, and lies in `_corrupt_body` as it was, which is null for
-all others. No body raises.
+`value` is a struct with the fields of the schema, so that no field can clash with a
+column of the message; selecting `value.*` turns the fields into columns. When a body
+does not fit the schema, `value` is null and `_corrupt_body` has the whole body,
+unchanged; otherwise `_corrupt_body` is null. No body raises an error.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 VALUE: Final = "value"
 CORRUPT: Final = "_corrupt_body"
 
-#: Bodies that are decoded at once, in bytes: as Python objects they may be 30 times
-#: as large for a moment.
+#: Bytes of bodies that are decoded at once. While they are Python objects they may take
+#: 30 times as much memory.
 _BYTES_MAX: Final = 4 << 20
 
 
@@ -34,22 +34,23 @@ class Body(Protocol):
     value_type: pa.StructType
 
     def read(self, body: bytes) -> object:
-        """Return the value of a body. May raise any Exception for a bad one."""
+        """Return the value of a body. May raise any Exception for a corrupt body."""
 
     def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """How values become columns of a plain type."""
+        """Return the conversion of values to columns of a plain type."""
 
 
 class BodyDecoder:
-    """Appends the columns. Made anew in each worker: it cannot be pickled."""
+    """Appends the columns. It cannot be pickled, so each worker creates its own."""
 
     def __init__(self, decoding: Decoding) -> None:
         """Raises UsageError or ConfigError for a schema that cannot be used."""
         self._body = _body(decoding)
         self._fields = fields_of(self._body.value_type)
         cells = count_fields(self._body.value_type)
-        # A list has at most a value for each byte, so only a body that is decoded alone
-        # can exceed the limit of `Builder`, and never because of its neighbours.
+        # A list has at most one element for each byte of its body. So only a body that
+        # is decoded alone can exceed the limit of `Builder`; a body is never corrupt
+        # because of other bodies in the batch.
         self._bytes_max = max(1, min(_BYTES_MAX, CELLS_MAX // cells))
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
@@ -58,7 +59,10 @@ class BodyDecoder:
         return schema.append(value).append(pa.field(CORRUPT, pa.binary()))
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the rows with the columns, in pieces, and how many are corrupt."""
+        """Yield pieces of the batch with the columns, and each one's corrupt rows.
+
+        The second item of each pair is the number of corrupt rows in the piece.
+        """
         schema = self.schema(batch.schema)
         for start, length in self._pieces(batch.column("body")):
             piece = batch.slice(start, length)
@@ -67,7 +71,10 @@ class BodyDecoder:
             yield pa.RecordBatch.from_arrays(columns, schema=schema), value.null_count
 
     def _pieces(self, bodies: pa.Array) -> Iterator[tuple[int, int]]:
-        """Yield start and length of runs of rows with few bytes, or of one row."""
+        """Yield start and length of runs of rows within the limit of bytes.
+
+        A row whose body alone exceeds the limit is a run of its own.
+        """
         start = size = 0
         for index, length in enumerate(_lengths(bodies)):
             if index > start and size + length > self._bytes_max:
@@ -85,7 +92,7 @@ class BodyDecoder:
             value = None
             try:
                 value = read(body)
-            except Exception:  # noqa: BLE001  # what a library raises on damaged bytes
+            except Exception:  # noqa: BLE001  # libraries raise anything on bad bytes
                 value = None
             if type(value) is not dict:
                 builder.bad.add(row)
@@ -119,7 +126,7 @@ def _lengths(bodies: pa.Array) -> list[int]:
 
 
 def _body(decoding: Decoding) -> Body:
-    """Load what reads a format; few programs need more than one."""
+    """Create the reader of a format, and import only the library that it needs."""
     decoding.check_packages()
     schema = decoding.known_schema
     if decoding.format == "avro":

@@ -1,9 +1,10 @@
-"""The schema of JSON bodies, inferred from a few of them.
+"""Infer the schema of JSON bodies from a few of them.
 
-The rules are those of Spark's own JSON reader: whole numbers are `bigint`, beyond its
-range `decimal(38,0)`; with other numbers they are `double`; what is only ever null is
-`string`; fields are sorted by name. Values that have no type in common are `string`,
-which holds their JSON text, and so is an object that never has a field.
+The rules are those of Spark's JSON reader. Whole numbers are `bigint`, or
+`decimal(38,0)` when one is out of the range of `bigint`; mixed with fractions they are
+`double`. A field that is always null is `string`. Fields are sorted by name. Values
+without a common type are `string`, which then holds their JSON text, and so is an
+object that never has a field.
 
 Source: JsonInferSchema in apache/spark.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rmqcli.admin.read.body import Chunk
     from rmqcli.spark.decode.settings import Names
 
-#: Bodies that a schema is inferred from are at most this large in all.
+#: Total size of the bodies from which a schema is inferred.
 BYTES_MAX: Final = 64 << 20
 
 _BIGINT_MAX: Final = (1 << 63) - 1
@@ -38,16 +39,16 @@ _PLAIN: Final = {
     "double": pa.float64(),
     "string": pa.string(),
 }
-_NUMBERS: Final = ("bigint", "decimal", "double")  # each holds those before it
+_NUMBERS: Final = ("bigint", "decimal", "double")  # from narrow to wide
 
 #: None (null), a name of _PLAIN, the fields of an object, or a list of one element.
 _Kind = Any
 
 
 def infer_schema(bodies: Iterable[bytes], *, names: Names) -> str:
-    """Return the DDL that fits the JSON objects among the bodies.
+    """Return a schema, as DDL, that fits the JSON objects among the bodies.
 
-    Raises UsageError when there is none, or no schema fits them.
+    Raises UsageError when no body is a JSON object or no schema fits them.
     """
     merged: dict[str, _Kind] = {}
     count = 0
@@ -56,9 +57,9 @@ def infer_schema(bodies: Iterable[bytes], *, names: Names) -> str:
             count += 1
             merged = _merge(merged, _kind_of(value, 0))
     if not merged:
-        what = "no message is" if not count else "no object has a field among"
         raise UsageError(
-            f"{names.infer}: {what} {'a JSON object' if not count else 'the messages'}",
+            f"{names.infer}: none of the messages is a JSON object"
+            + (" with a field" if count else ""),
             hint=f"give a schema as {names.schema}",
         )
     try:
@@ -77,10 +78,10 @@ def first_bodies(
     read: Callable[[OffsetRange], Iterator[Chunk]],
     tags: Mapping[str, frozenset[str]],
 ) -> Iterator[bytes]:
-    """Yield bodies from the start of each range, as evenly from all as they hold.
+    """Yield bodies from the start of each range, from all ranges as evenly as possible.
 
-    At most `messages_max` offsets are read, and BYTES_MAX of bodies. `tags` are those
-    to keep, by topic. Raises what `read` does.
+    Reads at most `messages_max` offsets, and at most BYTES_MAX bytes of bodies. `tags`
+    maps a topic to the tags of the messages to read. Raises the errors of `read`.
     """
     from rmqcli.wire.message.columns import decode_columns
 
@@ -146,7 +147,7 @@ def _can_be_column(name: str) -> bool:
 
 
 def _merge(one: _Kind, other: _Kind) -> _Kind:
-    """Return the kind that has the values of both."""
+    """Return the kind that can hold the values of both kinds."""
     if one is None or one == other:
         return other
     if other is None:

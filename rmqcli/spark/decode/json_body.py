@@ -1,14 +1,14 @@
-"""JSON bodies: an object in UTF-8 for each message, by a schema in Spark's notation.
+"""Decode JSON bodies: each body is an object in UTF-8 that fits a Spark schema.
 
-A field that is not there is null, and one that the schema does not have is left out. Of
-a name that comes twice the last value counts. A value fits a type when nothing of it is
-lost: whole numbers in range for integers, digits that fit for `decimal` (also in a
-string), RFC 3339 for times (UTC where no zone is said), base64 for `binary`. Only
-`double` and `float` round, and hold any number in their range. A `string` takes any
-value: what is not a string becomes its JSON
-text. `NaN` and `Infinity` are not JSON.
+A field that is missing from the body is null, and a field that is not in the schema is
+ignored. When a name occurs twice, the last value counts. A value fits a type when the
+conversion loses no information: an integer type takes whole numbers in its range,
+`decimal` takes numbers (also in a string) whose digits fit, times are in the form of
+RFC 3339 (in UTC when no time zone is given), and `binary` takes base64. Only `double`
+and `float` round; they take any number in their range. A `string` takes any value: a
+value that is not a string becomes its JSON text. `NaN` and `Infinity` are not JSON.
 
-Source: JacksonParser in apache/spark, which rounds, and takes numbers for times.
+Source: JacksonParser in apache/spark, which rounds and accepts numbers as times.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)"
     r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 )
-#: Enough for every decimal of Spark; what does not fit is an error and not rounded.
+#: Precise enough for every decimal of Spark. A number that does not fit raises an error
+#: instead of being rounded.
 _EXACT: Final = decimal.Context(
     prec=76, traps=[decimal.Inexact, decimal.InvalidOperation]
 )
 
 
 class JsonBody:
-    """Reads JSON bodies of a schema, given as DDL or as a StructType's JSON."""
+    """Reads JSON bodies with a schema, given as DDL or as the JSON of a StructType."""
 
     def __init__(self, schema: str) -> None:
         """Raises UsageError when the schema cannot be read."""
@@ -55,21 +56,22 @@ class JsonBody:
         ).decode
 
     def read(self, body: bytes) -> object:
-        """Return the value of a body. Raises ValueError or ArithmeticError.
+        """Return the value of a body.
 
-        Raises RecursionError for one that is nested too deeply.
+        Raises ValueError or ArithmeticError for a body that is not JSON, and
+        RecursionError for a body that is nested too deeply.
         """
         return self._decode(body.decode("utf-8"))
 
     def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """How values become columns of a plain type."""
+        """Return the conversion of values to columns of a plain type."""
         if pa.types.is_decimal(kind):
             return Leaf(frozenset(), _decimal_of(kind))
         return _LEAVES[kind]
 
 
 def objects(bodies: list[bytes]) -> list[dict[str, Any]]:
-    """Return the objects of those bodies that are JSON objects."""
+    """Return the values of the bodies that are JSON objects; skip other bodies."""
     decode = json.JSONDecoder(parse_constant=_refuse).decode
     found = []
     for body in bodies:
@@ -145,7 +147,7 @@ def _timestamp(value: object) -> int:
 def _timestamp_ntz(value: object) -> datetime:
     moment = _moment(value)
     if moment.tzinfo is not None:
-        raise ValueError("a time with a zone")
+        raise ValueError("a time with a time zone")
     return moment
 
 
@@ -157,7 +159,7 @@ def _decimal_of(kind: pa.DataType) -> Callable[[object], decimal.Decimal]:
             raise ValueError("not a number")
         if type(value) not in (int, str, decimal.Decimal):
             raise ValueError("not a number")
-        number = decimal.Decimal(value)  # type: ignore[arg-type]  # one of those
+        number = decimal.Decimal(value)  # type: ignore[arg-type]  # checked above
         return number.quantize(unit, context=_EXACT)
 
     return convert

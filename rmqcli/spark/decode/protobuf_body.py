@@ -1,10 +1,11 @@
-"""Protobuf bodies: one message of a descriptor set for each RocketMQ message.
+"""Decode protobuf bodies: each body is a message whose type is in a descriptor set.
 
-The types are those of Spark's `from_protobuf`, except that no unsigned number becomes a
-negative one: `uint32` is `bigint` and `uint64` `decimal(20,0)`. An enum is its name, or
-its number where the name is unknown. A field that was not set is null where protobuf
-can tell (`optional`, `oneof`, messages, proto2), and else its default. Messages without
-fields have no column. Unknown fields are left out.
+Column types are the ones that Spark's `from_protobuf` uses, except that no unsigned
+number becomes negative: `uint32` is `bigint`, and `uint64` is `decimal(20,0)`. An enum
+value becomes its name, or its number when the descriptor set has no name for it. A
+field that is not set is null where protobuf tracks presence (`optional`, `oneof`,
+messages, proto2); otherwise it has its default value. Messages without fields get no
+column. Unknown fields are ignored.
 
 Source: SchemaConverters in apache/spark (connector/protobuf).
 """
@@ -59,9 +60,10 @@ _PLAIN: Final[dict[int, pa.DataType]] = {
 
 
 def canonical(content: bytes, name: str) -> str:
-    """Return JSON of a message's name and the descriptors that it needs.
+    """Return a message's name and the descriptors that it needs as canonical JSON.
 
-    Raises UsageError for what is not a descriptor set or does not have the message.
+    Raises UsageError when `content` is not a descriptor set, or does not have the
+    message, or when no columns can hold the message.
     """
     files = descriptor_pb2.FileDescriptorSet()
     try:
@@ -71,7 +73,8 @@ def canonical(content: bytes, name: str) -> str:
     if not files.file:
         raise UsageError(
             "not a descriptor set",
-            hint="protoc --include_imports --descriptor_set_out=FILE orders.proto",
+            hint="write one with protoc --include_imports --descriptor_set_out=FILE"
+            " orders.proto",
         )
     home = _pool(files).FindMessageTypeByName
     try:
@@ -95,7 +98,7 @@ def canonical(content: bytes, name: str) -> str:
 
 
 def _collect(name: str, by_name: dict[str, Any], needed: list[str]) -> None:
-    """Add a file after all that it imports."""
+    """Add the name of a file to `needed`, after the files that it imports."""
     for imported in by_name[name].dependency:
         if imported not in needed:
             _collect(imported, by_name, needed)
@@ -113,7 +116,7 @@ def _messages_of(files: descriptor_pb2.FileDescriptorSet) -> list[str]:
 
 
 def _pool(files: descriptor_pb2.FileDescriptorSet) -> descriptor_pool.DescriptorPool:
-    """Return a pool of its own with the files, imported ones first."""
+    """Return a new descriptor pool with the files; imported files are added first."""
     pool = descriptor_pool.DescriptorPool()
     by_name = {file.name: file for file in files.file}
     for file in files.file:
@@ -136,10 +139,10 @@ def _pool(files: descriptor_pb2.FileDescriptorSet) -> descriptor_pool.Descriptor
 
 
 class ProtobufBody:
-    """Reads protobuf bodies of a schema: what `canonical` returns."""
+    """Reads protobuf bodies with a schema that `canonical` returned."""
 
     def __init__(self, schema: str) -> None:
-        """Raises UsageError for a message that no columns can hold."""
+        """Raises UsageError when no columns can hold the message."""
         value = json.loads(schema)
         files = descriptor_pb2.FileDescriptorSet()
         files.ParseFromString(base64.b64decode(value["descriptor_set"]))
@@ -147,7 +150,7 @@ class ProtobufBody:
         kind, self._read = _message(descriptor, ())
         if kind is None or not pa.types.is_struct(kind):
             raise UsageError(
-                f"message {descriptor.full_name} has no fields for columns"
+                f"message {descriptor.full_name} has no fields that can be columns"
             )
         self.value_type: pa.StructType = check_type(kind)
         self._class = message_factory.GetMessageClass(descriptor)
@@ -161,22 +164,22 @@ class ProtobufBody:
         return self._read(message)
 
     def leaf_of(self, kind: pa.DataType) -> Leaf:
-        """How values become columns of a plain type."""
+        """Return the conversion of values to columns of a plain type."""
         return plain_leaf_of(kind)
 
 
 def _message(
     descriptor: Descriptor, outer: tuple[str, ...]
 ) -> tuple[pa.DataType | None, Read]:
-    """Return the type of a message, and what makes a dict of one.
+    """Return the type of a message, and a function that converts a message to a value.
 
-    The type is None where there are no columns.
+    The type is None when the message has no fields that can be columns.
     """
     name = descriptor.full_name
     if name == _TIMESTAMP_NAME:
         return TIMESTAMP, lambda m: m.seconds * 1_000_000 + m.nanos // 1000
     if name in outer:
-        raise UsageError(f"message {name} contains itself, and a column cannot")
+        raise UsageError(f"message {name} contains itself, which no column can hold")
     if len(outer) >= DEPTH_MAX:
         raise UsageError(f"the messages are nested more than {DEPTH_MAX} deep")
     fields: list[tuple[str, pa.DataType]] = []
@@ -196,7 +199,7 @@ def _message(
 def _field(
     field: FieldDescriptor, outer: tuple[str, ...]
 ) -> tuple[pa.DataType | None, Read]:
-    """Return the type of a field, and what reads it of a message."""
+    """Return the type of a field, and a function that reads the field of a message."""
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         by_name = field.message_type.fields_by_name
@@ -220,19 +223,19 @@ def _field(
 def _value(
     field: FieldDescriptor, outer: tuple[str, ...]
 ) -> tuple[pa.DataType | None, Read]:
-    """Return the type of one value of a field, and what makes it of protobuf's."""
+    """Return the type of one value of a field, and a function that converts it."""
     if field.message_type is not None:
         return _message(field.message_type, outer)
     if field.enum_type is not None:
         by_number = field.enum_type.values_by_number
         names = {number: value.name for number, value in by_number.items()}
         return pa.string(), lambda number: names.get(number) or str(number)
-    return _PLAIN[field.type], _as_it_is
+    return _PLAIN[field.type], _unchanged
 
 
-def _as_it_is(value: Any) -> Any:  # noqa: ANN401  # a value of protobuf
+def _unchanged(value: Any) -> Any:  # noqa: ANN401  # a value of protobuf
     return value
 
 
 def _nothing(_: object) -> None:
-    """Read a field without a column."""
+    """Stand in for the function that reads a field, when the field has no column."""

@@ -1,8 +1,9 @@
-"""The types of decoded columns: Spark's two notations of a schema, as Arrow types.
+"""Convert between Arrow types and the two notations in which Spark writes schemas.
 
 A schema is written as DDL (`id BIGINT, items ARRAY<STRUCT<sku: STRING>>`) or as the
-JSON of a StructType (`df.schema.json()`). Read here rather than by Spark, which needs a
-JVM for DDL. Every field may be null, whatever the schema says, as in Spark's readers.
+JSON of a StructType (`df.schema.json()`). This module parses both, because Spark needs
+a JVM to parse DDL. Every field may be null, whatever the schema says, as in Spark's
+readers.
 
 Source: SqlBaseParser.g4 (colTypeList, dataType) and DataType.scala in apache/spark.
 """
@@ -20,7 +21,7 @@ from rmqcli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Types within types, and fields in all: a row has a cell for each.
+#: How deeply types may be nested, and how many fields a schema may have in total.
 DEPTH_MAX: Final = 32
 FIELDS_MAX: Final = 2_000
 
@@ -60,12 +61,12 @@ _TOKEN = re.compile(
 
 
 def parse_schema(text: str) -> pa.StructType:
-    """Read a schema in either notation. Raises UsageError that says what is wrong."""
+    """Parse a schema in either notation. Raises UsageError for an invalid schema."""
     try:
         if text.lstrip().startswith("{"):
             kind = _from_json(_loaded(text), depth=0)
             if not pa.types.is_struct(kind):
-                raise UsageError('the type at its top is not "struct"')
+                raise UsageError('the outermost type of the schema is not "struct"')
         else:
             kind = _Ddl(text).columns()
     except RecursionError:
@@ -74,10 +75,10 @@ def parse_schema(text: str) -> pa.StructType:
 
 
 def check_type(kind: pa.StructType) -> pa.StructType:
-    """Return a type that rows can have.
+    """Return the type after checking that rows can have it.
 
-    Raises UsageError for structs without fields, names that Spark takes for one, and
-    too many fields.
+    Raises UsageError for a struct without fields, for two fields whose names differ
+    only in case, and for too many or too deeply nested fields.
     """
     for depth, each in _walk(kind, 0):
         if depth > DEPTH_MAX:
@@ -92,13 +93,13 @@ def check_type(kind: pa.StructType) -> pa.StructType:
             seen[field.name.lower()] = field.name
             if other is not None:
                 raise UsageError(
-                    f"fields {other!r} and {field.name!r} have one name: Spark ignores"
-                    " upper and lower case"
+                    f"fields {other!r} and {field.name!r} clash: Spark does not"
+                    " distinguish upper and lower case"
                 )
     if count_fields(kind) > FIELDS_MAX:
         raise UsageError(
             f"the schema has more than {FIELDS_MAX} fields",
-            hint="make an object whose names are data a MAP<STRING, ...>",
+            hint="use MAP<STRING, ...> for objects whose field names are data",
         )
     return kind
 
@@ -109,7 +110,7 @@ def fields_of(kind: pa.StructType) -> list[pa.Field]:
 
 
 def count_fields(kind: pa.DataType) -> int:
-    """Return how many types a type consists of, which is what a row of it costs."""
+    """Return how many types a type consists of, itself included: the cells of a row."""
     return sum(1 for _ in _walk(kind, 0))
 
 
@@ -122,7 +123,7 @@ def ddl_of(kind: pa.StructType) -> str:
 
 
 def simple_string(kind: pa.DataType) -> str:
-    """Return a type as `DataType.simpleString` of PySpark does."""
+    """Return a type as PySpark's `DataType.simpleString` writes it."""
     return _text_of(kind, quoted=False)
 
 
@@ -132,7 +133,7 @@ def ddl_type(kind: pa.DataType) -> str:
 
 
 def struct_of(fields: Iterable[tuple[str, pa.DataType]]) -> pa.StructType:
-    """Return a struct with these fields; each may be null."""
+    """Return a struct with these fields, all of which may be null."""
     return pa.struct([pa.field(name, kind) for name, kind in fields])
 
 
@@ -179,21 +180,23 @@ def _plain(name: str) -> pa.DataType:
     kind = _PLAIN.get(_OTHER_NAMES.get(word, word))
     if kind is None:
         raise UsageError(
-            f"{name!r} is not a type that bodies can be decoded to",
-            hint=f"the types are {', '.join(_PLAIN)}, decimal, array, map and struct",
+            f"bodies cannot be decoded to type {name!r}",
+            hint=f"use {', '.join(_PLAIN)}, decimal, array, map or struct",
         )
     return kind
 
 
 def _decimal(precision: int, scale: int) -> pa.DataType:
     if not 1 <= precision <= _DECIMAL_DIGITS_MAX or not 0 <= scale <= precision:
-        raise UsageError(f"decimal({precision},{scale}) is not a type of Spark")
+        raise UsageError(f"decimal({precision},{scale}) is not a valid Spark type")
     return pa.decimal128(precision, scale)
 
 
 def _map(key: pa.DataType, item: pa.DataType) -> pa.DataType:
     if key != pa.string():
-        raise UsageError("the keys of a map are not strings, as those of JSON are")
+        raise UsageError(
+            f"the keys of a map are {_text_of(key, quoted=True)}, not string"
+        )
     return pa.map_(key, item)
 
 
@@ -205,7 +208,7 @@ def _loaded(text: str) -> Any:  # noqa: ANN401  # any JSON
 
 
 def _from_json(value: object, *, depth: int) -> pa.DataType:
-    """Read a type of `StructType.json()`."""
+    """Return the type that a part of `StructType.json()` describes."""
     if depth > DEPTH_MAX:
         raise UsageError(f"the types are nested more than {DEPTH_MAX} deep")
     if isinstance(value, str):
@@ -228,7 +231,7 @@ def _from_json(value: object, *, depth: int) -> pa.DataType:
         return _map(key, item)
     fields = value.get("fields")
     if kind != "struct" or not isinstance(fields, list):
-        raise UsageError(f"type {str(kind)[:40]!r} is not array, map or struct")
+        raise UsageError(f"type {str(kind)[:40]!r} is none of array, map and struct")
     found_fields = []
     for field in fields:
         name = field.get("name") if isinstance(field, dict) else None
@@ -239,12 +242,12 @@ def _from_json(value: object, *, depth: int) -> pa.DataType:
 
 
 def _is_name(name: str) -> bool:
-    """Whether a column can have this name."""
+    """Return whether a column can have this name."""
     return bool(name) and not re.search("[\ud800-\udfff]", name)
 
 
 class _Ddl:
-    """A reader of DDL, from left to right."""
+    """A recursive-descent parser of DDL."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -252,12 +255,12 @@ class _Ddl:
         self._depth = 0
 
     def columns(self) -> pa.StructType:
-        """Read the whole text: fields, separated by commas."""
+        """Parse the whole text: fields separated by commas."""
         fields = [self._field()]
         while self._take(","):
             fields.append(self._field())
         if self._text[self._at :].strip():
-            raise self._error("a comma or the end")
+            raise self._error("a comma or the end of the text")
         return struct_of(fields)
 
     def _field(self) -> tuple[str, pa.DataType]:
@@ -267,7 +270,7 @@ class _Ddl:
         if self._take("NOT") and not self._take("NULL"):
             raise self._error("NULL after NOT")
         if self._take("COMMENT") and self._next("text") is None:
-            raise self._error("a text in quotes after COMMENT")
+            raise self._error("a string in quotes after COMMENT")
         return name, kind
 
     def _name(self) -> str:
@@ -328,7 +331,7 @@ class _Ddl:
         return int(word)
 
     def _next(self, kind: str) -> str | None:
-        """Read the next token if it is of this kind."""
+        """Consume and return the next token if it is of this kind."""
         found = _TOKEN.match(self._text, self._at)
         if found is None or found.lastgroup != kind:
             return None
@@ -336,7 +339,7 @@ class _Ddl:
         return found[kind]
 
     def _take(self, token: str) -> bool:
-        """Read the next token if it is this mark, or word in any case."""
+        """Consume the next token if it is this mark, or this word in any case."""
         found = _TOKEN.match(self._text, self._at)
         if found is None or found[found.lastgroup or 0].upper() != token:
             return False
@@ -349,5 +352,5 @@ class _Ddl:
 
     def _error(self, expected: str) -> UsageError:
         rest = self._text[self._at :].strip()
-        where = f"at {rest[:40]!r}" if rest else "at its end"
-        return UsageError(f"not DDL: expected {expected} {where}")
+        where = f"at {rest[:40]!r}" if rest else "at the end of the text"
+        return UsageError(f"not valid DDL: expected {expected} {where}")

@@ -1,8 +1,9 @@
-"""How bodies are to be decoded, as the user says it and as a plan keeps it.
+"""The settings for decoding bodies: as the user writes them and as a plan keeps them.
 
-`json`, `avro:FILE` or `protobuf:FILE:MESSAGE`; JSON needs a schema file or how many
-messages to infer one from. What the files hold is kept, in a form that is equal for
-equal schemas, so that neither workers nor a run that is resumed need the files.
+The user writes `json`, `avro:FILE` or `protobuf:FILE:MESSAGE`; for JSON, also a schema
+file or the number of messages from which to infer a schema. The plan keeps the schema
+itself in canonical form, so that equal schemas are equal texts, and neither workers nor
+a resumed run need the files.
 """
 
 from __future__ import annotations
@@ -17,26 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMATS: Final = ("json", "avro", "protobuf")
-#: How many messages a schema may be inferred from.
+#: Most messages from which a schema may be inferred.
 INFER_MAX: Final = 10_000
-#: A schema is a part of every plan and of the manifest's record of every run.
+#: Schemas are bounded because every plan, and the manifest's record of every run,
+#: contains one.
 _FILE_BYTES_MAX: Final = 16 << 20
 SCHEMA_BYTES_MAX: Final = 256 << 10
 
-#: What each format needs besides rmqcli's own dependencies of every worker.
+#: The Python packages that a format needs in addition to what every worker needs.
 _PACKAGES: Final = {"avro": ("fastavro",), "protobuf": ("google.protobuf",)}
 _INSTALL: Final = {"avro": "pip install 'rmqcli[avro]'"}
 
 
 class Names(NamedTuple):
-    """What the settings are called where they are given."""
+    """The names by which the user knows the settings, for error messages."""
 
     decode: str
     schema: str
     infer: str
 
 
-#: As the arguments of a library call.
+#: The names of the arguments of a library call.
 ARGUMENT_NAMES: Final = Names("decode", "schema", "infer")
 
 
@@ -44,8 +46,9 @@ ARGUMENT_NAMES: Final = Names("decode", "schema", "infer")
 class Decoding:
     """How bodies are decoded. Can be pickled.
 
-    `schema` is DDL for JSON, the schema's JSON for Avro, and for protobuf JSON of the
-    message's name and descriptors; None until it is inferred from `infer` messages.
+    `schema` is DDL for JSON, the JSON of the schema for Avro, and for protobuf a JSON
+    object of the message's name and descriptors. It is None until it has been inferred
+    from `infer` messages.
     """
 
     format: str
@@ -54,14 +57,14 @@ class Decoding:
 
     @property
     def known_schema(self) -> str:
-        """The schema, which has been given or inferred."""
+        """The schema. Raises ValueError when it has not been inferred yet."""
         if self.schema is None:
             raise ValueError("the schema has not been inferred yet")
         return self.schema
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The Python packages that decoding needs on top of the others."""
+        """The Python packages that decoding needs in addition to the usual ones."""
         return _PACKAGES.get(self.format, ())
 
     def check_packages(self) -> None:
@@ -69,7 +72,7 @@ class Decoding:
         missing = missing_packages(self.packages)
         if missing:
             raise ConfigError(
-                f"bodies cannot be decoded as {self.format}: the package"
+                f"bodies cannot be decoded as {self.format}: Python package"
                 f" {', '.join(missing)} is not installed",
                 hint=_INSTALL.get(self.format, "install it for this Python"),
             )
@@ -78,9 +81,9 @@ class Decoding:
 def read_settings(
     text: str, *, schema_file: str | None, infer: int | None, names: Names
 ) -> Decoding:
-    """Read what was given, and the files that it names.
+    """Parse the settings and read the files that they name.
 
-    Raises UsageError for what makes no sense, and ConfigError for a file that cannot be
+    Raises UsageError for invalid settings, and ConfigError for a file that cannot be
     read or a package that is not installed.
     """
     kind, colon, rest = text.partition(":")
@@ -92,23 +95,29 @@ def read_settings(
     if kind == "json":
         if colon:
             raise UsageError(
-                f"{names.decode}: json takes no file here",
+                f"{names.decode}: {text!r} names a file, but json takes none here",
                 hint=f"give the schema as {names.schema}",
             )
         return _json(schema_file, infer, names)
     for name, value in ((names.schema, schema_file), (names.infer, infer)):
         if value is not None:
-            raise UsageError(f"{name} is for json; {kind} has a schema of its own")
+            raise UsageError(
+                f"{name} is only for json: {kind} takes its schema from FILE",
+                hint=f"leave out {name}",
+            )
     if kind == "avro":
         if not rest:
-            raise UsageError(f"{names.decode}: write avro:FILE")
+            raise UsageError(
+                f"{names.decode}: {text!r} names no schema file",
+                hint="write avro:FILE",
+            )
         return _checked(kind, _read(rest, names.decode), names.decode, _avro)
     file, _, message = rest.rpartition(":")
     if not file or not message:
         raise UsageError(
-            f"{names.decode}: write protobuf:FILE:MESSAGE",
-            hint="FILE is a descriptor set: protoc --include_imports"
-            " --descriptor_set_out=FILE orders.proto",
+            f"{names.decode}: {text!r} does not name both a file and a message",
+            hint="write protobuf:FILE:MESSAGE, where FILE is a descriptor set: protoc"
+            " --include_imports --descriptor_set_out=FILE orders.proto",
         )
 
     def canonical(content: bytes) -> str:
@@ -123,8 +132,8 @@ def _json(schema_file: str | None, infer: int | None, names: Names) -> Decoding:
     if schema_file is None and infer is None:
         raise UsageError(
             f"{names.decode}=json needs a schema",
-            hint=f"give a file as {names.schema}, or a number of messages to infer it"
-            f" from as {names.infer}",
+            hint=f"give a file as {names.schema}, or as {names.infer} the number of"
+            " messages from which to infer a schema",
         )
     if schema_file is not None and infer is not None:
         raise UsageError(
@@ -133,7 +142,7 @@ def _json(schema_file: str | None, infer: int | None, names: Names) -> Decoding:
         )
     if infer is not None:
         if not 1 <= infer <= INFER_MAX:
-            raise UsageError(f"{names.infer}: {infer} is not from 1 to {INFER_MAX}")
+            raise UsageError(f"{names.infer}: {infer} is not between 1 and {INFER_MAX}")
         return Decoding("json", None, infer)
     content = _read(schema_file or "", names.schema)
     return _checked("json", content, names.schema, _ddl)
@@ -149,7 +158,8 @@ def _checked(
         raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
     if len(schema) > SCHEMA_BYTES_MAX:
         raise UsageError(
-            f"{name}: the schema has {len(schema)} bytes, over {SCHEMA_BYTES_MAX}"
+            f"{name}: the schema has {len(schema)} bytes, more than the limit of"
+            f" {SCHEMA_BYTES_MAX}"
         )
     return Decoding(kind, schema)
 
@@ -182,17 +192,19 @@ def _read(path: str, name: str) -> bytes:
             f"{name}: cannot read {path}: {error.strerror or error}"
         ) from error
     if len(content) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{name}: {path} has more than {_FILE_BYTES_MAX} bytes")
+        raise ConfigError(
+            f"{name}: {path} is larger than the limit of {_FILE_BYTES_MAX} bytes"
+        )
     return content
 
 
 def missing_packages(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of the packages that this Python cannot import."""
+    """Return the packages that this Python cannot import."""
     return tuple(each for each in packages if not _is_there(each))
 
 
 def _is_there(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # the package above it is not there
+    except ModuleNotFoundError:  # the parent package is not installed
         return False

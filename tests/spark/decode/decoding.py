@@ -1,4 +1,4 @@
-"""Decoding a few bodies without a message around them."""
+"""Decode a few bodies without messages around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def decoder_of(schema, *, kind="json"):
 
 
 def decode(decoder, *bodies):
-    """`(value, corrupt body)` of each body; the columns are valid Arrow."""
+    """Return `(value, corrupt body)` of each body; check that the columns are valid."""
     batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
     found = []
     for piece, corrupt in decoder.decode(batch):
@@ -25,14 +25,14 @@ def decode(decoder, *bodies):
 
 
 def values(decoder, *bodies):
-    """The value of each body, all of which can be decoded."""
+    """Return the value of each body, and check that all of them can be decoded."""
     found = decode(decoder, *bodies)
     assert [corrupt for _, corrupt in found if corrupt is not None] == []
     return [value for value, _ in found]
 
 
 def is_corrupt(decoder, body):
-    """Whether a body is kept as it was and spares its neighbours."""
+    """Whether a body is corrupt; check that a corrupt body is kept unchanged."""
     good = decode(decoder, body, body)
     assert good[0] == good[1]
     value, corrupt = good[0]

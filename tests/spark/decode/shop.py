@@ -1,4 +1,4 @@
-"""A descriptor set, as protoc --include_imports writes it, and its message class."""
+"""A descriptor set as protoc --include_imports writes it, and its message classes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ message_type {
 
 
 def descriptor_set(*, with_imports=True):
-    """The bytes of the file."""
+    """The content of the descriptor set file."""
     files = descriptor_pb2.FileDescriptorSet()
     if with_imports:
         timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())

@@ -1,4 +1,4 @@
-"""Avro bodies: what fastavro writes is read back, and damage never raises."""
+"""Avro bodies that fastavro writes are decoded, and damaged bodies never raise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rmqcli.spark.decode.schema import ddl_of  # noqa: E402
 
 
 def record(*fields, name="Order"):
-    """A record's schema; a field is `(name, type)`."""
+    """The schema of a record whose fields are given as `(name, type)`."""
     return {
         "type": "record",
         "name": name,
@@ -74,13 +74,13 @@ def body_of(row, schema):
     return file.getvalue()
 
 
-def test_every_type_is_read_back():
+def test_a_value_of_every_type_is_decoded():
     [value] = values(decoder(ORDER), body_of(ROW, ORDER))
     shown = {"by": [("k", 1), ("l", None)], "clock": 1000}
     assert value == {**ROW, **shown}
 
 
-def test_types_are_those_of_spark():
+def test_column_types_equal_those_of_from_avro():
     kind = decoder(ORDER)._body.value_type
     assert ddl_of(kind).replace("`", "") == (
         "id bigint, small int, note string, f float, d double, l bigint, b boolean,"
@@ -91,12 +91,12 @@ def test_types_are_those_of_spark():
     )
 
 
-def test_equal_schemas_have_one_text():
+def test_equal_schemas_have_equal_canonical_text():
     spaced = json.dumps(dict(reversed(ORDER.items())), indent=2)
     assert canonical(spaced) == canonical(json.dumps(ORDER))
 
 
-def test_damage_is_kept_as_it_was():
+def test_a_damaged_body_is_kept_in_corrupt_body():
     body = body_of(ROW, ORDER)
     order = decoder(ORDER)
     for damaged in (b"", body[:-1], body + b"\0", b"\0\0\0\0\1" + body, b"{}"):
@@ -107,7 +107,7 @@ def test_damage_is_kept_as_it_was():
 
 
 def zigzag(number):
-    """Avro's long."""
+    """A number in Avro's encoding of a long."""
     number = (number << 1) ^ (number >> 63)
     out = b""
     while number & ~0x7F:
@@ -128,25 +128,25 @@ def zigzag(number):
         ({"type": "long", "logicalType": "timestamp-millis"}, zigzag(1 << 60)),
     ],
 )
-def test_lengths_and_numbers_that_cannot_be(kind, body):
+def test_impossible_lengths_and_numbers_make_a_body_corrupt(kind, body):
     assert is_corrupt(decoder(record(("x", kind))), body)
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=40))
-def test_no_bytes_raise(body):
+def test_arbitrary_bytes_never_raise(body):
     assert len(decode(decoder(record(("x", ITEM), ("y", ["null", "long"]))), body)) == 1
 
 
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("[1", "not the JSON of an Avro schema"),
+        ("[1", "the Avro schema is not valid JSON"),
         ('{"type": "recor"}', "not an Avro schema"),
         ('"string"', "the Avro schema is not a record"),
         (record(), "record shop.Order has no fields"),
         (record(("x", "null")), "field x of shop.Order has the type null"),
-        (record(("x", ["int", "string"])), "is a union of 2 types, and a column has"),
+        (record(("x", ["int", "string"])), "is a union of 2 types, but a column has"),
         (record(("x", ["null", "Order"])), "field x of shop.Order contains itself"),
         (
             record(
@@ -158,10 +158,10 @@ def test_no_bytes_raise(body):
                     },
                 )
             ),
-            "field x of shop.Order is an array of values without bytes",
+            "field x of shop.Order is an array whose elements are encoded in zero",
         ),
     ],
 )
-def test_a_schema_without_columns_is_refused(schema, words):
+def test_a_schema_that_columns_cannot_hold_is_refused(schema, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         canonical(schema if isinstance(schema, str) else json.dumps(schema))

@@ -1,4 +1,4 @@
-"""A schema inferred from bodies is one that they fit, by the rules of Spark."""
+"""A schema is inferred from bodies by Spark's rules, and the bodies fit it."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ def inferred(*texts):
         (["no JSON", "[1]", '{"a": 1}', "\xff"], "`a` bigint"),
     ],
 )  # fmt: skip
-def test_a_schema_that_fits(texts, ddl):
+def test_the_inferred_schema_fits_all_bodies(texts, ddl):
     assert inferred(*texts) == ddl
 
 
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ([], "--infer: no message is a JSON object"),
-        (["x", "[1]"], "--infer: no message is a JSON object"),
-        (["{}"], "--infer: no object has a field"),
-        (['{"a": 1, "A": 2}'], "fields 'A' and 'a' have one name"),
+        ([], "--infer: none of the messages is a JSON object"),
+        (["x", "[1]"], "--infer: none of the messages is a JSON object"),
+        (["{}"], "--infer: none of the messages is a JSON object with a field"),
+        (['{"a": 1, "A": 2}'], "fields 'A' and 'a' clash"),
         (
             [json.dumps({str(n): n for n in range(2_001)})],
             "the schema has more than 2000 fields",
         ),
     ],
 )
-def test_no_schema_fits(texts, words):
+def test_an_error_says_why_no_schema_could_be_inferred(texts, words):
     with pytest.raises(UsageError) as caught:
         inferred(*texts)
     assert words in caught.value.message
     assert "--schema" in caught.value.hint
 
 
-def test_deep_values_are_text():
+def test_values_nested_too_deeply_are_strings():
     schema = inferred('{"a": ' + "[" * 100 + "1" + "]" * 100 + "}")
     assert schema == "`a` " + "array<" * 30 + "string" + ">" * 30
 
@@ -101,7 +101,7 @@ def test_bodies_fit_the_schema_inferred_from_them(objects):
 
 @dataclass(frozen=True)
 class Asked(MadeSource):
-    """Notes what is read."""
+    """Records which ranges are read."""
 
     asked: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ def sampled(ranges, messages_max, source=None, tags=frozenset()):
     return len(list(bodies)), source.asked
 
 
-def test_every_queue_gives_about_as_many_of_the_first():
+def test_about_as_many_messages_are_read_from_every_queue():
     assert sampled([(10, 1000), (0, 2), (5, 500)], 10) == (
         10,
         [(1, 0, 2), (2, 5, 9), (0, 10, 14)],
@@ -129,10 +129,10 @@ def test_every_queue_gives_about_as_many_of_the_first():
     assert sampled([(0, 5)] * 3, 2) == (2, [(0, 0, 1), (1, 0, 1)])
 
 
-def test_only_messages_with_the_tags_are_looked_at():
+def test_only_messages_with_the_given_tags_are_used():
     assert sampled([(0, 9)], 9, tags=frozenset("A")) == (3, [(0, 0, 9)])
 
 
-def test_bodies_are_bounded_in_bytes():
+def test_reading_stops_when_bodies_reach_the_byte_limit():
     large = Asked(body_bytes=BYTES_MAX // 4, step=1)
     assert sampled([(0, 100)], 100, large)[0] == 4

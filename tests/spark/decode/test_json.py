@@ -1,4 +1,4 @@
-"""JSON bodies become columns field by field, or stay as they are in `_corrupt_body`."""
+"""JSON bodies become columns, or are kept unchanged in `_corrupt_body`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ DECODER = decoder_of(DDL)
         ('{"extra": [[[1]]]}', "id", None),
     ],
 )
-def test_a_value_that_fits_its_type(text, name, value):
+def test_a_value_that_fits_its_type_is_decoded(text, name, value):
     [row] = values(DECODER, text.encode())
     assert row[name] == value
     assert all(other is None for key, other in row.items() if key != name)
@@ -92,11 +92,11 @@ def test_a_value_that_fits_its_type(text, name, value):
         b"[" * 100_000, b'{"x": ' + b"[" * 100_000, b'{"a": ' * 100_000,
     ],
 )  # fmt: skip
-def test_a_body_that_does_not_fit_is_kept_as_it_was(body):
+def test_a_body_that_does_not_fit_is_kept_in_corrupt_body(body):
     assert is_corrupt(DECODER, body)
 
 
-def test_a_bad_body_leaves_its_neighbours_alone():
+def test_a_corrupt_body_does_not_affect_other_rows():
     good = b'{"id": 1, "a": [{"x": 1}], "m": {"k": [1.5]}, "s": "x"}'
     bad = [b'{"a": [{"x": 1}, {"x": "y"}]}', b"\xff", b'{"m": {"k": [2, "z"]}}']
     found = decode(DECODER, good, bad[0], good, bad[1], good, bad[2], good)
@@ -115,14 +115,14 @@ KINDS = [
 ]  # fmt: skip
 
 
-def test_every_kind_of_value_beside_every_other():
+def test_a_body_decodes_the_same_alone_and_among_others():
     bodies = [text.encode() for text in KINDS]
     alone = [row for body in bodies for row in decode(DECODER, body)]
     assert decode(DECODER, *bodies, *reversed(bodies)) == [*alone, *reversed(alone)]
     assert sum(corrupt is not None for _, corrupt in alone) == 12
 
 
-def test_rows_of_a_bad_body_alone():
+def test_batches_without_a_good_body_are_decoded():
     assert decode(DECODER) == []
     assert decode(DECODER, b"\xff") == [(None, b"\xff")]
 
@@ -174,7 +174,7 @@ OBJECTS = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(OBJECTS, max_size=6))
-def test_fields_are_those_of_json_loads(objects):
+def test_fields_equal_those_of_json_loads(objects):
     bodies = [json.dumps(each, ensure_ascii=False).encode() for each in objects]
     for row, body in zip(values(DECODER, *bodies), bodies, strict=True):
         loaded = json.loads(body)
@@ -197,7 +197,7 @@ def test_fields_are_those_of_json_loads(objects):
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.binary(max_size=12) | st.text(max_size=12).map(str.encode)))
-def test_no_bytes_raise(bodies):
+def test_arbitrary_bytes_never_raise(bodies):
     assert len(decode(DECODER, *bodies)) == len(bodies)
 
 

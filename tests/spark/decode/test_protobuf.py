@@ -1,4 +1,4 @@
-"""Protobuf bodies: fields, what was not set, and what cannot be parsed."""
+"""Protobuf bodies: every kind of field, fields that are not set, and damaged bodies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def order(**fields):
     return message_class("shop.Order")(**fields)
 
 
-def test_types_are_those_of_spark_without_negative_unsigned_numbers():
+def test_column_types_equal_those_of_from_protobuf_except_unsigned():
     assert ddl_of(DECODER._body.value_type).replace("`", "") == (
         "id bigint, u bigint, v decimal(20,0), note string, state string,"
         " items array<struct<sku:string,n:int>>, by map<int,struct<sku:string,n:int>>,"
@@ -56,7 +56,7 @@ def test_every_field_is_read():
     }
 
 
-def test_what_was_not_set_is_null_where_that_can_be_told():
+def test_an_unset_field_is_null_where_protobuf_tracks_presence():
     [row] = values(DECODER, b"")
     assert row == {
         "id": 0, "u": 0, "v": Decimal(0), "note": None, "state": "NEW", "items": [],
@@ -69,12 +69,12 @@ def test_what_was_not_set_is_null_where_that_can_be_told():
     assert is_corrupt(old, b"")  # without a required field
 
 
-def test_unknown_numbers_of_an_enum_and_unknown_fields():
+def test_an_unknown_enum_value_is_its_number_and_unknown_fields_are_ignored():
     [row] = values(DECODER, order(state=99).SerializeToString() + b"\xf8\x07\x01")
     assert row["state"] == "99"
 
 
-def test_damage_is_kept_as_it_was():
+def test_a_damaged_body_is_kept_in_corrupt_body():
     good = order(id=1, card="x", v=5).SerializeToString()
     far = order()
     far.at.seconds = 1 << 62
@@ -88,11 +88,11 @@ def test_damage_is_kept_as_it_was():
 
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=40))
-def test_no_bytes_raise(body):
+def test_arbitrary_bytes_never_raise(body):
     assert len(decode(DECODER, body)) == 1
 
 
-def test_only_what_the_message_needs_is_kept():
+def test_only_descriptors_that_the_message_needs_are_kept():
     old = canonical(descriptor_set(), "shop.Old")
     assert json.loads(old)["message"] == "shop.Old"
     assert len(old) < 200 < len(canonical(descriptor_set(), "shop.Order"))
@@ -111,17 +111,21 @@ def test_only_what_the_message_needs_is_kept():
         ),
         (descriptor_set(), "Order", "message Order is not in the descriptor set"),
         (descriptor_set(), "shop.Node", "message shop.Node contains itself"),
-        (descriptor_set(), "shop.Nothing", "has no fields for columns"),
-        (descriptor_set(), "google.protobuf.Timestamp", "has no fields for columns"),
+        (descriptor_set(), "shop.Nothing", "has no fields that can be columns"),
+        (
+            descriptor_set(),
+            "google.protobuf.Timestamp",
+            "has no fields that can be columns",
+        ),
     ],
 )
-def test_what_has_no_columns_is_refused(content, name, words):
+def test_an_invalid_set_or_message_is_refused(content, name, words):
     with pytest.raises(UsageError) as caught:
         canonical(content, name)
     assert words in caught.value.message
 
 
-def test_a_wrong_name_is_answered_with_the_right_ones():
+def test_the_hint_for_an_unknown_message_lists_the_known_ones():
     with pytest.raises(UsageError) as caught:
         canonical(descriptor_set(), "shop.Oder")
     assert caught.value.hint == (

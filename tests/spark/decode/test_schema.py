@@ -1,4 +1,4 @@
-"""Schemas: both notations of Spark are read, and what no column can be is refused."""
+"""Schemas are read in both of Spark's notations; types that cannot be columns fail."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_ddl_is_read_and_written():
     assert parse_schema(SHOWN) == parse_schema(DDL)
 
 
-def test_the_json_of_a_struct_type_is_read():
+def test_the_json_of_a_struct_type_is_parsed():
     kind = parse_schema(STRUCT.json())
     assert parse_schema(json.dumps(STRUCT.jsonValue(), indent=2)) == kind
     assert simple_string(kind) == STRUCT.simpleString()
     assert ddl_of(kind) == SHOWN.replace("array<double>", "array<decimal(5,1)>")
 
 
-def test_types_are_those_that_spark_makes_of_its_own():
+def test_arrow_types_equal_those_of_pyspark():
     kind = parse_schema(STRUCT.json())
     schema = from_arrow_schema(pa.schema([("value", kind)]))
     assert schema["value"].dataType.simpleString() == STRUCT.simpleString()
@@ -82,30 +82,36 @@ def test_types_are_those_that_spark_makes_of_its_own():
         ("date", "date"), ("binary", "binary"), ("boolean", "boolean"),
     ],
 )  # fmt: skip
-def test_other_names_of_types(written, name):
+def test_synonyms_of_types_are_accepted(written, name):
     assert ddl_of(parse_schema(f"x {written}")) == f"`x` {name}"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "expected the name of a field at its end"),
-        ("id", "expected a type at its end"),
-        ("id bigint,", "expected the name of a field at its end"),
-        ("id bigint name string", "expected a comma or the end at 'name string'"),
+        ("", "expected the name of a field at the end of the text"),
+        ("id", "expected a type at the end of the text"),
+        ("id bigint,", "expected the name of a field at the end of the text"),
+        (
+            "id bigint name string",
+            "expected a comma or the end of the text at 'name string'",
+        ),
         ("id bigint NOT", "expected NULL after NOT"),
-        ("id array<int", "expected > at its end"),
-        ("id variant", "'variant' is not a type that bodies can be decoded to"),
-        ("id varchar(10)", "'varchar' is not a type"),
-        ("id decimal(39,0)", "decimal(39,0) is not a type of Spark"),
-        ("id decimal(5,6)", "decimal(5,6) is not a type of Spark"),
-        ("m map<int,string>", "the keys of a map are not strings"),
-        ("id int, ID string", "fields 'id' and 'ID' have one name"),
+        ("id array<int", "expected > at the end of the text"),
+        ("id variant", "bodies cannot be decoded to type 'variant'"),
+        ("id varchar(10)", "to type 'varchar'"),
+        ("id decimal(39,0)", "decimal(39,0) is not a valid Spark type"),
+        ("id decimal(5,6)", "decimal(5,6) is not a valid Spark type"),
+        ("m map<int,string>", "the keys of a map are int, not string"),
+        ("id int, ID string", "fields 'id' and 'ID' clash"),
         ("s struct<>", "expected the name of a field at '>'"),
         ("x " + "array<" * 100, "nested more than 32 deep"),
         ("{", "not JSON"),
-        ('{"type": "long"}', "is not array, map or struct"),
-        ('{"type": "array", "elementType": "long"}', 'at its top is not "struct"'),
+        ('{"type": "long"}', "is none of array, map and struct"),
+        (
+            '{"type": "array", "elementType": "long"}',
+            'outermost type of the schema is not "struct"',
+        ),
         ('{"type": "struct", "fields": []}', "a struct has no fields"),
         ('{"type": "struct", "fields": [{"type": "long"}]}', "has no name"),
         ('{"type": "struct", "fields": [{"name": "x"}]}', "is not the JSON of a type"),
@@ -113,7 +119,7 @@ def test_other_names_of_types(written, name):
         (", ".join(f"f{n} int" for n in range(2_001)), "more than 2000 fields"),
     ],
 )
-def test_what_is_no_schema_is_said(text, words):
+def test_an_error_says_why_a_schema_is_invalid(text, words):
     with pytest.raises(UsageError) as caught:
         parse_schema(text)
     assert words in caught.value.message

@@ -1,4 +1,4 @@
-"""What is said of decoding: files are read once, and mistakes name the option."""
+"""Settings for decoding: files are read once, and errors name the option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(text, *, schema_file=None, infer=None):
     return read_settings(text, schema_file=schema_file, infer=infer, names=NAMES)
 
 
-def test_json_with_a_file_or_a_number(tmp_path):
+def test_json_takes_a_schema_file_or_a_number_of_messages(tmp_path):
     file = tmp_path / "schema.ddl"
     file.write_text("id BIGINT,\n name STRING\n")
     found = read("json", schema_file=str(file))
@@ -28,7 +28,7 @@ def test_json_with_a_file_or_a_number(tmp_path):
     assert read("json", infer=100) == Decoding("json", None, 100)
 
 
-def test_a_descriptor_set_whose_path_has_colons(tmp_path):
+def test_the_path_of_a_descriptor_set_may_contain_colons(tmp_path):
     file = tmp_path / "a:b.bin"
     file.write_bytes(descriptor_set())
     found = read(f"protobuf:{file}:shop.Item")
@@ -41,23 +41,23 @@ def test_a_descriptor_set_whose_path_has_colons(tmp_path):
     [
         ("xml", {}, "--decode: 'xml' is not one of json, avro, protobuf"),
         ("json", {}, "--decode=json needs a schema"),
-        ("json:FILE", {}, "--decode: json takes no file here"),
+        ("json:FILE", {}, "--decode: 'json:FILE' names a file"),
         ("json", {"schema_file": "x", "infer": 1}, "--schema and --infer cannot be"),
-        ("json", {"infer": 10_001}, "--infer: 10001 is not from 1 to 10000"),
-        ("avro:x", {"infer": 1}, "--infer is for json"),
-        ("protobuf:x:y", {"schema_file": "x"}, "--schema is for json"),
-        ("avro", {}, "--decode: write avro:FILE"),
-        ("protobuf:file", {}, "--decode: write protobuf:FILE:MESSAGE"),
-        ("protobuf::Order", {}, "--decode: write protobuf:FILE:MESSAGE"),
+        ("json", {"infer": 10_001}, "--infer: 10001 is not between 1 and 10000"),
+        ("avro:x", {"infer": 1}, "--infer is only for json"),
+        ("protobuf:x:y", {"schema_file": "x"}, "--schema is only for json"),
+        ("avro", {}, "--decode: 'avro' names no schema file"),
+        ("protobuf:file", {}, "does not name both a file and a message"),
+        ("protobuf::Order", {}, "does not name both a file and a message"),
     ],
 )
-def test_what_makes_no_sense_is_said(text, given, words):
+def test_invalid_settings_are_refused(text, given, words):
     with pytest.raises(UsageError) as caught:
         read(text, **given)
     assert words in caught.value.message
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--schema: cannot read .*: No such file"):
         read("json", schema_file=str(tmp_path / "absent"))
     with pytest.raises(ConfigError, match=r"--decode: cannot read .*: Is a directory"):
@@ -67,13 +67,13 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UsageError, match="--schema: not UTF-8"):
         read("json", schema_file=str(file))
     file.write_text("id")
-    with pytest.raises(UsageError, match="--schema: not DDL: expected a type"):
+    with pytest.raises(UsageError, match="--schema: not valid DDL: expected a type"):
         read("json", schema_file=str(file))
     with pytest.raises(UsageError, match="--decode: not a descriptor set"):
         read(f"protobuf:{file}:shop.Order")
 
 
-def test_a_package_that_is_not_there_is_named():
+def test_a_missing_package_is_named():
     assert missing_packages(("json", "no_such_package", "no.such.package")) == (
         "no_such_package",
         "no.such.package",

@@ -191,10 +191,14 @@ def test_a_folder_has_one_schema(tmp_path, first, then, words, since_last):
 
 def test_nothing_to_infer_from_begins_no_run(tmp_path):
     root = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"^infer: no message is a JSON object"):
+    with pytest.raises(
+        UsageError, match=r"^infer: none of the messages is a JSON object"
+    ):
         export_of(root, cluster_of(0), request=INFERRED).run()
     assert not root.exists()
-    with pytest.raises(UsageError, match=r"^infer: no message is a JSON object"):
+    with pytest.raises(
+        UsageError, match=r"^infer: none of the messages is a JSON object"
+    ):
         export_of(root, MadeCluster({0: (0, 50)}), request=INFERRED).run()
     assert not root.exists()
 

@@ -105,7 +105,9 @@ def test_a_stream_has_the_schema_that_it_started_with(cluster):
 
 
 def test_nothing_to_infer_from_is_said_at_load(cluster):
-    with pytest.raises(UsageError, match="option decodeInfer: no message is a JSON"):
+    with pytest.raises(
+        UsageError, match="option decodeInfer: none of the messages is a JSON"
+    ):
         data_source(cluster, decode="json", decodeInfer="4")
 
 
