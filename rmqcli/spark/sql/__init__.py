@@ -1,8 +1,8 @@
-"""`rmq sql`: queries of Spark over topics.
+"""`rmq sql`: Spark SQL queries over topics.
 
-statement  the topics that a statement reads, by Spark's own parser
-views      topics as views: ranges that are pinned before Spark reads them
-session    a local session, and the rows of a query
-values     what Spark returns, as values of JSON
-failure    what Spark says of a statement or a query, as our errors
+statement  finds the topics that a statement reads, with Spark's own parser
+views      pins the range of each topic and makes a view of it, before Spark reads it
+session    runs a local Spark session and returns the rows of a query
+values     converts the values of Spark's rows to JSON values
+failure    converts Spark's exceptions to errors of rmqcli
 """

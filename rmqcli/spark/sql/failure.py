@@ -1,8 +1,9 @@
-"""What Spark says of a statement or a query, as our errors.
+"""Convert the exceptions that Spark raises for a statement or a query to RmqErrors.
 
-Spark's own errors have a condition in brackets, a text, a SQLSTATE and often a place in
-the statement. The plan or the stack below that does not help the author of the
-statement. Errors of the data source are ours already: only their text comes back.
+The text of a Spark error has a condition in brackets, a message, a SQLSTATE and often a
+position in the statement. The query plan or stack trace that follows is dropped because
+it does not help the author of the statement. An error that the data source raised is
+already an RmqError, but Spark returns only its text, from which it is recreated.
 
 Source: SparkThrowableHelper, ParseException, QueryContext.
 """
@@ -40,11 +41,12 @@ _BACKTICKS: Final = (
 def statement_error(
     error: Exception, statement: str, *, keep_log: Callable[[], str]
 ) -> RmqError:
-    """The error of a statement that Spark cannot parse, analyse or run.
+    """The error to raise for a statement that Spark cannot parse, analyse or run.
 
-    A TextError for a place in the statement, with the line that it is in; a UsageError
-    for another fault of the statement. What the data source raised comes back as what
-    it was. Where only Spark's log says more, `keep_log` gives its path.
+    A TextError, with the line of the statement, when Spark names a position in it. A
+    UsageError for another fault of the statement. An error that the data source raised
+    is recreated with its class. When only Spark's log has the reason, `keep_log` is
+    called to keep the log and to return its path for the hint.
     """
     text = text_of(error)
     ours = shown_error(text)
@@ -58,7 +60,7 @@ def statement_error(
     if "OutOfMemoryError" in text:
         return RmqError(
             "Spark ran out of memory",
-            hint="give it more with the setting spark.driver.memory=4g, or read less",
+            hint="raise the setting spark.driver.memory, for example to 4g",
         )
     found = _CONDITION.search(text)
     if found is None:
@@ -80,14 +82,14 @@ def statement_error(
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Whether `statement_error` can say more of an exception than it does itself."""
+    """Whether an exception comes from Spark, and `statement_error` can explain it."""
     return isinstance(error, (PySparkException, Py4JError, OSError, EOFError))
 
 
 def _at(
     statement: str, what: str, place: re.Match[str], *, condition: str
 ) -> TextError:
-    """The error at a place, with the line that it is in."""
+    """The error at a position in the statement, with the line at that position."""
     lines = statement.split("\n")
     number = min(max(1, int(place[1])), len(lines))
     line = lines[number - 1].rstrip()
@@ -107,7 +109,7 @@ def _at(
 
 
 def _shown(text: str) -> str:
-    """A text of Spark as one of ours: one line, without a capital or a full stop."""
+    """A message of Spark as one line, without a leading capital or a full stop."""
     text = " ".join(text.split()).removesuffix(".")
     if len(text) > _TEXT_MAX:
         text = f"{text[:_TEXT_MAX]}..."

@@ -1,8 +1,8 @@
-"""A local Spark session whose views are topics, and the rows of a query.
+"""Run queries in a local Spark session whose views are topics.
 
-Spark parses, plans and runs a query here; its views are pinned ranges. The rows come
-through a thread of their own, so that the caller can look how far the query is while it
-waits, and an interrupt ends at once.
+Each view reads the pinned range of a topic. A separate thread fetches the rows, so that
+the caller can show the progress of the query while it waits, and an interrupt takes
+effect at once.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-#: Up to so many rows Spark may look for in a few of its partitions first.
+#: Up to this limit rows are fetched with `take`, for which Spark reads only as many
+#: partitions as it needs.
 _TAKE_MAX: Final = 10_000
 _BATCH_ROWS: Final = 1_000
-#: Batches that wait for the caller.
+#: Batches of rows that may wait for the caller.
 _BATCHES_MAX: Final = 2
 _POLL_S: Final = 0.25
 _LOG_BYTES_MAX: Final = 16 << 20
-#: Types whose values `rmqcli.spark.sql.values` knows; others become text in Spark.
+#: Types whose values `rmqcli.spark.sql.values` converts. Values of other types are cast
+#: to strings by Spark.
 _KNOWN: Final = (
     BinaryType,
     BooleanType,
@@ -64,7 +66,7 @@ _KNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of a query."""
+    """A column of a query's result."""
 
     name: str
     is_number: bool = False
@@ -72,7 +74,7 @@ class ResultColumn:
 
     @property
     def base64_name(self) -> str | None:
-        """The name of a binary column's values where they are not text."""
+        """The name of the column for a binary column's values that are not UTF-8."""
         return f"{self.name}_b64" if self.is_binary else None
 
 
@@ -80,8 +82,9 @@ class ResultColumn:
 def sql_session(conf: tuple[tuple[str, str], ...] = ()) -> Iterator[SqlSession]:
     """Start Spark on this machine; its JVM ends with the block.
 
-    `conf` are settings of Spark, which go before those made here. Raises ConfigError
-    without a Java, RmqError when Spark does not start. Call it from the main thread.
+    `conf` are Spark settings, which take precedence over the ones made here. Raises
+    ConfigError when no suitable Java is found, and RmqError when Spark does not start.
+    Call it from the main thread.
     """
     with scratch_folder() as folder:
         log_path = os.path.join(folder, "spark.log")
@@ -96,7 +99,8 @@ def sql_session(conf: tuple[tuple[str, str], ...] = ()) -> Iterator[SqlSession]:
             try:
                 yield SqlSession(spark, log_path)
             finally:
-                # It would be given to the next program that asks for a session.
+                # PySpark would return the ended session to the next caller that asks
+                # for a session in this process.
                 SparkSession._instantiatedSession = None  # noqa: SLF001
 
 
@@ -112,24 +116,24 @@ def _settings(folder: str) -> tuple[tuple[str, str], ...]:
 
 
 class SqlSession:
-    """Runs statements. For one thread, and one query at a time."""
+    """Runs statements, one query at a time. Not safe for use by several threads."""
 
     def __init__(self, spark: SparkSession, log_path: str) -> None:
         self._spark = spark
         self._log_path = log_path
 
     def read(self, text: str) -> Statement:
-        """Parse a statement. Raises UsageError for one that is wrong or no query."""
+        """Parse a statement. Raises UsageError when it is invalid or not a query."""
         try:
             return read_statement(self._spark, text)
         except Exception as error:
             raise self.explained(error, text) from error
 
     def query(self, statement: Statement, views: Mapping[str, TopicView]) -> Result:
-        """Analyse a statement over `views`, its topics by name.
+        """Analyse a statement. `views` maps each of its topics to a view.
 
-        Raises UsageError for names and types that do not fit. A command such as EXPLAIN
-        has run when this returns.
+        Raises UsageError for unknown names and for types that do not match. A command
+        such as EXPLAIN has already run when this returns.
         """
         try:
             self._spark.dataSource.register(source_of(dict(views)))
@@ -141,18 +145,18 @@ class SqlSession:
             raise self.explained(error, statement.text) from error
 
     def explained(self, error: Exception, text: str) -> Exception:
-        """An exception of Spark as an error of ours; others as they are."""
+        """The RmqError for an exception of Spark; any other exception unchanged."""
         if not is_of_spark(error):
             return error
         return statement_error(error, text, keep_log=lambda: keep_log(self._log_path))
 
     def warnings(self) -> list[str]:
-        """What Spark's workers have reported since the session began."""
+        """The warnings of Spark's workers since the session began."""
         with open(self._log_path, encoding="utf-8", errors="replace") as file:
             return shown_warnings(file.read(_LOG_BYTES_MAX))
 
     def tasks(self) -> tuple[int, int]:
-        """Tasks of the running stages: how many have ended, and how many there are."""
+        """How many tasks of the running stages have ended, and how many there are."""
         tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
@@ -163,7 +167,10 @@ class SqlSession:
 
 
 class Result:
-    """The rows of a query that was analysed, and not yet run unless it is a command."""
+    """The rows of an analysed query, which runs when they are read.
+
+    A command such as EXPLAIN has already run.
+    """
 
     def __init__(
         self, session: SqlSession, frame: DataFrame, statement: Statement
@@ -179,7 +186,8 @@ class Result:
             )
             for field in fields
         )
-        # By place: names of columns may be the same, or have any characters.
+        # Columns are addressed by position, because their names may be duplicates or
+        # contain any character.
         numbered = frame.toDF(*(f"c{index}" for index in range(len(fields))))
         self._frame = numbered.select(
             *(
@@ -193,10 +201,10 @@ class Result:
     def batches(
         self, *, limit: int | None, on_wait: Callable[[], None]
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """Run the query; yield its rows, at most `limit`, some at a time.
+        """Run the query and yield its rows in batches, at most `limit` rows in total.
 
-        `on_wait` is called four times a second while there are none. Raises the errors
-        of `rmqcli.spark.sql.failure`.
+        `on_wait` is called four times a second while no rows are available. Raises the
+        errors of `rmqcli.spark.sql.failure`.
         """
         rows = _Rows(self._frame, limit)
         rows.start()
@@ -224,7 +232,7 @@ class _Rows(threading.Thread):
 
     def __init__(self, frame: DataFrame, limit: int | None) -> None:
         super().__init__(name="rmq-sql", daemon=True)
-        #: rows, then None or what ended the query early
+        #: batches of rows, then None, or the exception that ended the query
         self.batches: queue.Queue[list[tuple[Any, ...]] | BaseException | None] = (
             queue.Queue(_BATCHES_MAX)
         )
@@ -243,7 +251,7 @@ class _Rows(threading.Thread):
         self._put(last)
 
     def end(self) -> None:
-        """Read no further. A call of the JVM ends with the JVM."""
+        """Stop after the current batch. A call to the JVM ends when the JVM ends."""
         self._is_ended.set()
 
     def _read(self) -> Iterator[list[tuple[Any, ...]]]:
@@ -256,7 +264,7 @@ class _Rows(threading.Thread):
             yield batch
 
     def _put(self, batch: list[tuple[Any, ...]] | BaseException | None) -> bool:
-        """Hand it over; return False when nobody waits for it any more."""
+        """Hand a batch to the caller; return False when the caller has called `end`."""
         while not self._is_ended.is_set():
             try:
                 self.batches.put(batch, timeout=_POLL_S)
@@ -267,7 +275,7 @@ class _Rows(threading.Thread):
 
 
 def unique_columns(columns: Iterable[ResultColumn]) -> tuple[ResultColumn, ...]:
-    """The columns, with `_2` and so on after a name that was there before."""
+    """The columns with unique names: a repeated name gets a suffix, from `_2` on."""
     taken: set[str | None] = set()
     found = []
     for column in columns:

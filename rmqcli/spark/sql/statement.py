@@ -1,7 +1,8 @@
-"""The topics that a statement reads, and whether it only reads: by Spark's own parser.
+"""Find the topics that a statement reads, and refuse statements that do not only read.
 
-The parser's tree is walked, subqueries and common table expressions included. A name
-that a WITH defines is not a topic where it is in scope.
+Spark's own parser parses the statement. Its tree is walked, including subqueries and
+common table expressions. A name that a WITH clause defines is not a topic where it is
+in scope.
 
 Source: AstBuilder, UnresolvedRelation, UnresolvedWith, CTESubstitution.
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical"
-#: What changes something, or is not a query.
+#: Plans that change something or are not queries.
 _NOT_QUERIES: Final = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement")
 _HAS_PLAN: Final = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
 _RELATIONS: Final = ("UnresolvedRelation", "UnresolvedTableOrView")
@@ -30,7 +31,10 @@ _HINT: Final = "write SELECT, WITH, VALUES, EXPLAIN or DESCRIBE"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement that reads `topics`, each once, in the order of their first use."""
+    """A statement and the topics that it reads.
+
+    `topics` lists each topic once, in the order of first use.
+    """
 
     text: str
     topics: tuple[str, ...]
@@ -38,10 +42,11 @@ class Statement:
 
 
 def read_statement(spark: SparkSession, text: str) -> Statement:
-    """Parse a statement. Raises UsageError for one that is not a query.
+    """Parse a statement. Raises UsageError when it is not a query.
 
-    Two topics whose names differ only in case are refused, as Spark does not tell their
-    views apart. Raises Spark's own error for a statement that it cannot parse.
+    Two topics whose names differ only in case are refused, because Spark ignores case
+    in the names of views. Raises Spark's own error for a statement that Spark cannot
+    parse.
     """
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001  # PySpark has no parser of its own
     walk = _Walk(spark)
@@ -55,8 +60,8 @@ def read_statement(spark: SparkSession, text: str) -> Statement:
     if len(folded) < len(topics):
         raise UsageError(
             f"{' and '.join(sorted(topics))} cannot be read by one statement: Spark"
-            " takes names that differ only in case for the same",
-            hint="read them with a statement each",
+            " treats names that differ only in case as equal",
+            hint="read each of them with a statement of its own",
         )
     return Statement(text, topics, is_explain)
 
@@ -65,13 +70,13 @@ def _topic(parts: tuple[str, ...]) -> str:
     if len(parts) != 1:
         raise UsageError(
             f"{'.'.join(parts)} is not a topic",
-            hint="only topics can be read: from orders, or from `my-topic`",
+            hint="name a topic, as in: from orders, or from `my-topic`",
         )
     return parts[0]
 
 
 class _Walk:
-    """Walks the JVM's tree: each step is a call of Py4J."""
+    """Walks the parsed tree in the JVM; each step is a Py4J call."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._gateway = spark.sparkContext._gateway  # noqa: SLF001  # for is_instance_of
@@ -91,9 +96,9 @@ class _Walk:
         defined: frozenset[str],
         text: str,
     ) -> Iterator[tuple[str, ...]]:
-        """Yield the name of each relation that is not in `defined`, in parts.
+        """Yield the multipart name of each relation that is not in `defined`.
 
-        Raises UsageError when a part of the plan changes something.
+        Raises UsageError when a part of the plan is not part of a query.
         """
         kind = _kind(plan)
         if kind in _RELATIONS:

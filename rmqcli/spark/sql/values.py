@@ -1,7 +1,7 @@
-"""What Spark returns in a row, as values of JSON. Pure.
+"""Convert the values of Spark's rows to JSON values. Pure.
 
-Times are RFC 3339 in UTC, as in all commands. A decimal number is one in JSON as well,
-unless a double cannot hold it.
+Times are RFC 3339 in UTC, as in all commands. A decimal becomes a JSON number, or a
+string when a double cannot hold its value exactly.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def plain(value: object) -> object:
-    """The value of a cell: None, bool, int, float, str, or a list or dict of these.
+    """The JSON value of a cell: None, bool, int, float, str, or a list or dict of them.
 
-    Binary values stay `bytes`, also inside of others.
+    Binary values stay `bytes`, also inside lists and dicts.
     """
     match value:
         case None | bool() | int() | str():
@@ -49,7 +49,10 @@ def _number(value: Decimal) -> object:
 
 
 def _time(value: datetime) -> str:
-    """PySpark gives local times without a zone; `fold` marks the second of two."""
+    """The time in UTC. PySpark returns local times without a time zone.
+
+    Where a local time occurs twice, `fold` tells which of the two is meant.
+    """
     moment = value.astimezone(UTC).replace(tzinfo=None)
     whole_ms = moment.microsecond % 1000 == 0
     return moment.isoformat(timespec="milliseconds" if whole_ms else "microseconds") + (

@@ -1,7 +1,7 @@
-"""Topics as views: ranges that are pinned here, in the driver, before Spark reads them.
+"""Pin the range of each topic in the driver, before Spark reads it as a view.
 
-So an unknown topic, or a cluster that cannot be reached, is an error of ours and not a
-text of Spark's, and every part of a statement reads the same messages of a topic.
+An unknown topic or an unreachable cluster is therefore reported before Spark runs
+anything, and every part of a statement reads the same messages of a topic.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
     from rmqcli.spark.extent import QueuePlan
 
-#: Rows of a query without a shuffle reach the driver a Spark partition at a time, so
-#: this bounds what it holds.
+#: A query without a shuffle returns its rows to the driver one Spark partition at a
+#: time, so this limit bounds the driver's memory.
 RECORDS_PER_PARTITION_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic's range. Pickled to Spark's workers on this machine, with the keys."""
+    """The pinned range of a topic.
+
+    It is pickled, including the access and secret key, to Spark's workers on this
+    machine.
+    """
 
     options: SourceOptions
     plans: dict[MessageQueue, QueuePlan]
 
     @property
     def messages(self) -> int:
-        """How many messages the range has at most."""
+        """The most messages that the range can hold."""
         return sum(plan.end - plan.start for plan in self.plans.values())
 
 
@@ -51,11 +55,11 @@ def pin_topic(
     end: Position | None,
     allow_gaps: bool,
 ) -> TopicView:
-    """Resolve a topic's range now.
+    """Resolve the start and end of a topic's range to offsets.
 
     Raises NotFoundError for an unknown topic or group, UsageError for a range that ends
-    before it starts, and PartialError for one that the broker has removed in part,
-    unless `allow_gaps`.
+    before it starts, and, unless `allow_gaps`, PartialError for a range of which the
+    broker has already deleted a part.
     """
     options = SourceOptions(
         given=frozenset(),
@@ -88,9 +92,9 @@ def pin_topic(
 
 
 def source_of(views: dict[str, TopicView]) -> type[RocketMQDataSource]:
-    """A data source of these topics: the option `subscribe` says which.
+    """A data source class that reads these views; option `subscribe` selects the topic.
 
-    Its class is made here, so Spark's pickles hold it whole, with the views.
+    The class is created here, so that Spark pickles the whole class with the views.
     """
 
     class PinnedTopics(RocketMQDataSource):

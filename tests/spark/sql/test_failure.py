@@ -1,4 +1,4 @@
-"""Errors of Spark as two lines of ours. The texts are those of PySpark 4.0 to 4.3."""
+"""Spark's errors become an error and a hint. The texts are from PySpark 4.0 to 4.3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explained(error, statement="select 1"):
     return statement_error(error, statement, keep_log=lambda: "/tmp/kept.log")
 
 
-def test_a_statement_that_cannot_be_parsed_is_shown_with_the_place():
+def test_a_syntax_error_shows_its_position():
     error = ParseException(
         message="\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'form': extra input"
         " 'form'. SQLSTATE: 42601 (line 2, pos 2)\n\n== SQL ==\nselect *\n  form orders"
@@ -36,7 +36,7 @@ def test_a_statement_that_cannot_be_parsed_is_shown_with_the_place():
     assert found.hint == ""
 
 
-def test_a_column_that_does_not_exist_is_shown_without_the_plan():
+def test_the_error_for_an_unknown_column_does_not_show_the_plan():
     error = AnalysisException(
         message="[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function"
         " parameter with name `tag` cannot be resolved. Did you mean one of the"
@@ -76,13 +76,13 @@ def test_a_topic_that_needs_backticks_is_explained(text, statement):
     assert "backticks" in found.hint
 
 
-def test_a_place_that_is_not_in_the_statement_is_not_followed():
+def test_a_position_outside_the_statement_is_clamped():
     text = "[X] Wrong. SQLSTATE: 42000 (line 900, pos 900)"
     found = explained(ParseException(message=text), "select 1")
     assert (found.text, found.start, found.end) == ("select 1", 7, 8)
 
 
-def test_an_error_of_the_data_is_not_one_of_usage():
+def test_an_error_in_the_data_is_not_a_usage_error():
     error = PySparkException(
         message="[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate"
         " divisor being 0 and return NULL instead. SQLSTATE: 22012\n== SQL (line 1,"
@@ -94,15 +94,15 @@ def test_an_error_of_the_data_is_not_one_of_usage():
     assert found.exit_code == ExitCode.FAILED
 
 
-def test_an_error_without_a_place_is_one_of_usage():
+def test_an_analysis_error_without_a_position_is_a_usage_error():
     text = "[MISSING_GROUP_BY] The query does not include a GROUP BY. SQLSTATE: 42803;"
     found = explained(AnalysisException(message=text))
     assert type(found) is UsageError
     assert found.message == "the query does not include a GROUP BY"
 
 
-def test_a_feature_that_spark_does_not_support_is_one_of_usage():
-    """So PySpark 4.0 answers a script."""
+def test_an_unsupported_feature_is_a_usage_error():
+    """PySpark 4.0 answers a script with this error."""
     text = (
         "[UNSUPPORTED_FEATURE.SQL_SCRIPTING] The feature is not supported: SQL"
         " Scripting is under development. SQLSTATE: 0A000"
@@ -111,7 +111,7 @@ def test_a_feature_that_spark_does_not_support_is_one_of_usage():
     assert type(found) is UsageError
 
 
-def test_what_a_worker_raised_comes_back_as_what_it_was():
+def test_an_error_that_a_worker_raised_keeps_its_class_and_hint():
     found = explained(
         PySparkException(
             message="Job aborted due to stage failure: Task 0 in stage 0.0\n"
@@ -148,13 +148,13 @@ def test_an_error_keeps_its_exit_code(name, code):
     assert (found.message, found.hint, found.exit_code) == ("no", "", code)
 
 
-def test_a_denied_request_has_its_code():
+def test_a_denied_request_keeps_its_code():
     found = shown_error("rmqcli.errors.DeniedError: no")
     assert isinstance(found, DeniedError)
     assert (found.code, found.name) == (16, "NO_PERMISSION")
 
 
-def test_a_text_without_an_error_of_ours_is_none():
+def test_a_text_without_an_rmq_error_yields_none():
     assert shown_error("rmqcli.errors is a module") is None
 
 
@@ -166,13 +166,13 @@ def test_a_text_without_an_error_of_ours_is_none():
         (PySparkException(message="something\nelse"), "the query failed: something"),
     ],
 )
-def test_where_only_the_log_says_more_it_is_kept(error, words):
+def test_the_log_is_kept_when_only_it_has_the_reason(error, words):
     found = explained(error)
     assert words in found.message
     assert found.hint == "see Spark's log, /tmp/kept.log"
 
 
-def test_too_little_memory_is_said():
+def test_an_out_of_memory_error_is_named():
     text = "Job aborted: java.lang.OutOfMemoryError: Java heap space"
     found = explained(PySparkException(message=text))
     assert found.message == "Spark ran out of memory"

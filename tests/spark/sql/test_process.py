@@ -1,4 +1,4 @@
-"""`rmq sql` as a process: the README's commands as they stand, and an interrupt."""
+"""`rmq sql` as a process: the commands in the README, and an interrupt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster(rmq_cluster_factory):
 
 
 def the_commands():
-    """The block of commands in the README's section."""
+    """The block of commands in the README's section on `rmq sql`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.partition("### `rmq sql`")[2]
     match = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
@@ -76,7 +76,7 @@ def test_the_commands_of_the_readme(cluster, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_ends_it_and_its_java(cluster, tmp_path):
+def test_an_interrupt_ends_the_command_and_its_jvm(cluster, tmp_path):
     said = tmp_path / "said"
     query = "select count(*) from orders, range(1000000000000)"
     with (

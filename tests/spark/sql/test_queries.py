@@ -1,4 +1,4 @@
-"""`rmq sql` through a real Spark: one session for all statements of this module."""
+"""`rmq sql` in a real Spark: one session runs all statements of this module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def session():
 
 
 class Runner:
-    """Runs a statement as the command does; returns stdout, and keeps stderr."""
+    """Runs a statement as the command does. Returns stdout; `err` has stderr."""
 
     def __init__(self, session, cluster, capfd):
         self._session = session
@@ -111,7 +111,7 @@ def rows(sql):
     return run_it
 
 
-def test_an_aggregate_over_a_topic(rows):
+def test_a_query_aggregates_over_a_topic(rows):
     assert rows("select tags, count(*) n from orders group by tags order by tags") == [
         {"tags": "A", "n": 510},
         {"tags": "B", "n": 510},
@@ -141,7 +141,10 @@ def pulls_of(cluster, topic):
 
 
 def pulled(rule):
-    """The first offset of each pull for messages; those for store times are smaller."""
+    """The first offset of each pull for messages.
+
+    Pulls that look up store times request fewer messages.
+    """
     fields = [each.command.ext_fields for each in rule.requests]
     return [int(each["queueOffset"]) for each in fields if int(each["maxMsgNums"]) > 4]
 
@@ -182,7 +185,7 @@ def test_from_and_to_bound_a_topic(rows, cluster):
     assert rows("select count(*) n from orders", to=AtOffset(3)) == [{"n": 6}]
 
 
-def test_names_with_other_characters_stand_in_backticks(rows):
+def test_topic_names_with_special_characters_are_read_in_backticks(rows):
     assert rows("select body from `odd-name%1`")[0]["body"] == "x"
     assert rows("select body from `%RETRY%g`")[0]["body"] == "again"
 
@@ -205,7 +208,7 @@ def test_topics_are_found_wherever_a_statement_names_them(rows, text):
     assert rows(text) == [{"keys": "k"}]
 
 
-def test_a_cte_is_not_a_topic_and_hides_one_only_where_it_is_in_scope(session):
+def test_a_cte_hides_a_topic_of_its_name_only_in_its_scope(session):
     def topics(text):
         return session.read(text).topics
 
@@ -268,7 +271,7 @@ def test_a_script_is_refused(sql):
         ("select *\nfrom orders\nwhere boddy = 1", "line 3: ", "boddy"),
     ],
 )
-def test_a_wrong_statement_is_shown_with_the_place(sql, text, words, part):
+def test_an_invalid_statement_is_shown_with_the_position(sql, text, words, part):
     with pytest.raises(TextError) as caught:
         sql(text)
     error = caught.value
@@ -276,7 +279,7 @@ def test_a_wrong_statement_is_shown_with_the_place(sql, text, words, part):
     assert error.text[error.start : error.end] == part
 
 
-def test_a_topic_without_its_backticks_is_explained(sql):
+def test_the_hint_for_a_missing_backtick_explains_it(sql):
     for name in ("odd-name", "%RETRY%g"):
         with pytest.raises(UsageError) as caught:
             sql(f"select * from {name}")
@@ -299,7 +302,7 @@ def test_topics_that_differ_only_in_case_are_refused(sql):
         sql("select * from orders, ORDERS")
 
 
-def test_an_error_of_the_data_is_one_line(sql):
+def test_an_error_in_the_data_is_one_line(sql):
     with pytest.raises(RmqError) as caught:
         sql("select 1 / (n - n) from (select count(*) n from orders)")
     assert caught.value.message.startswith("division by zero. ")
@@ -307,7 +310,7 @@ def test_an_error_of_the_data_is_one_line(sql):
     assert int(caught.value.exit_code) == 1
 
 
-def test_a_table_says_what_it_leaves_out(sql):
+def test_a_table_says_when_there_are_more_rows(sql):
     table = sql("select queue_offset from orders order by all", output="table")
     assert len(table.splitlines()) == 1001
     assert "warning: there are more than 1,000 rows; -o jsonl writes all" in sql.err
@@ -319,12 +322,12 @@ def test_a_table_says_what_it_leaves_out(sql):
     assert "there are more than 3 rows" in sql.err
 
 
-def test_rows_beyond_a_table_are_streamed(rows):
+def test_more_rows_than_a_table_holds_are_streamed(rows):
     found = rows("select queue_id, queue_offset from orders")
     assert len({(row["queue_id"], row["queue_offset"]) for row in found}) == 1020
 
 
-def test_a_table_is_safe_for_a_terminal(sql):
+def test_control_characters_in_a_table_are_escaped(sql):
     table = sql(
         "select keys, body, cast(body as string) s from payments", output="table"
     )
@@ -334,7 +337,7 @@ def test_a_table_is_safe_for_a_terminal(sql):
     ]
 
 
-def test_csv_and_json(sql):
+def test_rows_are_written_as_csv_and_json(sql):
     text = "select keys, body, 1.50 price, null nothing from payments"
     (row,) = csv.DictReader(io.StringIO(sql(text, output="csv")))
     assert row == {
@@ -346,11 +349,11 @@ def test_csv_and_json(sql):
     assert sql("select 1 a where false", output="csv") == "a\r\n"
 
 
-def test_columns_of_one_name_are_both_there(rows):
+def test_columns_with_equal_names_are_all_shown(rows):
     assert rows("select 1 a, 2 A, 3 a") == [{"a": 1, "A": 2, "a_2": 3}]
 
 
-def test_types_that_json_does_not_have(rows):
+def test_types_that_json_lacks_are_written_as_text(rows):
     (row,) = rows(
         "select timestamp_ntz'2026-01-02 03:04:05' ntz, interval 3 month m,"
         " array(named_struct('x', binary('a'))) a, map(1, date'2026-01-02') d,"
@@ -367,7 +370,7 @@ def test_types_that_json_does_not_have(rows):
     }
 
 
-def test_explain_and_describe(sql):
+def test_explain_and_describe_are_shown(sql):
     plan = sql("explain select tags from orders where queue_id = 1", output="table")
     assert plan.startswith("== Physical Plan ==\n")
     assert "rocketmq" in plan
@@ -376,7 +379,9 @@ def test_explain_and_describe(sql):
     assert "binary" in described
 
 
-def test_messages_that_are_gone_are_missing_or_left_out(rows, sql, cluster):
+def test_messages_that_are_gone_fail_the_query_unless_gaps_are_allowed(
+    rows, sql, cluster
+):
     cluster.create_topic("trimmed", queues=1)
     cluster.send("trimmed", ["a", "b", "c"])
     cluster.broker().trim("trimmed", 2)
@@ -387,7 +392,7 @@ def test_messages_that_are_gone_are_missing_or_left_out(rows, sql, cluster):
     assert "warning: trimmed@broker-a:0: offsets 0 to 1 are no longer" in sql.err
 
 
-def test_a_query_without_a_topic_and_one_of_none(rows):
+def test_a_query_without_a_topic_runs(rows):
     assert rows("values (1, 'a'), (2, 'b')") == [
         {"col1": 1, "col2": "a"},
         {"col1": 2, "col2": "b"},

@@ -1,4 +1,4 @@
-"""What Spark returns becomes JSON that says the same."""
+"""The values of Spark's rows become JSON values with the same meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def berlin(monkeypatch):
         (timedelta(seconds=1), "0:00:01"),
     ],
 )
-def test_a_value_is_one_of_json(value, shown):
+def test_a_value_becomes_a_json_value(value, shown):
     assert plain(value) == shown
     assert type(plain(value)) is type(shown)
 
@@ -56,8 +56,8 @@ def test_a_value_is_one_of_json(value, shown):
         datetime(2025, 10, 26, 1, 30, tzinfo=UTC),
     ],
 )
-def test_a_time_is_in_utc_also_in_the_hour_that_is_there_twice(berlin, moment):
-    # Without a zone, as PySpark gives it.
+def test_a_time_in_a_repeated_local_hour_is_converted_to_utc(berlin, moment):
+    # PySpark returns times without a time zone.
     local = datetime.fromtimestamp(moment.timestamp())  # noqa: DTZ006
     assert local.hour == 2
     expected = f"2025-10-26T{moment.hour:02d}:30:00.000Z"
@@ -69,7 +69,7 @@ def test_microseconds_are_kept():
     assert plain(moment) == "2026-01-02T03:04:05.678901Z"
 
 
-def test_columns_of_one_name_get_names_of_their_own():
+def test_columns_with_equal_names_get_unique_names():
     columns = [
         ResultColumn("topic"),
         ResultColumn("body_b64"),
