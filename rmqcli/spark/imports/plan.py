@@ -1,7 +1,8 @@
-"""What an import sends: the files of the finished runs by queue, and their new queues.
+"""Plan an import: the files of each exported queue, and the queue that receives them.
 
 Everything is checked before anything is sent: that the export is finished, that each
-file of its manifest is there as it was written, and that each queue has a place.
+file in its manifest exists unchanged, and that a queue of the topic receives each
+exported queue.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ class QueueFiles:
 
     @property
     def rows(self) -> int:
-        """How many messages they hold."""
+        """How many messages the files hold."""
         return sum(file.rows for file in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportContent:
-    """The finished runs of an export's folder. `queues` are sorted.
+    """The contents of the finished runs in an export's folder. `queues` is sorted.
 
-    `missing` counts offsets that the export asked for and did not get, None where one
-    of its gaps has no known end; `undecodable` are messages that it could not read.
-    Neither can be sent.
+    `missing` counts the offsets that the export requested and did not get; it is None
+    when the end of a gap is unknown. `undecodable` counts the messages that the export
+    could not decode. Neither can be sent.
     """
 
     root: str
@@ -60,7 +61,7 @@ class ExportContent:
 
     @property
     def rows(self) -> int:
-        """How many messages it holds."""
+        """How many messages the export holds."""
         return sum(queue.rows for queue in self.queues)
 
 
@@ -69,17 +70,17 @@ def read_export(
 ) -> ExportContent:
     """Read the manifest of a folder and check its files.
 
-    `storage` is where the folder is, this machine when it is None. `allow_incomplete`
-    takes the runs that are finished where another one is not. Raises UsageError for a
-    folder without an export, RefusedError for an unfinished one or a compaction that
-    has not ended, ConfigError for a manifest that is damaged, and PartialError for a
-    file that is missing or is not what was written.
+    `storage` is where the folder is; None means this machine. With `allow_incomplete`,
+    the finished runs of an unfinished export are read. Raises UsageError for a folder
+    without an export, RefusedError for an unfinished export or an unfinished
+    compaction, ConfigError for a damaged manifest, and PartialError for a file that is
+    missing or has changed since it was written.
     """
     storage = storage or Disk()
     paths = Layout(storage.root_of(path))
     if storage.exists(paths.journal):
         raise RefusedError(
-            f"a compaction of {paths.root} has not ended",
+            f"a compaction of {paths.root} has not finished",
             hint="compact that export again",
         )
     try:
@@ -97,11 +98,11 @@ def read_export(
         )
     if manifest is None or not manifest.runs:
         raise UsageError(
-            f"{paths.root} does not hold an export",
-            hint="give the folder that an export was written to",
+            f"{paths.root} does not contain an export",
+            hint="give the folder to which an export was written",
         )
     for _ in storage.map(lambda run: _check_files(paths, run, storage), manifest.runs):
-        pass  # each call raises by itself
+        pass  # a failed check raises its error here
     return _content(paths.root, manifest, storage)
 
 
@@ -113,9 +114,11 @@ def _check_files(paths: Layout, run: RunRecord, storage: Storage) -> None:
 
 
 def _check_path(paths: Layout, row: FileRow) -> None:
-    """The manifest may come from elsewhere: its files are in the folder, or refused."""
+    """Raise ConfigError for a path outside the folder: the manifest is not trusted."""
     if os.path.isabs(row.path) or ".." in row.path.split("/"):
-        raise ConfigError(f"{paths.manifest} lists {row.path!r}, outside of its folder")
+        raise ConfigError(
+            f"{paths.manifest} lists {row.path!r}, which is outside the export's folder"
+        )
 
 
 def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
@@ -133,7 +136,8 @@ def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
         root=root,
         storage=storage,
         topic=manifest.topic,
-        # Not the first one listed: a compaction may have made it part of another.
+        # Not simply the first run in the list, because a compaction may have merged
+        # that run into another one.
         first_run_id=min(manifest.run_ids()),
         queues=tuple(
             QueueFiles(
@@ -153,13 +157,15 @@ def _content(root: str, manifest: Manifest, storage: Storage) -> ExportContent:
 def map_queues(
     content: ExportContent, queues: Sequence[MessageQueue], *, remap_queues: bool
 ) -> dict[QueueKey, MessageQueue]:
-    """Which queue of the topic takes the messages of each exported queue.
+    """Return the queue of the topic that receives the messages of each exported queue.
 
-    The queue of the same broker and id; where the brokers have other names and are as
-    many, the queue of the same id on the broker in the same place of their order. When
-    some exported queue has no such place, `remap_queues` puts the n-th exported queue
-    into the n-th queue of the topic, and begins again at the first one: each keeps its
-    order, also where several share a queue. Raises RefusedError without it.
+    This is the queue with the same broker name and queue id. When broker names differ
+    but the number of brokers is equal, both lists of names are sorted and paired, and
+    it is the queue with the same queue id on the paired broker. If an exported queue
+    then still has no counterpart, `remap_queues` assigns the n-th exported queue to
+    the n-th queue of the topic, starting over at the first queue when there are fewer:
+    messages keep their order, also when several exported queues share a queue. Without
+    `remap_queues`, this case raises RefusedError.
     """
     keys = [queue.key for queue in content.queues]
     there = {(queue.broker_name, queue.queue_id): queue for queue in queues}
@@ -173,9 +179,9 @@ def map_queues(
         return {key: queue for key, queue in found.items() if queue is not None}
     if not remap_queues:
         raise RefusedError(
-            f"the export has {len(keys)} queues on {len(old_names)} brokers, and topic"
-            f" {queues[0].topic} has {len(queues)} on {len(new_names)}: not every queue"
-            " has its place",
+            f"not every exported queue has a counterpart in topic {queues[0].topic}:"
+            f" the export has {len(keys)} queues on {len(old_names)} brokers, the topic"
+            f" has {len(queues)} on {len(new_names)}",
             hint="create the topic with as many queues, or add remap_queues=True",
         )
     ordered = sorted(queues)

@@ -1,7 +1,7 @@
-"""The messages of one queue's Parquet files, in the order of their offsets.
+"""Read the messages of one queue's Parquet files in the order of their offsets.
 
-Files that are partitioned by time can overlap where a broker's clock was set back; they
-are merged. What a file holds is compared with the manifest as it is read.
+Files that are partitioned by time can overlap if the broker's clock was set back; such
+files are merged. While a file is read, its contents are compared with the manifest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.manifest import FileRow
     from rmqcli.spark.imports.plan import ExportContent, QueueFiles
 
-#: Rows that are decoded at once. One file of each queue is open.
+#: Rows of a file that are decoded at once.
 ROWS: Final = 1_024
 
 
@@ -29,8 +29,8 @@ def queue_messages(
 ) -> Iterator[tuple[int, RecordMessage]]:
     """Yield the messages of a queue from offset `start` on, with their offsets.
 
-    Raises PartialError for a file that holds other rows than the manifest says, and
-    RmqError for one that cannot be read.
+    Raises PartialError when a file does not hold the rows that the manifest states, and
+    RmqError when a file cannot be read.
     """
     last = -1
     for group in overlapping([f for f in queue.files if f.last_offset >= start]):
@@ -47,14 +47,17 @@ def queue_messages(
                 raise PartialError(
                     f"{os.path.join(content.root, group[0].path)}: offset {offset}"
                     f" comes after {last}",
-                    hint="export the topic again; these files were changed",
+                    hint="export the topic again: the files have been changed",
                 )
             last = offset
             yield offset, message
 
 
 def overlapping(files: list[FileRow]) -> Iterator[list[FileRow]]:
-    """Cut files, sorted by their first offset, where none reaches into the next."""
+    """Yield groups of files whose offsets overlap; `files` is sorted by first offset.
+
+    A file that overlaps with no other file is a group of its own.
+    """
     group: list[FileRow] = []
     end = -1
     for row in files:
@@ -94,4 +97,7 @@ def _file_messages(
     except (OSError, pa.ArrowException, KeyError) as error:
         raise RmqError(f"cannot read {path}: {error}") from error
     if rows != row.rows:
-        raise PartialError(f"{path} has {rows} rows; its manifest says {row.rows}")
+        raise PartialError(
+            f"{path} has {rows} rows, but the manifest says {row.rows}",
+            hint="export the topic again: the file has been changed",
+        )

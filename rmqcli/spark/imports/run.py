@@ -1,8 +1,8 @@
-"""Sends an export's messages: a batch of each queue in turn, and notes each one.
+"""Send the messages of an export in batches, one queue after the other in turn.
 
-A queue's messages keep their order. One batch is under way at a time, and it is in the
-state before the next one is sent; so an import that was killed sends at most one batch
-twice when it goes on.
+The messages of a queue keep their order. Only one batch is sent at a time, and it is
+recorded in the state before the next one is sent. So an import that was killed sends at
+most one batch twice when it continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Sends(Protocol):
-    """`BatchSender`, or what a test puts in its place."""
+    """The part of `BatchSender` that an import uses; tests pass a fake."""
 
     counts: SentCounts
 
@@ -39,7 +39,7 @@ class Sends(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages of one queue. `next_offset` is the exported one after the last."""
+    """Messages of one exported queue, with their offsets in the export."""
 
     key: QueueKey
     messages: list[RecordMessage]
@@ -53,11 +53,11 @@ class Batch:
 def run_import(
     content: ExportContent, topic: str, *, state: ImportState, sender: Sends
 ) -> Iterator[int]:
-    """Send what the state does not list; yield the number of messages of each batch.
+    """Send the messages that the state does not record as sent, in batches.
 
-    When it yields, the batch is stored and the state on the disk says so. Raises what
-    `BatchSender.send` and `queue_messages` raise, and UsageError that names the offset
-    of a message that cannot be sent.
+    Yields the number of messages of each batch, after the batch is stored and the state
+    on disk records it. Raises the errors of `BatchSender.send` and `queue_messages`. A
+    UsageError for a message that cannot be sent names its offset.
     """
     turns = deque(
         _batches(content, queue, start=state.queues[queue.key].next_offset, topic=topic)
@@ -99,7 +99,7 @@ def _batches(
 
 
 def _raise_first_fault(batch: Batch) -> None:
-    """Raise for the first message of a batch that cannot be sent, and say which."""
+    """Raise UsageError that names the first message of a batch that cannot be sent."""
     for offset, message in zip(batch.offsets, batch.messages, strict=True):
         where = f"{batch.key[0]}:{batch.key[1]} offset {offset}"
         check_message(

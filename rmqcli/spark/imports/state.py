@@ -1,10 +1,10 @@
-"""What an import has sent: a small file, on the disk after each batch.
+"""The record of what an import has sent: a small file, written after each batch.
 
     DIR/<topic>.<first run of the export>.json  and  .lock beside it
 
-The file says up to which offset each exported queue is stored in its new queue. It is
-replaced as a whole, so a kill leaves the old or the new one. One process at a time
-imports with it; its lock ends with the process.
+The file records up to which offset each exported queue has been sent. It is replaced
+atomically, so that a kill leaves either the old or the new file. A lock, which ends
+with its process, prevents two processes from importing with the same file.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from rmqcli.spark.imports.plan import ExportContent
 
 STATE_VERSION: Final = 1
-#: Where it is kept unless the user names a folder: below the export's `_rmq`.
+#: The folder of the state below the export's `_rmq`, unless the user names another one.
 FOLDER: Final = "imports"
 
 
 @dataclass(slots=True)
 class QueueState:
-    """How far one queue is. `next_offset` is the exported offset after the last sent.
+    """How much of one exported queue has been sent, and to which queue.
 
-    `sent` of its messages are stored.
+    `next_offset` is the exported offset after the last message that was sent. `sent`
+    counts the messages that are stored.
     """
 
     to_broker_name: str
@@ -48,7 +49,7 @@ class QueueState:
 
 
 class ImportState:
-    """The state of one import, opened by `open_state`. Not safe for threads."""
+    """The state of one import, opened by `open_state`. Not thread-safe."""
 
     def __init__(
         self,
@@ -67,13 +68,13 @@ class ImportState:
 
     @property
     def sent(self) -> int:
-        """How many messages are stored, of all queues."""
+        """How many messages of all queues are stored."""
         return sum(queue.sent for queue in self.queues.values())
 
     def note(self, key: QueueKey, *, next_offset: int, sent: int) -> None:
-        """Note that a batch is stored; on the disk when this returns.
+        """Record that a batch is stored. The file is on disk when this returns.
 
-        Raises RmqError when the disk does not take it.
+        Raises RmqError when the file cannot be written.
         """
         queue = self.queues[key]
         queue.next_offset = next_offset
@@ -83,9 +84,9 @@ class ImportState:
             self._disk.write_text(self.path, self._text(), temp=temp)
         except OSError as error:
             raise RmqError(
-                f"cannot write {self.path}: {error.strerror}; {sent} messages were sent"
-                " that it does not list",
-                hint="going on sends them again",
+                f"cannot write {self.path}: {error.strerror}; it does not record the"
+                f" last {sent} messages that were sent",
+                hint="fix the cause, then import again: those messages are sent twice",
             ) from error
 
     def _text(self) -> str:
@@ -105,14 +106,14 @@ class ImportState:
 def state_path(content: ExportContent, topic: str, folder: str | None) -> str:
     """The path of the state of an export's import into a topic.
 
-    Raises UsageError without a folder for an export in a remote storage: the state is
-    written after each batch, to a disk of this machine.
+    Raises UsageError when the export is in remote storage and `folder` is None, because
+    the state is written after each batch and must be on a disk of this machine.
     """
     if folder is None and content.storage.is_remote:
         raise UsageError(
-            f"the export is in {content.root}, and what was sent is noted on this"
-            " machine",
-            hint="name a folder for that: state=DIR",
+            f"the export is in {content.root}, but the record of what was sent must be"
+            " on this machine",
+            hint="name a folder for the record: state=DIR",
         )
     place = folder or os.path.join(content.root, "_rmq", FOLDER)
     return os.path.join(
@@ -129,11 +130,11 @@ def open_state(
     places: Mapping[QueueKey, MessageQueue],
     disk: Disk,
 ) -> Iterator[ImportState]:
-    """Read a state, or begin one, and lock it for the time of the block.
+    """Read the state, or create one, and lock it for the duration of the block.
 
-    Raises RefusedError when another process imports with it, or when it is of an import
-    into another cluster or other queues; ConfigError when it is damaged; RmqError when
-    its folder cannot be written.
+    Raises RefusedError when another process is importing with it, or when it belongs to
+    an import into another cluster or into other queues; ConfigError when it is damaged;
+    RmqError when its folder cannot be written.
     """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -149,7 +150,8 @@ def open_state(
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RefusedError(
-                f"another import into topic {topic} is running with {path}"
+                f"another process is importing into topic {topic} with {path}",
+                hint="wait until it has finished",
             ) from error
         queues = {
             key: QueueState(queue.broker_name, queue.queue_id)
@@ -162,13 +164,15 @@ def open_state(
                 before.to_queue_id,
             ):
                 goes = (
-                    f"to {now.to_broker_name}:{now.to_queue_id}" if now else "nowhere"
+                    f"it would now be sent to {now.to_broker_name}:{now.to_queue_id}"
+                    if now
+                    else "the export no longer has that queue"
                 )
                 raise RefusedError(
-                    f"{key[0]}:{key[1]} was being sent to {before.to_broker_name}:"
-                    f"{before.to_queue_id}, and now it would go {goes}",
-                    hint=f"restore the topic's queues; to send everything again,"
-                    f" remove {path}",
+                    f"an earlier run sent {key[0]}:{key[1]} to {before.to_broker_name}:"
+                    f"{before.to_queue_id}, but {goes}",
+                    hint="restore the topic's queues, or remove"
+                    f" {path} to send everything again",
                 )
             queues[key] = before
         yield ImportState(path, disk, topic=topic, namesrv=namesrv, queues=queues)
@@ -177,9 +181,10 @@ def open_state(
 
 
 def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueState]:
-    """The queues of a state, none where there is no file.
+    """The queues in the state at `path`; an empty dict when there is no such file.
 
-    Raises RefusedError for the state of another cluster, ConfigError for a damaged one.
+    Raises RefusedError when the state belongs to another cluster, and ConfigError when
+    it is damaged.
     """
     try:
         value = json.loads(read_text(path))
@@ -195,8 +200,9 @@ def read_state(path: str, *, namesrv: tuple[str, ...]) -> dict[QueueKey, QueueSt
         raise ConfigError(f"{path} is not the state of an import: {error!r}") from error
     if sorted(known) != sorted(namesrv):
         raise RefusedError(
-            f"{path} is of an import by way of {';'.join(known)}",
-            hint="use these name servers, or keep another state: state=DIR",
+            f"{path} belongs to an import with name servers {';'.join(known)}, not"
+            f" {';'.join(namesrv)}",
+            hint="use these name servers, or another folder for the state: state=DIR",
         )
     return queues
 
@@ -205,5 +211,5 @@ def _queue(value: dict[str, Any]) -> tuple[QueueKey, QueueState]:
     key = str(value.pop("broker_name")), int(value.pop("queue_id"))
     state = QueueState(**value)
     if min(int(state.next_offset), int(state.sent)) < 0:
-        raise ValueError(f"a number of {key} is below 0")
+        raise ValueError(f"next_offset or sent of {key} is negative")
     return key, state

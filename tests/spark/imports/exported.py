@@ -15,12 +15,12 @@ from rmqcli.spark.export.plan import ExportRequest
 from rmqcli.testing import Seed
 from tests.spark.export.inline import FixedClock, InlineRunner, SilentReport
 
-#: What brokers and clients add.
+#: The properties that brokers and clients add.
 ADDED = {"UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT", "KEYS", "TAGS"}
 
 
 def seeds(count, *, first=0):
-    """Messages of mixed kinds, each with its number."""
+    """Messages of mixed kinds; property `n` of each message is its number."""
     return [
         Seed(
             body=b"" if n % 50 == 49 else f"größer {n} ".encode() * (1 + n % 5),
@@ -34,7 +34,7 @@ def seeds(count, *, first=0):
 
 
 class _LaterClock(FixedClock):
-    """An hour later: runs are told apart by their time."""
+    """A clock that is an hour ahead, because the id of a run contains its time."""
 
     def epoch_ms(self) -> int:
         return super().epoch_ms() + 3_600_000
@@ -43,7 +43,7 @@ class _LaterClock(FixedClock):
 def export(
     namesrv, topic, path, *, runner=None, since_last=False, start=None, **request
 ):
-    """As `rmq export TOPIC --to-parquet PATH`."""
+    """Export a topic as `rmq export TOPIC --to-parquet PATH` does."""
     request = {"from_position": "earliest", "to_position": "latest", **request}
     Export(
         request=ExportRequest(topic=topic, **request),
@@ -66,7 +66,7 @@ def export(
 
 
 def essence(path, *, by_broker=False):
-    """(body, keys, tags, flag, user properties) of an export, by queue, in order."""
+    """(body, keys, tags, flag, user properties) of each message, by queue, in order."""
     queues: dict[Any, list[dict[str, Any]]] = {}
     for name in walk_files(str(path)):
         if name.endswith(".parquet"):

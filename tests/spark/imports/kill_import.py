@@ -1,11 +1,11 @@
-"""SIGKILL before each call to the disk of an import, until it is done.
+"""Kill an import with SIGKILL before one of its calls to the disk, until it is done.
 
     python -m tests.spark.imports.kill_import NAMESRV TOPIC DIR
 
-Each import runs in a child, with a disk that kills it at its n-th call, n from 0 to 6
-and again: a state takes five calls, so the child dies after a batch was stored and
-before that is noted, in the middle of noting it, and after one or two batches. Prints
-how many were killed.
+Each import runs in a child process, with a disk that kills it at its n-th call; n goes
+from 0 to 6 and starts over. Writing a state takes five calls, so children die after a
+batch is stored and before that is recorded, while it is being recorded, and after one
+or two batches. Prints how many children were killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`rmq import` on the embedded cluster: the round trip, refusals, going on."""
+"""`rmq import` on the embedded cluster: round trips, refusals, and continuation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster(rmq_cluster_factory):
 
 
 def import_(rmq, cluster, path, *arguments, topic="copy", code=0):
-    """The summary of an import, and what it said."""
+    """Run an import; return its summary and stderr."""
     found, out, err = rmq(
         "import", topic, "--from-parquet", path, "-n", cluster.namesrv, "-o", "json",
         "--timeout", "5m",  # a batch that a busy machine answers late is sent twice
@@ -93,7 +93,7 @@ def test_a_second_run_does_nothing(rmq, cluster, tmp_path):
     assert len(stored(cluster, "copy")) == 60
 
 
-def test_what_a_later_run_exported_is_sent_later(rmq, cluster, tmp_path):
+def test_a_second_import_sends_only_what_a_later_run_exported(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(30))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     import_(rmq, cluster, path)
@@ -106,15 +106,15 @@ def test_what_a_later_run_exported_is_sent_later(rmq, cluster, tmp_path):
     assert essence(again) == essence(path)
 
 
-def test_an_export_without_messages_is_nothing_to_do(rmq, cluster, tmp_path):
+def test_an_export_without_messages_sends_nothing(rmq, cluster, tmp_path):
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     summary, err = import_(rmq, cluster, path)
     assert (summary["messages"], summary["sent"]) == (0, 0)
     assert "nothing to do: the export holds no messages" in err
 
 
-def test_a_compacted_export_is_sent_as_it_was(rmq, cluster, tmp_path):
-    """Also when a part of it had been sent before."""
+def test_a_compacted_export_is_imported_like_the_original(rmq, cluster, tmp_path):
+    """This also holds when a part of the export was sent before the compaction."""
     path = tmp_path / "out"
     for count in (200, 300, 400):
         cluster.send("orders", seeds(100, first=count))
@@ -129,10 +129,10 @@ def test_a_compacted_export_is_sent_as_it_was(rmq, cluster, tmp_path):
     journal.parent.mkdir()
     journal.write_text('{"new": [], "old": [], "success": true}')
     _, err = import_(rmq, cluster, path, code=7)
-    assert "has not ended" in err
+    assert "has not finished" in err
 
 
-def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
+def test_a_failed_import_continues_where_it_stopped(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     refusing = cluster.faults.add(faults.answer(13, "illegal"), code=BATCH, nth=4)
@@ -146,7 +146,7 @@ def test_a_failed_import_goes_on_where_it_was(rmq, cluster, tmp_path):
     assert essence(again) == essence(path)
 
 
-def test_an_interrupt_says_how_to_go_on(rmq, cluster, tmp_path):
+def test_an_interrupt_says_how_to_continue(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     seen = itertools.count(1)
@@ -191,7 +191,7 @@ def test_fewer_queues_are_refused_unless_they_are_remapped(rmq, cluster, tmp_pat
     cluster.send("orders", seeds(400))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     _, err = import_(rmq, cluster, path, topic="small", code=7)
-    assert "the export has 4 queues on 1 brokers, and topic small has 3 on 1" in err
+    assert "the export has 4 queues on 1 brokers, the topic has 3 on 1" in err
     assert "--remap-queues" in err
     summary, _ = import_(rmq, cluster, path, "--remap-queues", topic="small")
     assert [q["to_queue_id"] for q in summary["queues"]] == [0, 1, 2, 0]
@@ -228,7 +228,7 @@ def test_brokers_with_other_names_take_the_queues_of_the_same_id(
     assert essence(again, by_broker=True) == essence(path, by_broker=True)
 
 
-def test_an_unknown_topic_is_3_with_the_queues_that_it_needs(rmq, cluster, tmp_path):
+def test_an_unknown_topic_exits_3_and_names_the_needed_queues(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(8))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     _, err = import_(rmq, cluster, path, topic="nowhere", code=3)
@@ -236,13 +236,13 @@ def test_an_unknown_topic_is_3_with_the_queues_that_it_needs(rmq, cluster, tmp_p
     assert hint in json.loads(err.splitlines()[-1])["error"]["hint"]
 
 
-def test_a_folder_without_an_export_is_2(rmq, cluster, tmp_path):
+def test_a_folder_without_an_export_exits_2(rmq, cluster, tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         _, err = import_(rmq, cluster, path, code=2)
-        assert "does not hold an export" in err
+        assert "does not contain an export" in err
 
 
-def test_an_unfinished_export_is_7_unless_it_is_allowed(rmq, cluster, tmp_path):
+def test_an_unfinished_export_exits_7_unless_it_is_allowed(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(40))
     path = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
@@ -261,7 +261,7 @@ def test_an_unfinished_export_is_7_unless_it_is_allowed(rmq, cluster, tmp_path):
     assert summary["sent"] == 40
 
 
-def test_a_file_that_is_not_the_manifest_s_is_6_before_anything_is_sent(
+def test_a_file_that_differs_from_the_manifest_exits_6_and_sends_nothing(
     rmq, cluster, tmp_path
 ):
     cluster.send("orders", seeds(40))
@@ -276,14 +276,14 @@ def test_a_file_that_is_not_the_manifest_s_is_6_before_anything_is_sent(
     assert stored(cluster, "copy") == []
 
 
-def test_a_manifest_does_not_lead_out_of_its_folder(rmq, cluster, tmp_path):
+def test_a_path_outside_the_export_folder_is_refused(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(4))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     name = next(name for name in walk_files(str(path)) if name.endswith(".parquet"))
     manifest = path / "_rmq" / "manifest.json"
     manifest.write_text(manifest.read_text().replace(name, f"../{name}"))
     _, err = import_(rmq, cluster, path, code=2)
-    assert "outside of its folder" in err
+    assert "which is outside the export's folder" in err
 
 
 def test_the_state_of_another_cluster_is_refused(
@@ -295,14 +295,14 @@ def test_the_state_of_another_cluster_is_refused(
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     import_(rmq, cluster, path)
     _, err = import_(rmq, other, path, code=7)
-    assert f"is of an import by way of {cluster.namesrv}" in err
+    assert f"belongs to an import with name servers {cluster.namesrv}, not" in err
     assert "--state DIR" in err
     summary, _ = import_(rmq, other, path, "--state", tmp_path / "state")
     assert summary["sent"] == 8
     assert summary["state"].startswith(str(tmp_path / "state"))
 
 
-def test_a_damaged_state_is_2(rmq, cluster, tmp_path):
+def test_a_damaged_state_exits_2(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(8))
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     summary, _ = import_(rmq, cluster, path)
@@ -312,7 +312,7 @@ def test_a_damaged_state_is_2(rmq, cluster, tmp_path):
     assert "is not the state of an import" in err
 
 
-def test_gaps_of_the_export_are_said(rmq, cluster, tmp_path):
+def test_gaps_of_the_export_are_reported(rmq, cluster, tmp_path):
     cluster.send("orders", seeds(40))
     cluster.broker().trim("orders", 2)
     path = export(cluster.namesrv, "orders", tmp_path / "out", start=AtOffset(0))
@@ -322,14 +322,14 @@ def test_gaps_of_the_export_are_said(rmq, cluster, tmp_path):
     assert bodies(cluster, "copy") == bodies(cluster, "orders")
 
 
-def test_other_schemes_are_refused_in_the_words_of_an_import(rmq, tmp_path):
+def test_the_error_for_an_unsupported_scheme_speaks_of_importing(rmq, tmp_path):
     code, _, err = rmq("import", "copy", "--from-parquet", "abfs://c/x")
     assert code == 2
     assert "rmq cannot read from abfs: yet, only from folders of this machine" in err
 
 
 def test_a_killed_import_loses_nothing(cluster, tmp_path):
-    """SIGKILL before each call to the disk: after a send, and while the state is
+    """SIGKILL comes before each call to the disk: after a send, and while the state is
     written. Each kill may repeat one batch."""
     cluster.send("orders", seeds(5_000))
     path = export(cluster.namesrv, "orders", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The way back into real brokers: the sink's writer, and `rmq import` of an export."""
+"""The sink's writer and `rmq import` send to real brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT = 3_000
 
 
 def messages_in(cluster, topic):
-    """How many messages a topic's queues hold."""
+    """The number of messages in a topic's queues."""
     done = rmq("topic", "show", topic, "-o", "json", namesrv=cluster.namesrv)
     queues = json.loads(done.stdout)["queues"]
     return sum(q["max_offset"] - q["min_offset"] for q in queues)
@@ -44,8 +44,8 @@ def test_export_import_export_gives_equal_messages(real_cluster, new_topic, tmp_
     assert (summary["before"], summary["sent"]) == (COUNT, 0)
 
 
-def test_the_sink_s_rows_arrive(real_cluster, new_topic, tmp_path):
-    """Empty, small and large bodies, and delayed rows, by way of the writer."""
+def test_rows_of_the_sink_arrive(real_cluster, new_topic, tmp_path):
+    """The writer sends empty, small and large bodies, and delayed rows."""
     cluster, topic = real_cluster, new_topic(queues=2)
     bodies = [b"", b"x" * 300_000, *(b"%d" % n for n in range(2_000))]
     rows = len(bodies)
