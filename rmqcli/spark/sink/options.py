@@ -1,4 +1,4 @@
-"""The options of the sink and the columns it takes, checked before anything is sent."""
+"""Check the options of the sink and the columns of the DataFrame before it is sent."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType, StructType
 
-#: Every option, as it is documented.
+#: The names of all options, as they are documented.
 NAMES: Final = ("namesrv", "topic", *CONNECTION_NAMES)
-#: Options of every streaming query, which Spark shows to the sink as well.
+#: Options of every streaming query, which Spark also passes to the sink.
 _SPARKS_OWN: Final = ("checkpointlocation", "queryname")
 
 
@@ -54,7 +54,7 @@ def _is_number(kind: DataType) -> bool:
     return isinstance(kind, IntegralType)
 
 
-#: Column -> what it may be, in words and as a test.
+#: Column -> the types that it may have, in words and as a predicate.
 _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
     "body": ("binary or string", _is_text_or_bytes),
     "tags": ("string", _is_text),
@@ -70,9 +70,9 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[DataType], bool]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of one write. Can be pickled; holds no secret.
+    """The options of one write. Can be pickled; contains no secret.
 
-    `topic` None: each row names its own.
+    When `topic` is None, column topic of each row names the topic.
     """
 
     connection: Connection
@@ -82,7 +82,7 @@ class SinkOptions:
 def parse_sink_options(
     options: Mapping[str, str], *, environ: Mapping[str, str]
 ) -> SinkOptions:
-    """Read the options. Raises UsageError or ConfigError, which name the option."""
+    """Parse the options. Raises UsageError or ConfigError that names the option."""
     own = {n: text for n, text in options.items() if n.lower() not in _SPARKS_OWN}
     given = Given(
         own,
@@ -107,8 +107,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     for field in schema.fields:
         if field.name not in _COLUMNS:
             raise UsageError(
-                f"column {field.name} is not a part of a message",
-                hint=f"select what to send; the columns are {allowed}",
+                f"column {field.name} is not a column of a message",
+                hint=f"select only these columns: {allowed}",
             )
         words, fits = _COLUMNS[field.name]
         if not fits(field.dataType):
@@ -121,10 +121,10 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     if "body" not in names:
         raise UsageError(
             "the DataFrame has no column body",
-            hint='name the column that is sent: df.selectExpr("value AS body")',
+            hint='rename the column to send: df.selectExpr("value AS body")',
         )
     if options.topic is None and "topic" not in names:
         raise UsageError(
-            "neither option topic nor a column topic is given",
+            "neither option topic nor column topic is given",
             hint='write .option("topic", "orders")',
         )

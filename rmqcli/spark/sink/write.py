@@ -1,8 +1,8 @@
-"""The writers of the sink: what Spark pickles to its workers and calls there.
+"""The writers of the sink, which Spark pickles to its workers and calls there.
 
-Each task sends its rows in their order, in batches, with a producer of its own, and
-says how many it has stored. Batches come as Arrow where PySpark has a writer for it: in
-every version for a batch, from 4.1 on for a stream.
+Each task sends its rows in order, in batches, with a producer of its own, and reports
+how many messages are stored. Rows arrive as Arrow batches where PySpark has an Arrow
+writer: in every version for `df.write`, and from 4.1 on for `df.writeStream`.
 """
 
 from __future__ import annotations
@@ -33,22 +33,24 @@ if TYPE_CHECKING:
     from rmqcli.producer.producer import Producer
     from rmqcli.spark.sink.options import SinkOptions
 
-#: Rows that become objects at once: an Arrow batch of Spark may hold large bodies.
+#: Rows that are converted to messages at once, since an Arrow batch of Spark may hold
+#: large bodies.
 _ROWS: Final = 1_024
-#: Delayed messages that wait for their answers side by side: no batch can hold them.
+#: Delayed messages that are sent concurrently, because brokers refuse them in batches.
 _DELAYED_MAX: Final = 256
-#: Messages that wait for their batches, of all queues that rows have chosen.
+#: Messages that may wait for their batches to fill, over all queues.
 _WAITING_MAX: Final = 16_384
 
-#: A message, and what its row says of the queue: an id or a sharding key, or neither.
+#: A message, with the queue id and the sharding key of its row; each may be None.
 Placed: TypeAlias = "tuple[RecordMessage, int | None, str | None]"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has stored. `unsure` of the messages may be stored twice.
+    """How many messages a task has stored.
 
-    `weak` of them are stored, but the broker could not flush or replicate them in time.
+    `unsure` counts the messages that may be stored twice, and `weak` the ones that are
+    stored although the broker could not flush or replicate them in time.
     """
 
     messages: int
@@ -58,7 +60,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How the rows of a task are sent. Pickled to workers."""
+    """Sends the rows of a task. Pickled to the workers."""
 
     options: SinkOptions
 
@@ -80,7 +82,7 @@ class Writing:
             )
 
     def send_arrow(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of Arrow batches. Raises as `send`."""
+        """Send the rows of Arrow batches. Raises the errors of `send`."""
         topic = self.options.topic
         return self.send(
             placed
@@ -90,7 +92,7 @@ class Writing:
         )
 
     def send_rows(self, rows: Iterator[Row]) -> Written:
-        """Send Spark's rows. Raises as `send`."""
+        """Send Spark's rows. Raises the errors of `send`."""
         topic = self.options.topic
 
         def messages() -> Iterator[Placed]:
@@ -104,24 +106,24 @@ class Writing:
         return self.send(messages())
 
     def send(self, messages: Iterable[Placed]) -> Written:
-        """Send messages in batches for each topic; returns when all are stored.
+        """Send messages in batches for each topic; return when all are stored.
 
-        Those for a queue go into batches of that queue, in their order.
+        Messages for a specific queue are sent in batches for that queue, in order.
 
-        Raises PartialError, which says how many of the task are stored, or the error
-        itself when none is.
+        Raises PartialError, which says how many messages of the task are stored, or the
+        original error when none is stored.
         """
         from rmqcli.producer.batches import BatchSender, Gathered
         from rmqcli.producer.config import ProducerConfig
         from rmqcli.producer.producer import Producer
 
-        # Where the environment names a proxy, the brokers are meant nevertheless.
+        # The sink sends to brokers even when the environment names a proxy.
         client_config = replace(self.options.connection.client_config(), endpoints=())
         config = ProducerConfig(
-            # An attempt without an answer is followed by another: at least once.
+            # An attempt that gets no answer is repeated: delivery is at least once.
             send_msg_max_timeout_per_request_ms=client_config.timeout_ms,
             send_msg_timeout_ms=3 * client_config.timeout_ms,
-            max_message_size_bytes=16 << 20,  # what is too large the broker knows
+            max_message_size_bytes=16 << 20,  # the broker applies its own limit
             create_topic_key=None,
         )
         gathered: dict[tuple[str, MessageQueue | None], Gathered[RecordMessage]] = {}
@@ -161,9 +163,9 @@ class Writing:
                     raise
                 raise PartialError(
                     f"{error.message}; {counts.stored} messages of this task were"
-                    " stored before",
+                    " stored before the error",
                     hint=error.hint
-                    or "they are stored again when Spark runs the task again",
+                    or "if Spark runs the task again, expect them twice",
                 ) from error
         return Written(counts.stored, counts.unsure, counts.weak)
 
@@ -178,7 +180,7 @@ def _send_rest(
 
 
 def _placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
-    """The messages of a batch, each with what its row says of the queue."""
+    """The messages of a batch, each with the queue id and sharding key of its row."""
 
     def column(name: str) -> list[Any]:
         if name not in batch.schema.names:
@@ -195,7 +197,10 @@ def _placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
 
 
 class _Queues:
-    """The queues that rows choose, by topic, as they are when a task first asks."""
+    """Chooses the queue of each message.
+
+    The queues of a topic are looked up once, when a message first needs them.
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -204,10 +209,11 @@ class _Queues:
     def chosen(
         self, message: RecordMessage, queue_id: int | None, sharding_key: str | None
     ) -> MessageQueue | None:
-        """The queue of a message, None where queues take turns.
+        """The queue of a message; None when the row leaves the choice to the producer.
 
-        Raises UsageError for an id that no queue has, or one on each of several
-        brokers, and for a row with both; what `Producer.queues` raises otherwise.
+        Raises UsageError when no queue has the id, when queues on several brokers have
+        it, and when the row has both an id and a sharding key. Also raises the errors
+        of `Producer.queues`.
         """
         if queue_id is None and sharding_key is None:
             return None
@@ -230,12 +236,13 @@ class _Queues:
         if found:
             brokers = ", ".join(queue.broker_name for queue in found)
             raise UsageError(
-                f"topic {topic} has a queue {queue_id} on each of {brokers}",
-                hint="choose queues by sharding_key",
+                f"queue_id {queue_id} of topic {topic} is ambiguous: brokers {brokers}"
+                " each have a queue of this id",
+                hint="choose queues with column sharding_key instead",
             )
         raise UsageError(
             f"topic {topic} has no queue {queue_id} that can be written",
-            hint=f"its queues are {', '.join(str(q.queue_id) for q in queues[:20])}",
+            hint=f"use one of {', '.join(str(q.queue_id) for q in queues[:20])}",
         )
 
 
@@ -246,20 +253,20 @@ class RocketMQWriter(DataSourceArrowWriter):
         self._writing = Writing(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of a task, in a worker. Raises as `Writing.send`."""
+        """Send the rows of a task. Raises the errors of `Writing.send`."""
         return self._writing.send_arrow(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say on stderr what is not certain; everything is stored by now."""
+        """Warn on stderr about messages that may be stored twice or not safely."""
         report(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say on stderr what is stored nevertheless."""
+        """Report on stderr which messages are stored although the write failed."""
         report_abort(messages)
 
 
 class _StreamWriter:
-    """The parts of a stream's writer that its two classes share."""
+    """The parts that the two classes of stream writers share."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
@@ -269,7 +276,7 @@ class _StreamWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803  # Spark's signature
     ) -> None:
-        """As `RocketMQWriter.commit`, of a micro-batch."""
+        """Do the same as `RocketMQWriter.commit` for a micro-batch."""
         report(messages)
 
     def abort(
@@ -277,7 +284,7 @@ class _StreamWriter:
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803  # Spark's signature
     ) -> None:
-        """As `RocketMQWriter.abort`, of a micro-batch."""
+        """Do the same as `RocketMQWriter.abort` for a micro-batch."""
         report_abort(messages)
 
 
@@ -285,7 +292,7 @@ class RowStreamWriter(_StreamWriter, DataSourceStreamWriter):
     """Writes the micro-batches of a stream, row by row. Pickled to the workers."""
 
     def write(self, iterator: Iterator[Row]) -> Written:
-        """Send the rows of a task, in a worker. Raises as `Writing.send`."""
+        """Send the rows of a task. Raises the errors of `Writing.send`."""
         return self._writing.send_rows(iterator)
 
 
@@ -295,7 +302,7 @@ if hasattr(api, "DataSourceStreamArrowWriter"):
         """Writes the micro-batches of a stream. Pickled to the workers."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-            """Send the rows of a task, in a worker. Raises as `Writing.send`."""
+            """Send the rows of a task. Raises the errors of `Writing.send`."""
             return self._writing.send_arrow(iterator)
 
 
@@ -317,8 +324,8 @@ def batch_writer(options: SinkOptions, *, overwrite: bool) -> RocketMQWriter:
 def stream_writer(options: SinkOptions, *, overwrite: bool) -> DataSourceStreamWriter:
     """The writer of a stream. Raises UsageError for the output mode complete.
 
-    The topic is not looked for here: the name servers may be away for a moment, and
-    each task looks for it.
+    The topic is not looked up here, because the name servers may be briefly
+    unavailable; each task looks it up.
     """
     if overwrite:
         raise UsageError(
@@ -331,7 +338,7 @@ def stream_writer(options: SinkOptions, *, overwrite: bool) -> DataSourceStreamW
 
 
 def report(messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Warn about messages that are stored, and perhaps not once or not safely."""
+    """Warn about stored messages that may be stored twice, or not safely."""
     written = [each for each in messages if isinstance(each, Written)]
     unsure, weak = sum(w.unsure for w in written), sum(w.weak for w in written)
     if unsure:
@@ -341,10 +348,10 @@ def report(messages: Iterable[WriterCommitMessage | None]) -> None:
 
 
 def report_abort(messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Say what a write that failed has left behind."""
+    """Warn about the messages that a failed write has stored."""
     done = [each for each in messages if isinstance(each, Written)]
     warn(
-        f"the write failed; {sum(each.messages for each in done)} messages of"
-        f" {len(done)} finished tasks are stored, and what other tasks had sent:"
-        " messages cannot be taken back, and writing again stores them again"
+        f"the write failed, but {sum(each.messages for each in done)} messages of"
+        f" {len(done)} finished tasks are stored, as are messages that other tasks"
+        " have sent: messages cannot be withdrawn, and writing again stores them again"
     )

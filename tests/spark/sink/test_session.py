@@ -1,4 +1,4 @@
-"""The sink through a real Spark: batches, streams, save modes, errors of two lines."""
+"""The sink in a real Spark: batches, streams, save modes, and errors of two lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def writer(frame, cluster, topic, mode="append"):
     return found.option("topic", topic).mode(mode)
 
 
-def test_a_frame_becomes_messages(spark, cluster):
+def test_rows_of_a_dataframe_become_messages(spark, cluster):
     cluster.create_topic("written", queues=2)
     frame = spark.range(0, 900, 1, 4).selectExpr(
         "concat('größer ', id) AS body",
@@ -53,7 +53,7 @@ def test_a_frame_becomes_messages(spark, cluster):
     assert found[8].tags == "even"
 
 
-def test_what_the_source_reads_the_sink_takes(spark, cluster):
+def test_the_sink_accepts_the_rows_of_the_source(spark, cluster):
     cluster.create_topic("origin", queues=2)
     cluster.create_topic("copied", queues=1)
     cluster.send("origin", [Seed(body=b, tags="T", keys=["k"]) for b in (b"a", b"b")])
@@ -68,7 +68,7 @@ def test_what_the_source_reads_the_sink_takes(spark, cluster):
         writer(frame, cluster, "copied").save()
     what, hint = last_lines(caught.value)
     assert what == (
-        "rmqcli.errors.UsageError: column broker_name is not a part of a message"
+        "rmqcli.errors.UsageError: column broker_name is not a column of a message"
     )
     assert hint.startswith("hint: select what to send; the columns are body, tags,")
 
@@ -81,7 +81,7 @@ def test_what_the_source_reads_the_sink_takes(spark, cluster):
         ("ignore", "Ignore"),
     ],
 )
-def test_only_append_adds_messages(spark, cluster, mode, what):
+def test_only_mode_append_is_accepted(spark, cluster, mode, what):
     cluster.create_topic("modes", queues=1)
     frame = spark.sql("SELECT 'a' AS body")
     with pytest.raises(PySparkException) as caught:
@@ -101,7 +101,7 @@ def test_a_row_that_cannot_be_sent_fails_the_write(spark, cluster):
 
 
 def stream(spark, cluster, source, topic, folder):
-    """A query that copies what is available from one topic to another."""
+    """A query that copies the available messages of one topic to another."""
     read = spark.readStream.format("rocketmq").option("namesrv", cluster.namesrv)
     frame = read.option("subscribe", source).option("startingOffsets", "earliest")
     return (
@@ -117,7 +117,7 @@ def stream(spark, cluster, source, topic, folder):
     )
 
 
-def test_a_stream_copies_what_is_new(spark, cluster, tmp_path):
+def test_a_stream_copies_new_messages(spark, cluster, tmp_path):
     cluster.create_topic("lower", queues=2)
     cluster.create_topic("upper", queues=2)
     for number in range(2):
@@ -130,7 +130,9 @@ def test_a_stream_copies_what_is_new(spark, cluster, tmp_path):
     assert {m.keys for m in found} == {"k"}
 
 
-def test_a_stream_to_an_unknown_topic_ends_with_two_lines(spark, cluster, tmp_path):
+def test_a_stream_to_an_unknown_topic_ends_with_an_error_of_two_lines(
+    spark, cluster, tmp_path
+):
     cluster.create_topic("known", queues=1)
     cluster.send("known", ["a"])
 

@@ -1,4 +1,4 @@
-"""The sink without a JVM: its writers called as Spark's processes call them."""
+"""The sink without a JVM: the tests call the writers as Spark's processes do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster(rmq_cluster_factory):
 
 
 def table(rows=3, **columns):
-    """A batch with a body in each row, and other columns."""
+    """A batch with a body in each row and the given other columns."""
     found = {"body": pa.array([f"body {n}".encode() for n in range(rows)]), **columns}
     return pa.RecordBatch.from_pydict(found)
 
@@ -70,7 +70,7 @@ def test_a_row_becomes_a_message(cluster):
     assert (third["tags"], third["keys"]) == ("B", None)
 
 
-def test_text_is_a_body_and_keys_may_be_text(cluster):
+def test_the_body_and_the_keys_may_be_strings(cluster):
     batch = pa.RecordBatch.from_pydict({"body": ["größer", ""], "keys": ["a  b", "c"]})
     write(cluster, batch)
     empty, full = stored(cluster)
@@ -78,8 +78,8 @@ def test_text_is_a_body_and_keys_may_be_text(cluster):
     assert full["keys"] == "a  b"
 
 
-def test_rows_that_were_read_can_be_written_again(cluster):
-    """What brokers and clients had added is left out, as `rmq send --jsonl` does."""
+def test_rows_of_the_source_can_be_written(cluster):
+    """Properties that brokers and clients added are left out of the messages."""
     cluster.create_topic("copy", queues=3)
     seeds = [
         Seed(
@@ -110,7 +110,7 @@ def test_rows_that_were_read_can_be_written_again(cluster):
         assert new["msg_id"] != old["msg_id"]
 
 
-def test_a_column_names_the_topic_unless_the_option_does(cluster):
+def test_column_topic_names_the_topic_unless_the_option_is_given(cluster):
     cluster.create_topic("payments", queues=1)
     batch = table(topic=pa.array(["orders", "payments", "orders"]))
     write(cluster, batch, topic=None)
@@ -131,7 +131,7 @@ def test_a_row_chooses_its_queue_by_id(cluster):
 
 
 def test_a_sharding_key_chooses_the_queue_as_java_does(cluster):
-    """Java's "a".hashCode() is 97, that of "größer" is -1233337215."""
+    """In Java, "a".hashCode() is 97 and "größer".hashCode() is -1233337215."""
     cluster.create_topic("sharded", queues=8)
     keys = ["a", "größer", "", "a", None]
     batch = table(5, sharding_key=pa.array(keys))
@@ -147,7 +147,7 @@ def test_a_delayed_row_may_choose_its_queue(cluster):
     assert [row["queue_id"] for row in stored(cluster)] == [1]
 
 
-def test_messages_that_wait_for_the_batches_of_their_queues_are_bounded(cluster):
+def test_messages_waiting_for_their_batches_are_bounded(cluster):
     cluster.create_topic("many", queues=200)
     rows = 16_384
     queue_ids = pa.array([n % 200 for n in range(rows)])
@@ -182,19 +182,20 @@ def test_a_queue_that_cannot_be_chosen_fails_the_task(cluster, columns, what):
     assert caught.value.message.startswith(what)
 
 
-def test_an_id_that_several_brokers_have_chooses_no_queue(rmq_cluster_factory):
+def test_a_queue_id_that_several_brokers_have_is_refused(rmq_cluster_factory):
     cluster = rmq_cluster_factory(brokers=2)
     cluster.create_topic("orders", queues=1)
     with pytest.raises(UsageError) as caught:
         write(cluster, table(queue_id=[0] * 3))
     assert caught.value.message == (
-        "topic orders has a queue 0 on each of broker-a, broker-b"
+        "queue_id 0 of topic orders is ambiguous: brokers broker-a, broker-b each have"
+        " a queue of this id"
     )
     write(cluster, table(sharding_key=["k"] * 3))
     assert len({row["broker_name"] for row in stored(cluster)}) == 1
 
 
-def test_delayed_rows_arrive_later_and_others_at_once(cluster):
+def test_delayed_rows_arrive_later_than_others(cluster):
     """Brokers refuse delayed messages in batches."""
     assert write(cluster, table(delay=pa.array([None, 3, 3]))).messages == 3
     assert [row["body"] for row in stored(cluster)] == [b"body 0"]
@@ -210,7 +211,7 @@ def test_rows_are_sent_in_batches_of_512(cluster):
 @pytest.mark.parametrize(
     ("columns", "what", "hint"),
     [
-        ({"id": ["1"] * 3}, "column id is not a part of a message", "the columns are"),
+        ({"id": ["1"] * 3}, "column id is not a column of a message", "these columns"),
         ({"tags": [1] * 3}, "column tags is bigint; it must be string", "cast"),
         ({"keys": [1.5] * 3}, "column keys is double; it must be string or", "cast"),
         (
@@ -229,10 +230,10 @@ def test_columns_are_checked_before_anything_is_sent(cluster, columns, what, hin
     assert hint in caught.value.hint
 
 
-def test_a_body_and_a_topic_are_needed(cluster):
+def test_a_body_and_a_topic_are_required(cluster):
     with pytest.raises(UsageError, match="no column body"):
         writer_of(cluster, pa.schema({"value": pa.string()}).remove(0))
-    with pytest.raises(UsageError, match="neither option topic nor a column topic"):
+    with pytest.raises(UsageError, match="neither option topic nor column topic"):
         writer_of(cluster, table().schema, topic=None)
 
 
@@ -246,7 +247,7 @@ def test_a_body_and_a_topic_are_needed(cluster):
         ({"tlsKey": "k"}, "option tlsKey needs tlsCert"),
     ],
 )
-def test_options_are_those_of_the_sink(cluster, options, what):
+def test_options_that_the_sink_does_not_have_are_refused(cluster, options, what):
     with pytest.raises(UsageError) as caught:
         writer_of(cluster, table().schema, **options)
     assert caught.value.message.startswith(what)
@@ -273,24 +274,25 @@ def test_an_unknown_topic_is_found_before_anything_is_sent(cluster):
         ({"properties": pa.array([[("a", "")]] * 3, TEXTS)}, "property 'a' has no"),
     ],
 )
-def test_a_row_that_no_broker_takes_fails_the_task(cluster, columns, what):
+def test_a_row_that_cannot_be_a_message_fails_the_task(cluster, columns, what):
     with pytest.raises(UsageError) as caught:
         write(cluster, table(**columns))
     assert caught.value.message.startswith(what)
 
 
-def test_a_failed_task_says_what_is_stored(cluster):
+def test_a_failed_task_says_how_many_messages_are_stored(cluster):
     """The first batch is stored; in the second one a row has no body."""
     bodies = [b"x"] * 600 + [None]
     with pytest.raises(PartialError) as caught:
         write(cluster, table(601, body=pa.array(bodies)))
     assert caught.value.message == (
         "a row has no body: it is null; 512 messages of this task were stored before"
+        " the error"
     )
     assert len(stored(cluster)) == 512
 
 
-def test_the_rows_of_a_stream_before_4_1_are_the_same(cluster):
+def test_a_stream_before_pyspark_4_1_sends_the_same_messages(cluster):
     options = writer_of(cluster, table().schema)._writing.options
     writer = pickle.loads(pickle.dumps(RowStreamWriter(options)))
     rows = [
@@ -304,7 +306,7 @@ def test_the_rows_of_a_stream_before_4_1_are_the_same(cluster):
     assert second["body"] == b"b"
 
 
-def test_a_stream_is_not_overwritten_either(cluster):
+def test_a_stream_with_output_mode_complete_is_refused(cluster):
     source = RocketMQDataSource({"namesrv": cluster.namesrv, "topic": "orders"})
     schema = from_arrow_schema(table().schema)
     assert source.streamWriter(schema, False)._writing.options.topic == "orders"
@@ -328,7 +330,7 @@ def test_no_secret_is_pickled(cluster, tmp_path):
         writer.write(iter([table()]))
 
 
-def test_a_slice_of_a_batch_keeps_its_properties():
+def test_rows_of_a_slice_keep_their_own_properties():
     maps = pa.array([[("n", str(n))] * (n % 2) for n in range(6)], TEXTS)
     found = messages_of(table(6, properties=maps).slice(3, 2), topic="orders")
     assert [dict(each.properties) for each in found] == [{"n": "3"}, {}]
