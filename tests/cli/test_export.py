@@ -271,9 +271,9 @@ def test_a_table_has_the_column_of_corrupt_bodies_only_with_decode(capfd):
     [
         ("abfs://c/x", "rmq cannot write to abfs: yet, only to folders of this"),
         ("hdfs:/x", "two slashes are missing"),
-        ("s3://", "no bucket in it"),
+        ("s3://", "the bucket is missing"),
         ("s3://b/x?endpoint=h", "s3:// has no option endpoint"),
-        ("s3://AKIA:hidden@b/x", "keys and passwords do not belong in a URL"),
+        ("s3://AKIA:hidden@b/x", "a URL must not contain keys or passwords"),
         ("hdfs://127.0.0.1:1/x", "hdfs://127.0.0.1:1/x needs libhdfs and a Java"),
         ("https://h/x", "rmq cannot write to https: yet"),
         ("file://host/x", "a file URL of another machine"),

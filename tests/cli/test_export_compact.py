@@ -1,4 +1,4 @@
-"""`rmq export-compact`: what it prints, and what it refuses."""
+"""`rmq export-compact`: its output and its refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_export_is_compacted_and_the_numbers_are_printed(rmq, tmp_path):
     assert (code, len(out.splitlines())) == (0, 2)
 
 
-def test_a_terminal_shows_how_far_it_is(rmq, tmp_path, monkeypatch):
+def test_a_terminal_shows_the_progress(rmq, tmp_path, monkeypatch):
     export_of(tmp_path, MadeCluster({0: (0, 250)})).run()
     export_of(tmp_path, MadeCluster({0: (0, 300)}), since_last=True).run()
     monkeypatch.setenv("TERM", "xterm")
@@ -71,14 +71,14 @@ def test_fields_of_help_are_the_keys_of_the_summary():
     ]
 
 
-def test_a_folder_without_an_export_is_2_and_stays_as_it_is(rmq, tmp_path):
+def test_a_folder_without_an_export_exits_2_and_stays_unchanged(rmq, tmp_path):
     code, _, err = rmq(tmp_path)
     assert code == 2
     assert "holds no finished export" in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_is_not_finished_is_7(rmq, tmp_path):
+def test_an_unfinished_run_exits_7(rmq, tmp_path):
     export_of(tmp_path, MadeCluster({0: (0, 100)})).run()
     more = MadeCluster({0: (0, 300)})
     with pytest.raises(KeyboardInterrupt):

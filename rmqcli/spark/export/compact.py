@@ -1,10 +1,11 @@
-"""Compaction: the many small files and runs of a directory become few. Without Spark.
+"""Merge the many small files and runs of an export directory, without Spark.
 
-Runs that each began where the last one ended (`since_last`) become one run, and files
-of one queue in one folder become one, up to the size of a file. The merged files are
-written aside, below `_rmq`. When all are on the disk, a journal says what takes whose
-place, and `ExportDirectory.finish_compaction` does that, now or, after a kill, when the
-directory is opened next. Before the journal is there, nothing has changed.
+Consecutive runs, each of which began where the previous one ended (`since_last`), are
+merged into one run, and files of the same queue and folder into larger files, up to the
+size limits. The merged files are first written to a folder below `_rmq`. When all of
+them are on disk, a journal records which files they replace, and
+`ExportDirectory.finish_compaction` carries it out: at once or, after a kill, when the
+directory is next opened. Until the journal is written, the export is unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _BATCH_ROWS = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """How large a merged file may become, in rows, and in bytes of its sources."""
+    """The size limits of a merged file: its rows, and the bytes of its source files."""
 
     rows: int
     file_bytes: int
@@ -48,7 +49,7 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactSummary:
-    """What a compaction has changed."""
+    """Counts of runs, files and bytes before and after a compaction."""
 
     topic: str
     runs_before: int
@@ -61,7 +62,7 @@ class CompactSummary:
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """Files of one queue and folder, in offset order, that become one."""
+    """Files of one queue and folder, in offset order, to be merged into one file."""
 
     run: RunRecord
     part: PartResult
@@ -69,7 +70,7 @@ class _Merge:
 
 
 class _Progress:
-    """Counts the rows that merged files have got, and says how many of all."""
+    """Counts the rows written to merged files, and reports them with the total."""
 
     def __init__(
         self, merges: Iterable[_Merge], watch: Callable[[int, int], None]
@@ -92,13 +93,13 @@ def compact(
 ) -> CompactSummary:
     """Merge the files and runs of an export directory.
 
-    While files are merged, `watch(done, rows)` is called often: how many of the rows
-    that get into a merged file are there.
+    While files are merged, `watch(done, rows)` is called repeatedly with the number of
+    rows written so far, and the number of rows to write in total.
 
-    Readers must wait until it has ended: for a moment they may see rows twice, and
-    `_SUCCESS` is absent. Raises UsageError when there is no export, RefusedError when a
-    run is not finished or a file that is not ours is in the way, PartialError when a
-    file is not the one that was written.
+    Readers must wait until the compaction has finished: they might see rows twice, and
+    `_SUCCESS` is absent in the meantime. Raises UsageError when there is no export,
+    RefusedError when a run is unfinished or a foreign file has the name of a merged
+    file, and PartialError when a file differs from the one that the export wrote.
     """
     with open_directory(path, disk=disk, create=False) as directory:
         manifest = directory.manifest()
@@ -138,7 +139,7 @@ def _summary(before: Manifest, after: Manifest) -> CompactSummary:
 
 
 def _join_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Join each run to the one before it where nothing is lost by that."""
+    """Join each run to the previous run where this loses no information."""
     chains: list[list[RunRecord]] = []
     for run in runs:
         if chains and _continues(chains[-1][-1], run):
@@ -149,10 +150,11 @@ def _join_runs(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def _continues(before: RunRecord, run: RunRecord) -> bool:
-    """Whether two runs can be told as one.
+    """Whether two runs can be recorded as one run.
 
-    A request of its own is kept, so that the same request still finds nothing to do. So
-    are the gaps of a run, and the place of its undecodable messages.
+    A run with a different request stays separate, so that repeating that request still
+    finds nothing to do. A run with gaps or undecodable messages stays separate, so that
+    the record of them is kept.
     """
     ends = {(q.broker_name, q.queue_id): q.end for q in before.queues}
     return (
@@ -168,7 +170,7 @@ def _continues(before: RunRecord, run: RunRecord) -> bool:
 
 
 def _join(chain: Sequence[RunRecord]) -> RunRecord:
-    """Return one record of runs that continue each other; the last gives its id."""
+    """Return one record for consecutive runs; it has the id of the last one."""
     last = chain[-1]
     queues: dict[tuple[str, int], QueuePlan] = {}
     for queue in (queue for run in chain for queue in run.queues):
@@ -187,7 +189,7 @@ def _join(chain: Sequence[RunRecord]) -> RunRecord:
 
 
 def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
-    """Return one part for each queue, whose parts follow each other."""
+    """Return one part for each queue, by joining the consecutive parts of the queue."""
     by_queue: dict[tuple[str, int], list[PartResult]] = {}
     for part in parts:
         by_queue.setdefault((part.broker_name, part.queue_id), []).append(part)
@@ -211,9 +213,9 @@ def _join_parts(parts: Sequence[PartResult]) -> tuple[PartResult, ...]:
 
 
 def _plan_merges(run: RunRecord, limits: FileLimits) -> tuple[RunRecord, list[_Merge]]:
-    """Return the run with one part for each queue, and which files become one.
+    """Return the run with one part for each queue, and the merges to make.
 
-    The files of the run are still those before; `_write` puts the merged ones in.
+    The run still lists the old files; `_write` replaces them by the merged ones.
     """
     run = replace(run, parts=_join_parts(run.parts))
     merges = []
@@ -228,7 +230,7 @@ def _plan_merges(run: RunRecord, limits: FileLimits) -> tuple[RunRecord, list[_M
 
 
 def _groups(rows: Sequence[FileRow], limits: FileLimits) -> list[tuple[FileRow, ...]]:
-    """Return the groups of two or more neighbours that fit one file."""
+    """Return groups of two or more adjacent files that fit in one file."""
     groups: list[list[FileRow]] = []
     count = size = 0
     for row in rows:
@@ -247,12 +249,12 @@ def _write(
     merges: Sequence[_Merge],
     progress: _Progress,
 ) -> None:
-    """Write merged files aside, then the journal, then put everything in its place."""
+    """Write the merged files to a separate folder, then a journal; carry that out."""
     try:
         journal, merged = _prepare(directory, manifest, merges, progress)
         directory.begin_replacing(journal, merged)
     finally:
-        # Without a journal, after an error, this removes what was written aside.
+        # If an error came before the journal, this removes the merged files.
         directory.finish_compaction()
         directory.sweep()
 
@@ -263,7 +265,7 @@ def _prepare(
     merges: Sequence[_Merge],
     progress: _Progress,
 ) -> tuple[Journal, Manifest]:
-    """Write the merged files aside; return what they replace, and the new manifest."""
+    """Write the merged files to a separate folder; return journal and new manifest."""
     folder = directory.new_compaction()
     merged: dict[str, FileRow] = {}  # by the path of each file that was merged
     new: list[str] = []
@@ -274,7 +276,7 @@ def _prepare(
         if os.path.lexists(target):
             raise RefusedError(
                 f"{target} exists and was not written by this export",
-                hint="move the file away",
+                hint="move the file to another folder",
             )
         new.append(row.path)
         merged |= {old.path: row for old in merge.rows}
@@ -296,7 +298,7 @@ def _with_files(run: RunRecord, merged: dict[str, FileRow]) -> RunRecord:
 def _merge_files(
     directory: ExportDirectory, merge: _Merge, path: str, progress: _Progress
 ) -> FileRow:
-    """Write the rows of all files of a merge into one, and check each file by that."""
+    """Write the rows of a merge's files into one file, and check each source file."""
     run, part, rows = merge.run, merge.part, merge.rows
     start, end = rows[0].start, rows[-1].end
     file = ParquetFile(
@@ -349,7 +351,7 @@ def _merge_files(
 
 
 def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -> None:
-    """Add all rows of `source`. Raises PartialError unless they are those of `row`."""
+    """Add all rows of `source`. Raises PartialError unless they match `row`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -364,4 +366,4 @@ def _append(file: ParquetFile, row: FileRow, source: str, progress: _Progress) -
     except (pa.ArrowException, FileNotFoundError) as error:
         raise PartialError(f"{source} cannot be read: {error}") from error
     if (rows, crc) != (row.rows, row.body_crc32):
-        raise PartialError(f"{source} is not the file that was written there")
+        raise PartialError(f"{source} is not the file that the export wrote there")

@@ -1,8 +1,8 @@
-"""The jobs of an export by way of Spark Connect, which has no RDDs.
+"""Run the jobs of an export with Spark Connect, which has no RDDs.
 
-A job is a DataFrame of one row for each item, each in a partition of its own, that
-`mapInArrow` hands to the function. What the function returns comes back as JSON: this
-process unpickles nothing that a server sent.
+A job is a DataFrame with one row per item, each in a partition of its own; `mapInArrow`
+calls the function with each item. The results come back as JSON, so that this process
+unpickles nothing that a server sent.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _COLUMN: Final = "result"
-#: More ids than any cluster has cores, so that each partition of them has some.
+#: More ids than any cluster has cores, so that no partition of them is empty.
 _IDS: Final = 1 << 16
-#: What gRPC says when the server's address has stopped answering.
+#: The texts of gRPC errors after the server has stopped answering.
 _GONE: Final = ("StatusCode.UNAVAILABLE", "failed to connect to all addresses")
 
 
@@ -47,11 +47,11 @@ class ConnectJobs:
     session: SparkSession
 
     def new(self, items: list[T], function: Callable[[T], R]) -> Job[R]:
-        """Make a job of a DataFrame with a partition for each item."""
+        """Create a job from a DataFrame with a partition for each item."""
         return _ConnectJob(self.session, items, function)
 
     def parallelism(self) -> int:
-        """Return into how many partitions the server divides what it makes."""
+        """Return the number of partitions that the server creates by default."""
         frame = self.session.range(_IDS).mapInArrow(_first_ids, "id bigint")
         try:
             return max(1, len(frame.collect()))
@@ -125,7 +125,7 @@ class _ConnectJob(Generic[T, R]):
         return self._found or []
 
     def count_tasks(self, which: str) -> int:
-        """Return the number that the server reported last."""
+        """Return the number that the server reported most recently."""
         return self._counts[which]
 
     def _note(
@@ -135,7 +135,7 @@ class _ConnectJob(Generic[T, R]):
         operation_id: str | None,
         done: bool,
     ) -> None:
-        """Note the progress; the arguments are PySpark's."""
+        """Record the progress. PySpark calls this with its own arguments."""
         del operation_id, done
         self._counts = {
             "numActiveTasks": inflight_tasks,
@@ -144,14 +144,14 @@ class _ConnectJob(Generic[T, R]):
 
 
 def _first_ids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row for a partition."""
+    """Yield the first row of a partition."""
     for number, batch in enumerate(batches):
         if number == 0:
             yield batch.slice(0, 1)
 
 
 def to_json(result: object) -> str:
-    """Return what a task returned as JSON: outcomes of parts, or an executor's report.
+    """Encode the result of a task: outcomes of parts, or the report of an executor.
 
     Raises TypeError for anything else.
     """
@@ -159,12 +159,12 @@ def to_json(result: object) -> str:
 
 
 def from_json(text: str) -> object:
-    """Read what `to_json` wrote. Raises RmqError when it is something else."""
+    """Decode the result of `to_json`. Raises RmqError for any other text."""
     try:
         return _value(json.loads(text))
     except (KeyError, TypeError, ValueError) as error:
         raise RmqError(
-            f"the Spark Connect server returned what no part returns: {error!r}"
+            f"the Spark Connect server returned an invalid task result: {error!r}"
         ) from error
 
 
@@ -199,7 +199,7 @@ def _value(plain: Any) -> object:  # noqa: ANN401  # JSON
 
 
 def _public_class(error: RmqError) -> type[RmqError]:
-    """Return the error's class, or the nearest above it that `rmqcli.errors` has."""
+    """Return the error's class, or its nearest base class in `rmqcli.errors`."""
     for kind in type(error).__mro__:
         if issubclass(kind, RmqError) and kind.__module__ == errors.__name__:
             return kind
@@ -207,7 +207,7 @@ def _public_class(error: RmqError) -> type[RmqError]:
 
 
 def _error(plain: dict[str, Any]) -> RmqError:
-    """Return the error of a part, of its class, with the texts that it had."""
+    """Recreate the error of a part with its class and its texts."""
     kind = getattr(errors, plain["error"], RmqError)
     if not (isinstance(kind, type) and issubclass(kind, RmqError)):
         kind = RmqError

@@ -1,8 +1,8 @@
 """The state of an export directory: its finished and unfinished runs, and its lock.
 
-One process at a time may export into a directory; its lock ends with the process. A
-Parquet file is ours if the manifest lists it, or if its footer names an unfinished run;
-all other files are foreign and never touched.
+Only one process at a time may export into a directory; its lock ends with the process.
+A Parquet file belongs to the export if the manifest lists it, or if its footer names an
+unfinished run. All other files are foreign and are never changed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a compaction replaces: paths of new files, of old ones, and `_SUCCESS`.
+    """What a compaction replaces: the paths of the new files and of the old files.
 
-    The new file number n lies at `Layout.merged_file(n)` until it has its path.
+    The n-th new file is at `Layout.merged_file(n)` until it is moved to its path.
+    `success` says whether `_SUCCESS` is to exist afterwards.
     """
 
     new: tuple[str, ...]
@@ -56,29 +57,32 @@ class Journal:
 
 
 class ExportDirectory:
-    """One directory, opened by `open_directory` and locked. Not safe for threads."""
+    """An export directory, opened and locked by `open_directory`. Not thread-safe."""
 
     def __init__(
         self, paths: layout.Layout, disk: Storage, *, was_ours: bool = False
     ) -> None:
         self.paths = paths
         self.disk = disk
-        #: whether an export had begun here before this one opened it
+        #: whether an export had begun in this directory before it was opened
         self.was_ours = was_ours
 
     def manifest(self) -> Manifest | None:
-        """Return the finished runs, if any. Raises ConfigError when it is damaged."""
+        """Return the manifest of the finished runs, None if there is none.
+
+        Raises ConfigError when it is damaged.
+        """
         return read_manifest(self.paths, self.disk)
 
     def unfinished(self, manifest: Manifest | None) -> ExportPlan | None:
-        """Return the plan of a run that is not in the manifest, or None."""
+        """Return the plan of the latest run that is not in the manifest, or None."""
         names = filter(layout.is_run_id, self.disk.list_names(self.paths.runs))
         finished = manifest.run_ids() if manifest is not None else set()
         for name in sorted(names, reverse=True):
             if name in finished:
                 continue
             path = self.paths.plan(name)
-            # A run without a plan was killed before it had written one.
+            # A run without a plan was killed before it wrote the plan.
             with contextlib.suppress(FileNotFoundError):
                 return plan_from_json(self.disk.read_text(path), path=path)
         return None
@@ -99,24 +103,24 @@ class ExportDirectory:
             )
 
     def write_plan(self, plan: ExportPlan) -> None:
-        """Write the plan of a run, which from now on exists and can be resumed."""
+        """Write the plan of a run. From then on the run exists and can be resumed."""
         self.disk.make_folders(self.paths.meta, f"runs/{plan.run_id}")
         self._write(self.paths.plan(plan.run_id), plan_to_json(plan))
 
     def new_attempt(self, run_id: str) -> str:
-        """Return a new local folder for what the attempt has not finished."""
+        """Return a new local folder for the unfinished files of an attempt."""
         return self.disk.begin_attempt(self.paths, run_id)
 
     def log_path(self, run_id: str, temp: str) -> str:
-        """Return where Spark logs: with a run that exists, else in its temp folder."""
+        """Return where Spark logs: in the run's folder if it exists, else in `temp`."""
         return self.disk.log_path(self.paths.log(run_id), temp)
 
     def keep_log(self, run_id: str, temp: str) -> None:
-        """Move Spark's log to its run, which exists now. Spark still writes to it."""
+        """Move Spark's log to the run's folder, while Spark still writes to it."""
         self.disk.adopt_log(self.paths.log(run_id), temp)
 
     def save_log(self, run_id: str, temp: str) -> None:
-        """Put the log of Spark, which has ended, with its run if there is one."""
+        """Save the log of a Spark that has ended, if the run exists."""
         self.disk.save_log(self.paths.log(run_id), temp)
 
     def sweep(self) -> None:
@@ -124,7 +128,7 @@ class ExportDirectory:
         self.disk.sweep(self.paths)
 
     def finished_parts(self, plan: ExportPlan) -> dict[int, PartResult]:
-        """Return the parts whose record adds up and whose files match it."""
+        """Return the parts whose record is consistent and whose files match it."""
         names = set(self.disk.list_names(self.paths.run(plan.run_id)))
         written = [
             part
@@ -138,9 +142,9 @@ class ExportDirectory:
         return {result.index: result for result in found if result is not None}
 
     def finished_part(self, run_id: str, part: PartSpec) -> PartResult | None:
-        """Return the result of a part that is complete; None if it has to be written.
+        """Return the result of a complete part; None if the part must be written.
 
-        One whose files do not match is written again, to the same names.
+        A part whose files do not match is written again, under the same names.
         """
         try:
             text = self.disk.read_text(self.paths.part_record(run_id, part.index))
@@ -158,7 +162,7 @@ class ExportDirectory:
     def check_all_files(self, run_id: str, results: list[PartResult]) -> None:
         """Raise PartialError unless each file of all parts exists and matches."""
         for _ in self.disk.map(lambda part: self.check_files(run_id, part), results):
-            pass  # each call raises by itself
+            pass  # a failed check raises its error here
 
     def remove_strays(
         self,
@@ -169,7 +173,7 @@ class ExportDirectory:
     ) -> None:
         """Remove the files of this run that no part lists.
 
-        An attempt that was killed between two files of a part may leave a file under a
+        An attempt that was killed between two files of a part may leave a file with a
         name that the next attempt does not use. Files of `finished` runs are not read.
         """
         listed = {row.path for result in results for row in result.files}
@@ -185,7 +189,7 @@ class ExportDirectory:
                 self.disk.remove(path)
 
     def merge_undecodable(self, plan: ExportPlan, temp: str) -> None:
-        """Join the side files of the parts to `undecodable.jsonl`, if there are any."""
+        """Join the side files of the parts into `undecodable.jsonl`, if any exist."""
         names = set(self.disk.list_names(self.paths.run(plan.run_id)))
         sources = [
             path
@@ -209,10 +213,10 @@ class ExportDirectory:
         self.disk.publish(path, self.paths.undecodable(plan.run_id))
 
     def commit(self, topic: str, record: RunRecord) -> None:
-        """Add a run to the manifest, or replace it there.
+        """Add a run to the manifest, or replace the run there.
 
-        The first one is the manifest; later ones go to segments, because a manifest of
-        a year of hourly runs is large.
+        The first run is written to the manifest file, later runs to segments: the
+        manifest of a year of hourly runs is too large to rewrite for each run.
         """
         text = manifest_to_json(Manifest(topic, (record,)))
         if not self.disk.exists(self.paths.manifest):
@@ -223,19 +227,20 @@ class ExportDirectory:
         self._write(self.paths.segment(last + 1), text)
 
     def new_compaction(self) -> str:
-        """Make the folder of a compaction, in which nothing lies yet."""
+        """Create the folder of a compaction."""
         return self.disk.make_folders(self.paths.meta, layout.COMPACTION)
 
     def begin_replacing(self, journal: Journal, manifest: Manifest) -> None:
-        """Write what a compaction is to replace; from now on it will be done."""
+        """Write the journal of a compaction, after which it is sure to be completed."""
         self._write(self.paths.merged_manifest, manifest_to_json(manifest))
         self._write(self.paths.journal, json.dumps(asdict(journal)))
 
     def finish_compaction(self) -> None:
-        """Do what the journal says, also again; without a journal undo the compaction.
+        """Carry out the journal, or undo the compaction if there is no journal.
 
-        Raises ConfigError when the journal is damaged, RefusedError where the directory
-        is a copy that was made while a compaction was under way.
+        A journal may be carried out repeatedly. Raises ConfigError when the journal is
+        damaged, and RefusedError when the directory is a copy that was made during a
+        compaction.
         """
         paths, disk = self.paths, self.disk.scratch
         if self.disk.is_remote:
@@ -243,7 +248,7 @@ class ExportDirectory:
             if self.disk.exists(paths.journal):
                 raise RefusedError(
                     f"{paths.root} was copied while it was being compacted",
-                    hint="copy it again when the compaction has ended",
+                    hint="copy it again after the compaction has finished",
                 )
             return
         try:
@@ -272,12 +277,12 @@ class ExportDirectory:
         if journal.success:
             self.set_success()
         self._drop_absorbed(manifest_from_json(text, path=paths.merged_manifest))
-        # The journal goes first: without it the rest of the folder means nothing.
+        # The journal is removed first: without it the rest of the folder is ignored.
         disk.remove(paths.journal)
         shutil.rmtree(paths.compaction, ignore_errors=True)
 
     def _drop_absorbed(self, manifest: Manifest) -> None:
-        """Remove the plans and logs of runs that are part of others now."""
+        """Remove the plans and logs of runs that have been merged into other runs."""
         for run in manifest.runs:
             for run_id in run.absorbed:
                 shutil.rmtree(self.paths.run(run_id), ignore_errors=True)
@@ -292,11 +297,11 @@ class ExportDirectory:
             self._write(self.paths.success, "")
 
     def clear_success(self) -> None:
-        """Remove that mark, because a run begins."""
+        """Remove the mark that the directory is complete, because a run begins."""
         self.disk.remove(self.paths.success)
 
     def drop_part_records(self, run_id: str) -> None:
-        """Remove the part records of a committed run, which the manifest holds too."""
+        """Remove the part records of a committed run: the manifest contains them."""
         folder = self.paths.run(run_id)
         records = [
             os.path.join(folder, name)
@@ -313,9 +318,10 @@ class ExportDirectory:
 
 
 def read_manifest(paths: layout.Layout, disk: Storage) -> Manifest | None:
-    """Return the finished runs, if any. Raises ConfigError when it is damaged.
+    """Return the manifest of the finished runs, None if there is none.
 
-    Raises OSError or StorageError when a file of it cannot be read.
+    Raises ConfigError when it is damaged, and OSError or StorageError when one of its
+    files cannot be read.
     """
 
     def read(path: str) -> Manifest:
@@ -329,7 +335,10 @@ def read_manifest(paths: layout.Layout, disk: Storage) -> Manifest | None:
     segments = [paths.segment(number) for number in _segments(paths, disk)]
     for path, segment in zip(segments, disk.map(read, segments), strict=True):
         if segment.topic != manifest.topic:
-            raise ConfigError(f"{path} is of topic {segment.topic}, not this export's")
+            raise ConfigError(
+                f"{path} belongs to topic {segment.topic}, but the export to topic"
+                f" {manifest.topic}"
+            )
         later += segment.runs
     return manifest.with_runs(later)
 
@@ -358,19 +367,19 @@ def check_files(root: str, run_id: str, result: PartResult, disk: Storage) -> No
             or (footer.start, footer.end) != (row.start, row.end)
             or (footer.rows, file_bytes) != (row.rows, row.file_bytes)
         ):
-            raise PartialError(f"{path} is not the file that was written there")
+            raise PartialError(f"{path} is not the file that the export wrote there")
 
 
 @contextlib.contextmanager
 def open_directory(
     path: str, *, disk: Storage, create: bool = True
 ) -> Iterator[ExportDirectory]:
-    """Open a directory for an export and lock it for the time of the block.
+    """Open a directory for an export and lock it for the duration of the block.
 
-    When no run begins in the block, the folders that this made are removed again.
-    Raises UsageError when the path is not a folder, RefusedError when another process
-    exports into it or its `_rmq` is not a folder of its own, RmqError when it cannot be
-    written.
+    When no run begins in the block, the folders that this call created are removed
+    again. Raises UsageError when the path is not a folder, RefusedError when another
+    process is exporting into it or when its `_rmq` is a symbolic link or not a folder,
+    and RmqError when it cannot be written.
     """
     paths = layout.Layout(disk.root_of(path))
     directory = ExportDirectory(paths, disk)
@@ -392,7 +401,9 @@ def _journal(text: str, *, path: str) -> Journal:
             new=tuple(value["new"]), old=tuple(value["old"]), success=value["success"]
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is not a compaction's journal: {error!r}") from error
+        raise ConfigError(
+            f"{path} is not the journal of a compaction: {error!r}"
+        ) from error
 
 
 def _listed(manifest: Manifest | None) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The file-system calls of an export, in one object that tests can make fail.
+"""The file-system calls of an export, in one object that tests can replace.
 
-New files are created exclusively and never through a symbolic link. A file is on the
-disk before it gets its final name, and its directory is synced after that. Errors are
-raised as OSError; the callers translate them.
+New files are created exclusively and never through a symbolic link. A file is synced to
+the disk before it gets its final name, and its directory is synced after that. Errors
+are raised as OSError; the callers translate them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ R = TypeVar("R")
 
 
 class Disk:
-    """The real file system, a `Storage`. Stateless; pickled to workers.
+    """The real file system as a `Storage`. Stateless; pickled to workers.
 
     Every write goes through `create`, `sync`, `replace` and `sync_folder`, in that
-    order, so a test that fails or kills at the n-th call reaches every write.
+    order, so that a test can inject a failure or a kill at every step of every write.
     """
 
     is_remote = False
@@ -39,10 +39,10 @@ class Disk:
         return self  # the folder for unfinished files is on the same disk
 
     def check_access(self) -> None:
-        """Do nothing: the executor looks for the folder itself."""
+        """Do nothing, because the executor checks the folder itself."""
 
     def root_of(self, path: str) -> str:
-        """Return the path without links, because a link may change during an export."""
+        """Return the path with links resolved: a link may change during an export."""
         return os.path.realpath(path)
 
     @contextlib.contextmanager
@@ -79,21 +79,21 @@ class Disk:
             os.close(handle)
 
     def begin_attempt(self, paths: layout.Layout, run_id: str) -> str:
-        """Make a new temp folder for workers, which never make it themselves."""
+        """Create a new temp folder for workers, which never create it themselves."""
         name = f"{layout.TEMP}/{run_id}.{secrets.token_hex(8)}"
         return self.make_folders(paths.meta, name)
 
     def workspace(self, temp: str) -> contextlib.AbstractContextManager[str]:
-        """Return the attempt's folder: every worker sees it."""
+        """Return the attempt's folder, which every worker sees."""
         return contextlib.nullcontext(temp)
 
     def sweep(self, paths: layout.Layout) -> None:
         """Remove all temporary files, of this run and of earlier ones.
 
-        This also fences off workers that outlived a killed driver: the folder that they
-        write to is gone, so they can neither create nor rename files. The folder is
-        renamed first, because while a worker creates files in it, it may never become
-        empty, but it cannot keep its name.
+        This also fences off workers that outlived a killed driver: the folder to which
+        they write is gone, so they can neither create nor rename files. The folder is
+        renamed before it is removed, because it might never become empty while workers
+        create files in it; after the rename, they no longer find it.
         """
         with contextlib.suppress(FileNotFoundError):
             check_real_folder(paths.temp)
@@ -112,7 +112,7 @@ class Disk:
             os.rename(_temp_log(temp), path)
 
     def save_log(self, path: str, temp: str) -> None:
-        """Do nothing: Spark has written it to its place."""
+        """Do nothing, because Spark has written the log to its final path."""
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -124,7 +124,7 @@ class Disk:
         return read_text(path)
 
     def open_read(self, path: str) -> BinaryIO:
-        """Open a file that is not a symbolic link."""
+        """Open a file for reading. Raises OSError for a symbolic link."""
         return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
     def list_names(self, folder: str) -> list[str]:
@@ -141,7 +141,7 @@ class Disk:
         self.sync_folder(os.path.dirname(path))
 
     def raise_unanswered(self, error: Exception, path: str) -> None:
-        """Do nothing: pyarrow reports damage as an OSError, too."""
+        """Do nothing, because pyarrow also reports a damaged file as an OSError."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
         return map(function, items)
@@ -204,7 +204,7 @@ class Disk:
 
 
 def _open_lock(paths: layout.Layout) -> int:
-    """Make `_rmq` in the folder, if it is not there, and open the lock file."""
+    """Create `_rmq` in the folder, if it does not exist, and open the lock file."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(paths.meta)
     check_real_folder(paths.meta)
@@ -218,7 +218,8 @@ def _lock(handle: int, root: str) -> None:
     except BlockingIOError as error:
         owner = os.pread(handle, 20, 0).decode("ascii", "replace").strip()
         raise RefusedError(
-            f"another export (process {owner or 'unknown'}) is running in {root}"
+            f"another export (process {owner or 'unknown'}) is running in {root}",
+            hint="wait until it has ended",
         ) from error
     os.ftruncate(handle, 0)
     os.pwrite(handle, b"%d\n" % os.getpid(), 0)
@@ -231,28 +232,30 @@ def _temp_log(temp: str) -> str:
 def check_real_folder(path: str) -> None:
     """Raise RefusedError unless `path` is a folder and not a symbolic link."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
-        raise RefusedError(f"{path} is a link or not a folder, so nothing is written")
+        raise RefusedError(
+            f"{path} is a symbolic link or not a folder, so nothing is written to it"
+        )
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:
-    """Write every byte; a raw file may take only some of them when the disk fills."""
+    """Write every byte; a raw file may write only some of them when the disk fills."""
     view = memoryview(data)
     while len(view):
         view = view[file.write(view) :]
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file that is not a symbolic link. Raises OSError."""
+    """Return the text of a file. Raises OSError, also for a symbolic link."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(handle, encoding="utf-8") as file:
         return file.read()
 
 
 def walk_files(root: str) -> Iterator[str]:
-    """Yield every regular file below `root`, as paths relative to it, by folder.
+    """Yield every regular file below `root` as a path relative to it, by folder.
 
-    Symbolic links are neither followed nor listed, and names that begin with `_` or
-    `.` are skipped as Parquet readers skip them.
+    Symbolic links are neither followed nor listed. Names that begin with `_` or `.` are
+    skipped, as Parquet readers skip them.
     """
     folders = [""]
     while folders:

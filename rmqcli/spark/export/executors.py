@@ -1,10 +1,10 @@
-"""What the executors of a cluster must have, checked before a run begins.
+"""Check before a run begins that the executors of a cluster can write parts.
 
-One task, which writes nothing, is sent to them. It waits until the cluster grants an
-executor, so a cluster without free resources is told from one that works. On the
-executor it looks for the Python packages that writing parts needs, all at once, and for
-the folder, which every machine has to see under the same path. For a remote storage it
-looks whether the executor can read there, with credentials of its own.
+The driver submits one task that writes nothing. The task runs when the cluster grants
+an executor, which shows whether the cluster has free resources. On the executor it
+checks for all the Python packages that writing parts needs, and for the folder, which
+every machine must see under the same path. For a remote storage it checks that the
+executor can read it with its own credentials.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ SHIP_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExecutorReport:
-    """What the task found where it ran. `python` is a version such as `3.11`."""
+    """What the task found on its executor. `python` is a version such as `3.11`."""
 
     host: str
     python: str
     executable: str
     missing: tuple[str, ...]
     sees_folder: bool
-    #: why the remote storage cannot be used there; None when it can, or without one
+    #: why the executor cannot use the remote storage; None if it can, or if there is no
+    #: remote storage
     storage_error: str | None = None
 
 
@@ -55,7 +56,7 @@ def look(
     disk: Storage | None = None,
     packages: tuple[str, ...] = PACKAGES,
 ) -> ExecutorReport:
-    """Look around; runs on an executor."""
+    """Report what this executor has. Runs on an executor."""
     missing = missing_packages(packages)
     is_remote = disk is not None and disk.is_remote
     storage_error = None
@@ -76,7 +77,7 @@ def look(
 
 
 def check_report(report: ExecutorReport, *, folder: str) -> None:
-    """Raise ConfigError when parts could not be written there."""
+    """Raise ConfigError when the executor cannot write parts."""
     if report.missing:
         raise ConfigError(
             f"Python {report.python} ({report.executable}) of the executor on"
@@ -87,19 +88,19 @@ def check_report(report: ExecutorReport, *, folder: str) -> None:
         raise ConfigError(
             f"the executor on {report.host} cannot use the storage:"
             f" {report.storage_error}",
-            hint="give the executors credentials of their own: they are not sent there",
+            hint="give the executors their own credentials: this process sends none",
         )
     if not report.sees_folder:
         raise ConfigError(
             f"the executor on {report.host} cannot write to {folder}",
-            hint="export to a folder that every machine has under the same path",
+            hint="export to a folder that every machine sees under the same path",
         )
 
 
 class ResourceWatch:
-    """Notices that a cluster runs no task, says so, and gives up after a while.
+    """Reports that a cluster runs no task, and gives up after a timeout.
 
-    Call `update` regularly, with the number of tasks that run now. Not thread-safe.
+    Call `update` regularly with the number of running tasks. Not thread-safe.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class ResourceWatch:
         clock: Clock,
     ) -> None:
         self._master = master
-        # A server of Spark Connect has chosen what its executors get.
+        # With Spark Connect the server decides what its executors get, so a request
+        # for less memory would have no effect.
         self._less = (
             ""
             if master.startswith("sc:")
@@ -124,7 +126,7 @@ class ResourceWatch:
         self._is_noted = False
 
     def update(self, running: int) -> None:
-        """Raise DeadlineError when no task has run for too long."""
+        """Raise DeadlineError when no task has run for `timeout_ms`."""
         now_ms = self._clock.monotonic_ms()
         if running or self._idle_since_ms is None:
             self._idle_since_ms = now_ms

@@ -1,10 +1,10 @@
 """The Spark job of an export: start its tasks, watch them, cancel them.
 
-A task is a list of parts; Spark returns the outcome of each part. A part that fails is
-such an outcome and is tried again here; only a worker that dies, or a bug, fails the
-job itself. On a cluster a task with a part that may work elsewhere fails first, as
-often as Spark tries a task, so that Spark counts it against the machine and tries
-another.
+A task writes a list of parts and returns the outcome of each part. A failed part is
+such an outcome, and this module retries it; only the death of a worker, or a bug, fails
+the job itself. On a cluster, a task whose part may succeed on another machine raises an
+error, so that Spark counts the failure against the machine and tries another one. The
+last try that Spark makes returns the outcomes instead.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.plan import PartSpec
     from rmqcli.spark.export.storage import Storage
 
-#: How often a part is tried that fails for a retriable reason.
+#: How often a part is tried in total when it fails for a retriable reason.
 ROUNDS_MAX: Final = 2
 TASKS_PER_CORE: Final = 4
 TASK_TRIES_DEFAULT: Final = 4  # spark.task.maxFailures
 
-#: All that Py4J says of a call during which the JVM ended.
+#: Py4J's whole error text for a call during which the JVM ended.
 _NO_ANSWER: Final = r"An error occurred while calling \S+"
 
 _POLL_S: Final = 0.25
 _CANCEL_WAIT_S: Final = 5.0
 
-#: What Spark's Python worker says when its minor version is not that of the driver.
+#: The error of Spark's Python worker when its minor version differs from the driver's.
 _PYTHONS: Final = r"different version: (\S+?) than that in driver:? (\d+\.\d+)"
-#: What Java says when there is no such program.
+#: Java's error when a program does not exist.
 _NO_PROGRAM: Final = r'Cannot run program "([^"]*)"'
-#: What a program that is not Python 3.11 or newer says of Spark's or of our sources.
+#: Spark's error when the program cannot run the worker, for example an older Python.
 _NOT_STARTED: Final = r"Error from python worker:\n(.*?)(?:\n *PYTHONPATH was:|\Z)"
 
 T = TypeVar("T")
@@ -60,12 +60,12 @@ Outcome = PartResult | PartFailure
 
 
 class TaskFailedError(RmqError):
-    """A task that Spark is to try again, on another machine if there is one."""
+    """Fails a task so that Spark tries it again, on another machine if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """The progress of a job: offsets read out of all, and tasks that have ended."""
+    """The progress of a job: offsets read and tasks ended, each with its total."""
 
     offsets_done: int
     offsets: int
@@ -74,40 +74,40 @@ class JobProgress:
 
     @property
     def is_end(self) -> bool:
-        """Whether all is done."""
+        """Whether all offsets are read and all tasks have ended."""
         return (self.offsets_done, self.tasks_done) == (self.offsets, self.tasks)
 
 
 class Job(Protocol[R]):
-    """One Spark job with a task for each of several items."""
+    """A Spark job with one task per item."""
 
     def run(self) -> None:
-        """Run the job to its end; keep its results or error. Called in a thread."""
+        """Run the job to its end and keep its results or error. Called in a thread."""
 
     def cancel(self) -> None:
         """Tell Spark to stop the job, from another thread."""
 
     def results(self) -> list[R]:
-        """Return what the function returned. Raises RmqError if the job failed."""
+        """Return the function's results. Raises RmqError if the job failed."""
 
     def count_tasks(self, which: str) -> int:
-        """Return its `numActiveTasks` or `numCompletedTasks`, as Spark calls them."""
+        """Return a count by its name in Spark: numActiveTasks or numCompletedTasks."""
 
 
 class Jobs(Protocol):
-    """Where jobs run: a SparkContext (`ContextJobs`), or Spark Connect."""
+    """Creates jobs, in a SparkContext (`ContextJobs`) or with Spark Connect."""
 
     def new(self, items: list[T], function: Callable[[T], R]) -> Job[R]:
-        """Make a job that calls the function with each item, in a worker."""
+        """Create a job that calls the function with each item, in a worker."""
 
     def parallelism(self) -> int:
-        """Return how many tasks Spark can run at once, about."""
+        """Return about how many tasks Spark can run at once."""
 
     def tries(self) -> int:
         """Return how often Spark tries a task on a cluster; 1 on one machine."""
 
     def is_here(self) -> bool:
-        """Whether the tasks certainly run on the machine of this process."""
+        """Whether it is certain that tasks run on the machine of this process."""
 
 
 def run_parts(
@@ -121,14 +121,14 @@ def run_parts(
     """Write all parts; return one outcome for each, sorted by index.
 
     Parts that failed for a retriable reason are tried once more after all others.
-    Raises RmqError when the job itself fails, and what `resources` raises when the
-    cluster runs none of its tasks. After KeyboardInterrupt, or any other
-    exception, the job is cancelled before the exception is raised.
+    Raises RmqError when the job itself fails, and the error of `resources` when the
+    cluster runs none of its tasks. After KeyboardInterrupt or any other exception, the
+    job is cancelled before the exception is raised.
     """
     try:
         return _run_parts(jobs, parts, context, watch=watch, resources=resources)
     except Exception as error:
-        # Also what is asked of the JVM between two jobs, when it has ended.
+        # Calls to the JVM between two jobs also fail when the JVM has ended.
         named = translated(error)
         if named is error:
             raise
@@ -149,7 +149,7 @@ def _run_parts(
     tries = jobs.tries()
     go_path = os.path.join(context.files.temp, "go")
     with open(go_path, "wb"):
-        pass  # it only has to be there
+        pass  # the file only has to exist
     shares_temp = not context.files.disk.is_remote or jobs.is_here()
     context = replace(
         context, go_path=go_path if shares_temp else None, shares_temp=shares_temp
@@ -164,7 +164,7 @@ def _run_parts(
             outcomes[outcome.index] = outcome
             if isinstance(outcome, PartResult):
                 counters.finish(outcome.index)
-        # Whatever was seen last of a job that has ended: all of its tasks are done.
+        # The last poll may have missed the end of the job: all of its tasks are done.
         watch(JobProgress(counters.done, counters.total, len(tasks), len(tasks)))
         left = [part for part in left if _is_retriable(outcomes[part.index])]
         if not left:
@@ -177,9 +177,10 @@ def _is_retriable(outcome: Outcome) -> bool:
 
 
 def _write(parts: list[PartSpec], *, context: PartContext, tries: int) -> list[Outcome]:
-    """Write the parts of a task, on an executor.
+    """Write the parts of a task. Runs on an executor.
 
-    Raises TaskFailedError, for Spark to try the task again, unless it was the last try.
+    Raises TaskFailedError when a part may succeed on another machine, unless this is
+    the last try, so that Spark tries the task again.
     """
     from pyspark import TaskContext
 
@@ -203,10 +204,10 @@ def check_executors(
     resources: ResourceWatch,
     packages: tuple[str, ...] = PACKAGES,
 ) -> None:
-    """Wait for an executor and look whether it can write parts.
+    """Wait for an executor and check that it can write parts.
 
-    Raises DeadlineError when the cluster grants none in time, ConfigError when its
-    Python, the folder or the remote storage is not as it must be.
+    Raises DeadlineError when the cluster grants no executor in time, and ConfigError
+    when its Python, the folder or the remote storage cannot be used.
     """
     job = jobs.new(
         [0], functools.partial(look, folder=folder, disk=disk, packages=packages)
@@ -222,8 +223,8 @@ def _run(
     on_poll: Callable[[Job[R]], None],
 ) -> list[R]:
     """Run a job to its end; return its results. Cancel it when anything is raised."""
-    # Not PySpark's InheritableThread: it asks the JVM before `run` can catch that the
-    # JVM has ended.
+    # PySpark's InheritableThread is not used because it calls the JVM before `run` can
+    # catch the error of a JVM that has ended.
     thread = threading.Thread(target=job.run, name="rmq-export-job")
     thread.start()
     try:
@@ -233,8 +234,8 @@ def _run(
             if resources is not None and thread.is_alive():
                 resources.update(job.count_tasks("numActiveTasks"))
     except BaseException:
-        # From another thread: an interrupted call leaves the connection of this one to
-        # the JVM out of step.
+        # Cancel from another thread, because an interrupted call leaves this thread's
+        # connection to the JVM out of step.
         cancel = threading.Thread(target=job.cancel, name="rmq-export-cancel")
         cancel.daemon = True
         cancel.start()
@@ -257,9 +258,9 @@ def _report(
 
 
 class _Counters:
-    """How many offsets the workers have read, from the files that they write.
+    """Counts the offsets that workers have read, by reading their progress files.
 
-    Only the files of parts that have begun and not ended are read.
+    Only the files of parts that have started and not ended are read.
     """
 
     def __init__(self, parts: Sequence[PartSpec], context: PartContext) -> None:
@@ -273,16 +274,16 @@ class _Counters:
 
     @property
     def done(self) -> int:
-        """The offsets read when the files were last read."""
+        """The number of offsets that workers had read at the last `update`."""
         return self._finished + sum(self._running.values())
 
     def update(self) -> None:
-        """Read the files."""
+        """Read the progress files."""
         folder = self._context.files.temp
         try:
             names = self._left.keys() & set(os.listdir(folder))
         except OSError:
-            return  # a network's folder may not be readable for a moment
+            return  # a network folder may be unreadable for a moment
         for name in names:
             part = self._left[name]
             self._running[name] = _number_in(os.path.join(folder, name))
@@ -290,7 +291,7 @@ class _Counters:
                 self.finish(part.index)
 
     def finish(self, index: int) -> None:
-        """Count a part as read to its end."""
+        """Count a part as completely read."""
         name = os.path.basename(self._context.progress_path(index))
         self._running.pop(name, None)
         part = self._left.pop(name, None)
@@ -313,11 +314,11 @@ class ContextJobs:
     spark: SparkContext
 
     def new(self, items: list[T], function: Callable[[T], R]) -> Job[R]:
-        """Make a job of the RDD layer, which starts sooner than a DataFrame's."""
+        """Create a job with RDDs, which start faster than DataFrames."""
         return _ContextJob(self.spark, items, function)
 
     def parallelism(self) -> int:
-        """Return the cores of the executors that are there, at least 2."""
+        """Return the number of cores of the granted executors, at least 2."""
         return int(self.spark.defaultParallelism)
 
     def tries(self) -> int:
@@ -328,12 +329,12 @@ class ContextJobs:
         return int(tries or TASK_TRIES_DEFAULT)
 
     def is_here(self) -> bool:
-        """Whether the master is a local one."""
+        """Whether the master is local."""
         return is_local(self.spark.master)
 
 
 class _ContextJob(Generic[T, R]):
-    """A job of the RDD layer."""
+    """A job that uses RDDs."""
 
     def __init__(
         self, spark: SparkContext, items: list[T], function: Callable[[T], R]
@@ -364,13 +365,13 @@ class _ContextJob(Generic[T, R]):
             return  # the JVM is gone, and the job with it
 
     def results(self) -> list[R]:
-        """Return what the function returned. Raises RmqError if the job failed."""
+        """Return the function's results. Raises RmqError if the job failed."""
         if self._error is not None:
             raise translated(self._error) from self._error
         return self._found or []
 
     def count_tasks(self, which: str) -> int:
-        """Return a number that Spark's tracker has of the job's stages, added up."""
+        """Return the sum of a count of Spark's tracker over the job's stages."""
         from py4j.protocol import Py4JError
 
         try:
@@ -384,7 +385,7 @@ class _ContextJob(Generic[T, R]):
 
 
 def translated(error: BaseException) -> RmqError | BaseException:
-    """Return the error of a failed Spark job in words, or an unknown one unchanged."""
+    """Return the RmqError for a failed Spark job; any other exception unchanged."""
     from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
@@ -408,14 +409,14 @@ def translated(error: BaseException) -> RmqError | BaseException:
     if "Python worker exited" in text or "Python worker failed" in text:
         return RmqError(
             "a Spark worker died, as did the workers that tried the same task again",
-            hint="if the system killed it for its memory, try a smaller rows_per_file",
+            hint="if the system ran out of memory, try a smaller rows_per_file",
         )
     if "ExecutorLostFailure" in text:
         return RmqError("Spark lost the executors that ran the export")
     if "ModuleNotFoundError" in text or "ImportError" in text:
         return RmqError(
-            f"a Spark worker cannot import what it needs, which is"
-            f" {', '.join(PACKAGES)}: {_python_error(text)}",
+            f"a Spark worker cannot import one of the packages that it needs"
+            f" ({', '.join(PACKAGES)}): {_python_error(text)}",
             hint=SHIP_HINT,
         )
     return RmqError(f"the Spark job failed: {_python_error(text)}")
@@ -426,8 +427,8 @@ def _unfit_python(text: str) -> RmqError | None:
     pythons = re.search(_PYTHONS, text)
     if pythons is not None:
         return ConfigError(
-            f"the executors run Python {pythons[1]}, and PySpark demands"
-            f" {pythons[2]} there as here",
+            f"the executors run Python {pythons[1]}, but PySpark requires the driver's"
+            f" version, {pythons[2]}",
             hint=f"set PYSPARK_PYTHON to a Python {pythons[2]} of the executors, or"
             f" {SHIP_HINT.partition(', or ')[2]}",
         )
@@ -444,14 +445,17 @@ def _unfit_python(text: str) -> RmqError | None:
         reason = lines[-1].strip()[:300]
         return ConfigError(
             f"the executors' Python cannot run Spark's worker: {reason}",
-            hint="set PYSPARK_PYTHON to a Python of the executors with the version of"
-            " this one",
+            hint="set PYSPARK_PYTHON to a Python on the executors that has the driver's"
+            " version",
         )
     return None
 
 
 def _python_error(text: str) -> str:
-    """Return the last line of the Python traceback in Spark's text, or the first."""
+    """Return the last line of the Python traceback in Spark's text.
+
+    Returns the first line of the text when it contains no traceback.
+    """
     raised = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text, re.MULTILINE)
     named = [line for line in raised if re.match(r"[\w.]*(Error|Exception)\b", line)]
     lines = named[-1:] or text.strip().splitlines()

@@ -1,15 +1,17 @@
-"""One export at a time in a storage whose files cannot be locked.
+"""Leases: allow only one export at a time in a storage whose files cannot be locked.
 
-An export writes a file of its own below `_rmq/locks` and then lists that folder. When
-another export's file is there, it removes its own and is refused. So of two that begin
-at once at most one goes on: whichever lists last sees both files, because a file that
-was written is listed from then on (Amazon S3, Google Cloud Storage, HDFS, MinIO).
+Each export writes a lease file below `_rmq/locks` and then lists that folder. If it
+finds the lease file of another export, it removes its own and is refused. When two
+exports start at the same time, at most one continues: the one that lists last sees both
+files, because a listing includes every file that was written before it (Amazon S3,
+Google Cloud Storage, HDFS, MinIO).
 
-The owner writes its file again every few seconds. A file that has grown old is the one
-of a process that was killed; it is removed, as is one whose process was on this machine
-and has ended. Ages are differences of the storage's own times. Whoever writes to the
-export looks first whether its own file is still there, so a process that was taken for
-dead, and the workers of one that is, write nothing more.
+The owner rewrites its lease file every few seconds. When a lease file has not been
+rewritten for a minute, the next export considers its owner dead and removes it; it also
+removes the lease file of a process that ran on this machine and has ended. Ages are
+differences between modification times of the storage. Before each write to the export,
+driver and workers check that their lease file still exists. So an export whose lease
+was removed writes nothing more.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from rmqcli.errors import RefusedError, RmqError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: An owner writes its file this often, and one that is so old is abandoned.
+#: How often an owner rewrites its lease file, and the age at which it is abandoned.
 BEAT_S: Final = 15.0
 ABANDONED_S: Final = 60.0
 
@@ -37,7 +39,7 @@ _JOIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseFile:
-    """A file in the folder of leases. `modified_s` is the storage's time."""
+    """A file in the folder of leases. `modified_s` is by the clock of the storage."""
 
     path: str
     modified_s: float
@@ -54,9 +56,9 @@ class LeaseStorage(Protocol):
 
 
 class Lease:
-    """The lease of this process on one export. `acquire` first, `release` last.
+    """The lease of this process on one export. Call `acquire` first, `release` last.
 
-    A thread keeps it from growing old in between.
+    Between the two calls a thread renews the lease.
     """
 
     def __init__(self, storage: LeaseStorage, folder: str, *, root: str) -> None:
@@ -70,7 +72,7 @@ class Lease:
         )
 
     def acquire(self) -> None:
-        """Take the lease. Raises RefusedError while another export has one."""
+        """Take the lease. Raises RefusedError while another export holds one."""
         self._storage.put_text(self.path, _owner_text())
         try:
             files = list(self._storage.list_leases(self._folder))
@@ -87,15 +89,15 @@ class Lease:
         self._thread.start()
 
     def release(self) -> None:
-        """End it; another export may begin."""
+        """Give the lease up, so that another export may begin."""
         self._ends.set()
         self._thread.join(_JOIN_S)
         with contextlib.suppress(RmqError, OSError):
-            # Where the storage does not answer, the file grows old.
+            # If the storage does not answer, the lease expires by its age.
             self._storage.remove(self.path)
 
     def _take_over(self, file: LeaseFile, *, age_s: float) -> None:
-        """Remove a file that was abandoned. Raises RefusedError for another one."""
+        """Remove an abandoned lease file. Raises RefusedError if it is in use."""
         owner = self._owner_of(file)
         if owner is None:
             return
@@ -110,7 +112,7 @@ class Lease:
         self._storage.remove(file.path)
 
     def _owner_of(self, file: LeaseFile) -> dict[str, Any] | None:
-        """Return what a file says of its owner; None when it is gone meanwhile."""
+        """Return the owner that a lease file names; None if the file is gone."""
         try:
             value = json.loads(self._storage.read_text(file.path))
         except FileNotFoundError:
@@ -121,8 +123,9 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._ends.wait(BEAT_S):
-            # Without an answer the next write of the export fails by itself. Without
-            # the file another export has begun, and this one must not look alive.
+            # If the storage does not answer, the next write of the export reports it.
+            # If the file is gone, another export has begun, and this one must not
+            # renew its lease.
             with contextlib.suppress(RmqError, OSError):
                 if not self._storage.exists(self.path):
                     return
@@ -140,7 +143,7 @@ def _owner_text() -> str:
 
 
 def _has_ended(owner: dict[str, Any]) -> bool:
-    """Whether a process that ran on this machine has ended; false when in doubt."""
+    """Whether the owner ran on this machine and has ended; False when unknown."""
     machine = _machine()
     process, started = owner.get("process"), owner.get("started")
     if not machine or owner.get("machine") != machine or not isinstance(process, int):
@@ -149,9 +152,10 @@ def _has_ended(owner: dict[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """Return what names this start of this machine, and its space of process ids.
+    """Identify this boot of the machine and the PID namespace of this process.
 
-    Empty where the system does not say. A container is a machine of its own.
+    Returns an empty string where the system does not provide them. Containers have PID
+    namespaces of their own, so they count as different machines.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -162,11 +166,11 @@ def _machine() -> str:
 
 
 def _start_time(process: int) -> str:
-    """Return when a process started, in the system's ticks; empty when it has ended."""
+    """Return a process's start time in clock ticks; empty when it has ended."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return ""
-    # A zombie has ended, and waits only for its parent.
+    # A zombie has ended and only waits for its parent.
     return "" if fields[0] in ("Z", "X") else fields[19]

@@ -1,13 +1,13 @@
-"""Writing one part: a range of a queue, from the broker to its final files.
+"""Write one part of an export: a range of a queue, from the broker to its final files.
 
-Runs in a Spark worker, but imports nothing of Spark. `write_part` pulls, decodes some
-ten thousand messages at once, filters by tag, writes row groups, syncs, renames, and
-last writes the part's record: a part without a record is not done, whatever files it
-left. A repeated call writes the same names again.
+This runs in a Spark worker but imports nothing from Spark. `write_part` pulls messages,
+decodes about ten thousand at once, filters them by tag, writes row groups, syncs and
+renames the files, and finally writes the part's record. A part without a record is not
+complete, whatever files it left. A repeated call writes the same files again.
 
-The records come from a `ChunkSource`: a value that is pickled to the worker and makes
-its connections there. `cluster.BrokerSource` is the one for brokers; tests use sources
-that hold bytes.
+The messages come from a `ChunkSource`, which is pickled to the worker and opens its
+connections there. `cluster.BrokerSource` reads from brokers; tests use sources that
+read from memory.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_FULL: Final = "the disk is full, so no further part was begun"
+_FULL: Final = "the disk is full, so no more parts were started"
 
 
 class ChunkReader(Protocol):
-    """A source with open connections. Used by one thread."""
+    """A source with open connections. Not thread-safe."""
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """Yield chunks in offset order that together cover `wanted` exactly."""
 
 
 class ChunkSource(Protocol):
-    """Where chunks come from. Pickled to workers, so it holds no connection."""
+    """A source of chunks. It is pickled to workers, so it holds no connections."""
 
     @property
     def is_secret(self) -> bool:
-        """Whether it holds keys, which may only be sent over encrypted connections."""
+        """Whether the source contains keys, which need encrypted connections."""
 
     def connect(self) -> AbstractContextManager[ChunkReader]:
         """Open the connections; the context manager closes them again."""
@@ -64,22 +64,22 @@ class ChunkSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartContext:
-    """What all parts of one run share. Pickled to the workers."""
+    """The values that all parts of one run share. Pickled to the workers."""
 
     files: FilesContext
     source: ChunkSource
     decoder: Decoder | None = None
-    #: A file that exists while parts may be begun; a worker whose disk is full removes
-    #: it, which a full disk allows. None when a task stands alone.
+    #: Path of a file that exists while parts may be started. A worker whose disk is
+    #: full removes it, which is possible even on a full disk. None if there is none.
     go_path: str | None = None
-    #: Whether workers see the driver's folder `files.temp`. If not, only Spark says how
-    #: far they are.
+    #: Whether workers see the driver's folder `files.temp`. If not, their progress is
+    #: known only from Spark.
     shares_temp: bool = True
-    #: where the driver looks for how far parts are, if not in `files.temp`
+    #: Where workers write their progress, if not in `files.temp`.
     progress_folder: str | None = None
 
     def stop(self) -> None:
-        """Let no worker begin a further part."""
+        """Make all workers stop before their next part."""
         if self.go_path is not None:
             self.files.disk.scratch.remove(self.go_path)
 
@@ -88,7 +88,7 @@ class PartContext:
         return self.go_path is not None and not os.path.exists(self.go_path)
 
     def progress_path(self, index: int) -> str:
-        """Return the file that says how many offsets of a part were read."""
+        """Return the path of the file with the number of offsets read of a part."""
         folder = self.progress_folder or self.files.temp
         return os.path.join(folder, f"progress-{index:06d}")
 
@@ -101,9 +101,9 @@ class PartContext:
 
 @dataclass(frozen=True, slots=True)
 class PartFailure:
-    """A part that could not be written; the others go on.
+    """The failure of one part, which does not affect other parts.
 
-    `may_work_elsewhere`: another machine may have what this one lacks.
+    `may_work_elsewhere` says that the part may succeed on another machine.
     """
 
     index: int
@@ -114,13 +114,14 @@ class PartFailure:
 def write_task(
     parts: Sequence[PartSpec], context: PartContext, *, is_retry: bool = False
 ) -> list[PartResult | PartFailure]:
-    """Write several parts over one set of connections, one after the other.
+    """Write several parts one after the other, over one set of connections.
 
-    A part that fails with an RmqError or OSError becomes a PartFailure, and the others
-    go on. When a broker does not answer, the rest of its parts in this task fail at
-    once, as do all parts that have not begun when the storage fails or a disk is full.
-    With `is_retry` parts that an earlier attempt has completed are not written again.
-    Any other exception is a bug; it is not caught, so that Spark shows it.
+    When a part fails with an RmqError or OSError, its outcome is a PartFailure, and the
+    next part is written. When a broker does not answer, its remaining parts in this
+    task fail at once. When the storage fails or the disk is full, all remaining parts
+    fail at once. With `is_retry`, parts that an earlier attempt has completed are not
+    written again. Any other exception is a bug and is not caught, so that Spark shows
+    it.
     """
     outcomes: list[PartResult | PartFailure] = []
     silent: dict[str, TransportError] = {}
@@ -145,7 +146,7 @@ def write_task(
                 outcomes.append(PartFailure(part.index, storage_error, True))
                 continue
             if part.broker_name in silent:
-                # Every further part would wait just as long in vain.
+                # Each of the broker's other parts would wait for the same timeout.
                 silence = silent[part.broker_name]
                 outcomes.append(PartFailure(part.index, silence, True))
                 continue
@@ -173,7 +174,7 @@ def _finished(part: PartSpec, context: PartContext) -> PartResult | None:
     """Return the result of an earlier attempt that completed this part, or None."""
     files = context.files
     directory = ExportDirectory(files.layout, files.disk)
-    # Writing the part meets the same error, and is where it counts.
+    # If the storage fails here, writing the part reports it.
     with contextlib.suppress(StorageError):
         return directory.finished_part(files.run_id, part)
     return None
@@ -182,10 +183,11 @@ def _finished(part: PartSpec, context: PartContext) -> PartResult | None:
 def write_part(
     part: PartSpec, context: PartContext, *, reader: ChunkReader
 ) -> PartResult:
-    """Write one part, or leave nothing of it under a final name but complete files.
+    """Write one part. Only complete files ever get their final names.
 
-    Raises TransportError or BrokerError when it cannot be read, RefusedError when a
-    file that is not ours is in the way, OSError when the disk refuses.
+    Raises TransportError or BrokerError when the messages cannot be read, RefusedError
+    when a foreign file has the name of one of the part's files, and OSError when a file
+    cannot be written.
     """
     files = PartFiles(part, context.files)
     side = _Undecodable(part, context.files)
@@ -283,7 +285,7 @@ def _disk_error(error: OSError) -> RmqError:
     if error.errno in _DISK_FULL:
         hint = "free space on the disk, then resume the run"
     elif error.errno == errno.ENOENT:
-        hint = "every worker must see the folder under the same path as this process"
+        hint = "export to a folder that every worker sees under the same path"
     return RmqError(f"cannot write{where}: {error.strerror or error}", hint=hint)
 
 
@@ -312,7 +314,7 @@ class _Undecodable:
         write_all(self._file, json.dumps(line).encode() + b"\n")
 
     def publish(self) -> None:
-        """Give the file its name; without a file, remove that of an earlier attempt."""
+        """Give the file its final name, or remove an earlier attempt's file."""
         context = self._context
         path = context.layout.part_undecodable(context.run_id, self._part.index)
         if self._file is None:
@@ -323,16 +325,17 @@ class _Undecodable:
         context.disk.publish(self._temp, path)
 
     def abort(self) -> None:
-        """Remove the file if it has no final name. May be called after `publish`."""
+        """Remove the file unless it was published. May be called after `publish`."""
         if self._file is not None:
             self._file.close()
             self._context.disk.scratch.remove(self._temp)
 
 
 class _Progress:
-    """How many offsets were read, for the driver's progress bar.
+    """The number of offsets read so far, in a file for the driver's progress bar.
 
-    A file of twenty digits, overwritten in place: Spark reports only whole tasks.
+    Spark itself reports only completed tasks. The file has twenty digits, which are
+    overwritten in place.
     """
 
     def __init__(self, path: str) -> None:
@@ -346,5 +349,5 @@ class _Progress:
         os.close(self._handle)
 
     def set(self, offsets: int) -> None:
-        """Record how many offsets of the part were read."""
+        """Record how many offsets of the part have been read."""
         os.pwrite(self._handle, b"%020d" % offsets, 0)

@@ -1,7 +1,7 @@
-"""The files of one part: one, or one per date or hour, or more when bodies are large.
+"""The Parquet files of one part: one file, one per date or hour, or more if they grow.
 
-All of them stay in the temp folder until the part is complete; then each is renamed to
-its final name. A file with that name is replaced only if this run wrote it.
+All files stay in the temp folder until the part is complete; then each file gets its
+final name. An existing file with that name is replaced only if this run wrote it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rmqcli.spark.export.storage import Storage
     from rmqcli.spark.extent import QueuePlan
 
-#: Store times nearly ascend, so more dates than this at once mean corrupt times.
+#: The most files open at once. Store times are nearly in order, so a part needs more
+#: open files only if its store times are corrupt.
 OPEN_FILES_MAX: Final = 8
 
 _US_PER_HOUR: Final = 3_600_000_000
@@ -39,12 +40,12 @@ _NO_TIME_US: Final = -(1 << 63)  # outside the calendar: folder dt=unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesContext:
-    """What the files of all parts of one run share. Pickled to the workers.
+    """The values that the files of all parts of one run share. Pickled to the workers.
 
-    `temp` is a local folder for files without a final name. Only the driver makes it:
-    a worker that outlives a killed driver finds it removed, and can no longer give a
-    file its final name. A worker of a remote storage makes one of its own, and the
-    storage keeps it from giving names.
+    `temp` is a local folder for files without a final name. Only the driver creates it,
+    so that a worker that outlives a killed driver finds it removed and can no longer
+    give a file its final name. With a remote storage each task has a folder of its own,
+    and the storage refuses to publish files once the lease is gone.
     """
 
     layout: Layout
@@ -63,7 +64,7 @@ class _Written:
 
 
 class PartFiles:
-    """Writes the rows of a part, given in offset order. Not safe for threads."""
+    """Writes the rows of a part, which are added in offset order. Not thread-safe."""
 
     def __init__(self, part: PartSpec, context: FilesContext) -> None:
         self._part = part
@@ -74,7 +75,7 @@ class PartFiles:
         self._covered_to = part.start
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows; they are written when a row group is full."""
+        """Add rows. They are written when a row group is full."""
         if not batch.num_rows:
             return
         if not self._by_time:
@@ -87,9 +88,10 @@ class PartFiles:
             self._add_to(folder, rows)
 
     def finish(self) -> tuple[FileRow, ...]:
-        """Give every file its final name; return what the files hold, sorted by path.
+        """Give every file its final name; return the files' records, sorted by path.
 
-        Raises RefusedError when a file that this run did not write has such a name.
+        Raises RefusedError when a file that this run did not write has one of the
+        names.
         """
         for folder in list(self._open):
             self._close(folder, end=self._part.end)
@@ -161,7 +163,7 @@ class PartFiles:
         _publish(self._context, written.temp_path, written.folder, written.name)
 
     def _split_by_time(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        """Return the batch by folder, of which there is nearly always one."""
+        """Split a batch by the folders of its store times, nearly always into one."""
         import numpy as np
         import pyarrow as pa
 
@@ -183,7 +185,7 @@ class PartFiles:
 
 
 def schema_of(request: ExportRequest) -> pa.Schema:
-    """Return the columns of the files of an export."""
+    """Return the Arrow schema of the files of an export."""
     from rmqcli.wire.message.columns import message_schema  # loads numpy
 
     schema = message_schema()
@@ -197,8 +199,9 @@ def schema_of(request: ExportRequest) -> pa.Schema:
 def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> EmptyFile:
     """Write a file without rows, named after an empty range of `queue`.
 
-    When partitioned by time it lies in the folder of `epoch_ms`: readers want path keys
-    on every file. Raises as `PartFiles.finish` does.
+    In an export that is partitioned by time, the file is put in the folder for
+    `epoch_ms`, because readers expect partition columns in the path of every file.
+    Raises the errors of `PartFiles.finish`.
     """
     topic, at = context.request.topic, queue.start
     part = PartSpec(0, queue.broker_name, queue.queue_id, at, at)
@@ -236,7 +239,10 @@ def write_empty(queue: QueuePlan, context: FilesContext, *, epoch_ms: int) -> Em
 
 
 def _publish(context: FilesContext, temp_path: str, folder: str, name: str) -> None:
-    """Give a complete file its final name, unless a file that is not ours has it."""
+    """Give a complete file its final name.
+
+    Raises RefusedError when a file that this run did not write has that name.
+    """
     disk, root = context.disk, context.layout.root
     whole = disk.make_folders(root, folder) if folder else root
     target = os.path.join(whole, name)

@@ -1,13 +1,14 @@
-"""An export in an object store or in HDFS, through the file systems of pyarrow.
+"""Keep an export in an object store or in HDFS, using pyarrow's file systems.
 
-A file is complete in a local folder before the upload begins, so an object never holds
-half a file: pyarrow completes the upload of a stream that is abandoned, and has no call
-to give it up. Object stores show an object when its upload has ended, and replace one
-at once. HDFS shows a file while it is written, so there a file gets its name by a
-rename at the end.
+A file is completed in a local folder before its upload begins, so that an object never
+contains half a file: pyarrow completes the upload of an abandoned stream and has no
+call to abort it. In an object store an object becomes visible when its upload is
+complete, and replaces an older object atomically. In HDFS a file is visible while it is
+written; so it is written under a temporary name and renamed at the end.
 
-Credentials are those of the process, as pyarrow finds them: its environment, profile or
-role. They are in no object here, so none travel to Spark's workers.
+pyarrow finds the credentials in the environment, the profile or the role of the
+process. No object of this module contains them, so they are never sent to Spark's
+workers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: The largest text that is read: a manifest of a run of a million files has this.
+#: The largest text file that is read: about the manifest of a run of a million files.
 TEXT_BYTES_MAX: Final = 512 * 1024 * 1024
 CALLS_AT_ONCE: Final = 16
 
@@ -63,7 +64,7 @@ _UNREACHABLE: Final = re.compile(
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|UNAVAILABLE|DEADLINE_EXCEEDED|curlCode"
     r"|[Cc]onnection refused|ConnectException|UnknownHost|HDFS connection failed",
 )
-#: pyarrow's text: where, the error's name, and then the details.
+#: The error name, HTTP status and operation in pyarrow's error text; details follow.
 _AWS: Final = re.compile(r"AWS Error (\w+)(?: \(([^)]*)\))? during (\w+) operation: ?")
 _GOOGLE: Final = re.compile(
     r".*?google::cloud::Status\(\w+: (?:Retry policy exhausted[^:]*last message of )?"
@@ -72,9 +73,10 @@ _TEXT_MAX: Final = 200
 
 
 def open_filesystem(target: Target) -> Any:  # noqa: ANN401  # pyarrow's have no types
-    """Return pyarrow's file system of a target.
+    """Return pyarrow's file system for a target.
 
-    Raises ConfigError when this machine lacks something that it needs.
+    Raises ConfigError when this machine lacks libraries that the file system needs, and
+    StorageError when it cannot be reached.
     """
     from pyarrow import fs
 
@@ -103,8 +105,8 @@ def open_filesystem(target: Target) -> Any:  # noqa: ANN401  # pyarrow's have no
         if "libhdfs" in text or "libjvm" in text or "JVM" in text:
             raise ConfigError(
                 f"{target.root} needs libhdfs and a Java: {_first_line(text)}",
-                hint="set HADOOP_HOME, JAVA_HOME, and CLASSPATH to what"
-                " `hadoop classpath --glob` prints",
+                hint="set HADOOP_HOME and JAVA_HOME, and set CLASSPATH to the output of"
+                " `hadoop classpath --glob`",
             ) from error
         raise translated(error, target.root) from error
 
@@ -120,7 +122,7 @@ def _s3(target: Target) -> Any:  # noqa: ANN401
     if target.is_set("force_virtual_addressing"):
         options["force_virtual_addressing"] = True
     if "region" not in options and "endpoint_override" not in options:
-        # Without an answer the region is that of the profile, or the default.
+        # If this fails, pyarrow uses the region of the profile, or the default region.
         with contextlib.suppress(OSError):
             options["region"] = fs.resolve_s3_region(target.authority)
     options |= {
@@ -128,10 +130,10 @@ def _s3(target: Target) -> Any:  # noqa: ANN401
         "request_timeout": _REQUEST_TIMEOUT_S,
     }
     try:
-        # Small files then take one request in place of three.
+        # With delayed open a small file takes one request instead of three.
         return fs.S3FileSystem(allow_delayed_open=True, **options)
     except TypeError:
-        pass  # an older pyarrow does not know this, or an option
+        pass  # an older pyarrow lacks allow_delayed_open, or one of the options
     try:
         return fs.S3FileSystem(**options)
     except TypeError as error:
@@ -142,10 +144,11 @@ def _s3(target: Target) -> Any:  # noqa: ANN401
 
 
 class RemoteStorage:
-    """A `Storage` that pyarrow reaches. Its calls are safe in several threads.
+    """A `Storage` that is reached through pyarrow. Thread-safe.
 
-    Pickled to workers without its connections; those write only while the lease of the
-    export that sent them is there. `connect` makes the file system, for tests.
+    It is pickled to workers without its connections. A worker writes only while the
+    lease file of its export exists. `connect` creates the file system; tests pass their
+    own.
     """
 
     is_remote = True
@@ -157,7 +160,7 @@ class RemoteStorage:
         self.scratch = _ScratchDisk()
         self._connect = connect
         self._filesystem: Any = None
-        #: the lease file of the export that writes; None while it has none
+        #: path of the lease file of the export; None while it holds no lease
         self._lease_path: str | None = None
         self._local: str | None = None
 
@@ -166,7 +169,7 @@ class RemoteStorage:
 
     @property
     def has_renames(self) -> bool:
-        """Whether a file is seen while it is written, and can be renamed afterwards."""
+        """Whether files are visible while they are written, and can be renamed."""
         return self.target.scheme == "hdfs"
 
     @property
@@ -176,20 +179,20 @@ class RemoteStorage:
         return self._filesystem
 
     def check_access(self) -> None:
-        """Look whether the lease of the export can be seen from here."""
+        """Raise RmqError when this process cannot see the lease of the export."""
         self._check_lease()
 
     def root_of(self, path: str) -> str:
-        """Return the URL of the target: `path` is what it was made from."""
+        """Return the URL of the target for `path`, the text that the user gave."""
         return parse_target(path).root
 
     @contextlib.contextmanager
     def locked(
         self, paths: Layout, *, create: bool, refuse_foreign: Callable[[], None]
     ) -> Iterator[bool]:
-        """Take the lease of the place. See `Storage.locked`.
+        """Hold the lease on the export. See `Storage.locked`.
 
-        `create` makes no difference: there are no folders to make.
+        `create` has no effect, because there are no folders to create.
         """
         with scratch_folder() as folder:
             self._check_bucket()
@@ -206,15 +209,15 @@ class RemoteStorage:
                 lease.release()
 
     def begin_attempt(self, paths: Layout, run_id: str) -> str:
-        """Make a folder on this machine, which goes when the lease ends."""
+        """Create a folder on this machine, which is removed when the lease ends."""
         return tempfile.mkdtemp(prefix=f"{run_id}.", dir=self._local)
 
     def workspace(self, temp: str) -> contextlib.AbstractContextManager[str]:
-        """Make a folder for one task; if that is killed, a later session removes it."""
+        """Create a folder for one task; a later session removes it if the task dies."""
         return scratch_folder()
 
     def sweep(self, paths: Layout) -> None:
-        """Remove what was written and not renamed. Object stores keep no such files."""
+        """Remove files that were never renamed; object stores have no such files."""
         if self.has_renames and self.exists(paths.temp):
             with self._errors(paths.temp), contextlib.suppress(FileNotFoundError):
                 self._fs.delete_dir(self.target.inner(paths.temp))
@@ -224,12 +227,12 @@ class RemoteStorage:
         return os.path.join(temp, "spark.log")
 
     def adopt_log(self, path: str, temp: str) -> None:
-        """Do nothing: the log is uploaded when it is complete."""
+        """Do nothing, because the log is uploaded when it is complete."""
 
     def save_log(self, path: str, temp: str) -> None:
         """Upload the log, if there is one and the run has begun; else do nothing."""
         log = self.log_path(path, temp)
-        # Whatever ends the run, its own error is the one to show.
+        # An error here must not hide the error that ended the run.
         with contextlib.suppress(RmqError, OSError):
             if os.path.exists(log) and self.exists(os.path.dirname(path)):
                 self.publish(log, path)
@@ -242,7 +245,7 @@ class RemoteStorage:
             return bool(info.type != fs.FileType.NotFound)
 
     def size(self, path: str) -> int:
-        """Return the bytes of a file. Raises FileNotFoundError without one."""
+        """Return the size of a file. Raises FileNotFoundError if it does not exist."""
         with self._errors(path):
             found = self._fs.get_file_info(self.target.inner(path)).size
         if found is None:
@@ -250,23 +253,26 @@ class RemoteStorage:
         return int(found)
 
     def read_text(self, path: str) -> str:
-        """Return the text of a file. Raises ConfigError when it is far too large."""
+        """Return the text of a file. Raises ConfigError if too large, or not UTF-8."""
         with self._errors(path), self._fs.open_input_file(self.target.inner(path)) as f:
             if f.size() > TEXT_BYTES_MAX:
-                raise ConfigError(f"{path} is too large to be a file of an export")
+                raise ConfigError(
+                    f"{path} has {f.size()} bytes, more than a text file of an export"
+                    f" can have ({TEXT_BYTES_MAX})"
+                )
             data = f.read()
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is not a text: {error.reason}") from error
+            raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from error
 
     def open_read(self, path: str) -> Any:  # noqa: ANN401
-        """Open a file for reading. Errors of reading it are pyarrow's own OSErrors."""
+        """Open a file for reading. Errors while reading are pyarrow's OSErrors."""
         with self._errors(path):
             return self._fs.open_input_file(self.target.inner(path))
 
     def list_names(self, folder: str) -> list[str]:
-        # pyarrow does not list the folders of gs://, which are only parts of names.
+        # Folders in gs:// are only parts of names, and pyarrow does not list them.
         found = self._list(folder, recursive=self.target.scheme == "gs")
         start = self._length(folder)
         names = {info.path.strip("/")[start:].partition("/")[0] for info in found}
@@ -281,7 +287,7 @@ class RemoteStorage:
         ]
 
     def walk_files(self, root: str) -> Iterator[str]:
-        """Yield files below `root` that readers see, relative to it and sorted."""
+        """Yield the files below `root` that readers see, as sorted relative paths."""
         start = self._length(root)
         found = (
             info.path.strip("/")[start:]
@@ -308,15 +314,15 @@ class RemoteStorage:
         if self.has_renames:
             with contextlib.suppress(FileNotFoundError):
                 if self.exists(path) and self.read_text(path) == text:
-                    return  # a rename would have to remove it first
+                    return  # replacing the file would remove it for a moment
         self._upload(path, write)
 
     def make_folders(self, root: str, relative: str) -> str:
-        """Return the path: folders are where files are."""
+        """Return the path, because folders need not be created."""
         return os.path.join(root, relative)
 
     def publish(self, temp: str, path: str) -> None:
-        """Upload a file, if the export still has its lease, and remove it here."""
+        """Upload a local file, if the export still has its lease, and remove it."""
         self._check_lease()
 
         def write(out: Any) -> None:  # noqa: ANN401
@@ -332,13 +338,13 @@ class RemoteStorage:
             self._fs.delete_file(self.target.inner(path))
 
     def raise_unanswered(self, error: Exception, path: str) -> None:
-        """Raise what the error means, unless it may be the file that is damaged."""
+        """Raise StorageError if the storage failed; return if the file may be bad."""
         found = translated(error, path)
         if type(found) is not StorageError:
             raise found from error
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
-        """Call the function in a few threads, because each call waits for answers."""
+        """Call the function in several threads, because each call waits for answers."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(
@@ -347,7 +353,7 @@ class RemoteStorage:
             return list(pool.map(function, items))
 
     def _length(self, folder: str) -> int:
-        """Return where a path below `folder` begins to differ from it."""
+        """Return the length of the prefix that all paths below `folder` share."""
         inner = self.target.inner(folder).strip("/")
         return len(inner) + 1 if inner else 0
 
@@ -361,7 +367,7 @@ class RemoteStorage:
         return found
 
     def _upload(self, path: str, write: Callable[[Any], None]) -> None:
-        """Write a whole file. `write` gets the stream."""
+        """Write a whole file by calling `write` with its output stream."""
         where = self.target.inner(path)
         with self._errors(path):
             if self.has_renames:
@@ -371,8 +377,8 @@ class RemoteStorage:
             try:
                 write(stream)
             except BaseException:
-                # Closing completes an upload whose source failed; a failed upload is
-                # not completed.
+                # If `write` failed to read its source, closing completes the upload, so
+                # the object is deleted. A failed upload is not completed.
                 with contextlib.suppress(OSError):
                     stream.close()
                     self._fs.delete_file(where)
@@ -386,22 +392,22 @@ class RemoteStorage:
         with self._fs.open_output_stream(temp) as stream:
             write(stream)
         self._fs.create_dir(os.path.dirname(where), recursive=True)
-        # HDFS does not rename over a file.
+        # HDFS does not replace an existing file by a rename.
         with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(where)
         self._fs.move(temp, where)
 
     def _check_lease(self) -> None:
-        """Raise RefusedError when this export has been ended or taken over."""
+        """Raise RefusedError when another export has removed this export's lease."""
         if self._lease_path is None or not self.exists(self._lease_path):
             raise RefusedError(
-                f"this export into {self.target.root} was taken for dead, and ended by"
-                " another one",
-                hint="let the other one end, then run this command again",
+                f"this export into {self.target.root} has lost its lease: another"
+                " export considered it dead and took over",
+                hint="wait until the other export has ended, then run this one again",
             )
 
     def _check_bucket(self) -> None:
-        """Raise StorageError unless the bucket is there and may be listed."""
+        """Raise StorageError unless the bucket exists and may be listed."""
         from pyarrow import fs
 
         target = self.target
@@ -416,7 +422,7 @@ class RemoteStorage:
 
     @contextlib.contextmanager
     def _errors(self, path: str) -> Iterator[None]:
-        """Translate pyarrow's errors; FileNotFoundError stays."""
+        """Translate pyarrow's errors to StorageError, except FileNotFoundError."""
         import pyarrow as pa
 
         try:
@@ -428,7 +434,7 @@ class RemoteStorage:
 
 
 def translated(error: Exception, path: str) -> StorageError:
-    """Return what an error of pyarrow's file systems means, in words."""
+    """Return the StorageError for an error of pyarrow's file systems."""
     text = str(error)
     kind, hint = StorageError, ""
     if _NO_BUCKET.search(text):
@@ -436,15 +442,15 @@ def translated(error: Exception, path: str) -> StorageError:
         hint = "create the bucket, or check its name, region and endpoint"
     elif _DENIED.search(text):
         kind = StorageDeniedError
-        hint = "check the credentials: the environment, the profile, or the role"
+        hint = "check the credentials in the environment, the profile or the role"
     elif _UNREACHABLE.search(text):
         kind = StorageUnreachableError
-        hint = "check the endpoint, and that it can be reached from here"
+        hint = "check that the endpoint is right and can be reached from this machine"
     return kind(f"{path}: {_reason(text)}", place=path, hint=hint)
 
 
 def _reason(text: str) -> str:
-    """Return the name and the details of an error, without ids and where it was."""
+    """Return the name and details of an error, without request ids and locations."""
     found = _AWS.search(text)
     if found is None:
         return _first_line(_GOOGLE.sub("", text.partition(" error_info=")[0]))
@@ -463,10 +469,10 @@ def _first_line(text: str) -> str:
 
 
 class _ScratchDisk(Disk):
-    """The local folder of files that are uploaded: a power cut may take them."""
+    """The local folder for files to upload, which need not survive a power cut."""
 
     def sync(self, file: Any) -> None:  # noqa: ANN401
         file.flush()
 
     def sync_folder(self, path: str) -> None:
-        """Do nothing: there is nothing in it that has to stay."""
+        """Do nothing, because the files need not survive a power cut."""

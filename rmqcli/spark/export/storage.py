@@ -1,13 +1,13 @@
-"""What an export needs of the place that it is written to: one interface, two kinds.
+"""The interface of the storage to which an export is written, and its two kinds.
 
-`disk.Disk` is a folder of this machine, or one that all machines mount, with links,
-locks, syncs and renames. `remote.RemoteStorage` is an object store or HDFS. Paths are
-absolute: of the file system there, URLs here. Files come into being in `scratch`, a
-local folder, and get their place in the storage when they are complete, so nothing
-half-written is ever at a place where a reader looks.
+`disk.Disk` is a folder of this machine, or a folder that all machines mount, with
+links, locks, syncs and renames. `remote.RemoteStorage` is an object store or HDFS. All
+paths are absolute: paths of the file system for a disk, URLs for a remote storage. A
+file is written in `scratch`, a local folder, and moved to its final place when it is
+complete, so that readers never see a half-written file.
 
-A path that is not there raises FileNotFoundError. Other errors are OSErrors of the disk
-and StorageErrors of a remote storage.
+A path that does not exist raises FileNotFoundError. Other errors are OSError for a disk
+and StorageError for a remote storage.
 """
 
 from __future__ import annotations
@@ -28,98 +28,100 @@ R = TypeVar("R")
 
 
 class Storage(Protocol):
-    """Where the files of an export are. Pickled to workers."""
+    """The storage of an export's files. Pickled to workers."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether only this interface can reach its paths."""
+        """Whether paths are URLs, which can only be used through this interface."""
 
     @property
     def scratch(self) -> Disk:
-        """The disk for files that have no place in the storage yet."""
+        """The disk for files that are not yet complete."""
 
     def check_access(self) -> None:
         """Raise RmqError when this process cannot use the storage."""
 
     def root_of(self, path: str) -> str:
-        """Return the root of a `Layout` for what the user named."""
+        """Return the root of a `Layout` for the path or URL that the user gave."""
 
     def locked(
         self, paths: Layout, *, create: bool, refuse_foreign: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """Keep other exports out for the time of the block.
+        """Keep other exports out for the duration of the block.
 
-        The block gets whether an export had begun there before. `refuse_foreign` is
-        called before anything is written to a place that no export has used. When no
-        run begins in the block, nothing stays of what this made. Raises RefusedError
-        while another export runs, UsageError for a place that cannot be one.
+        Yields whether an export has begun there before. `refuse_foreign` is called
+        before anything is written to a folder that no export has used. When no run
+        begins in the block, everything that this call created is removed again. Raises
+        RefusedError while another export runs, and UsageError for a path that cannot be
+        the folder of an export.
         """
 
     def begin_attempt(self, paths: Layout, run_id: str) -> str:
-        """Return a new local folder for what an attempt at a run has not finished."""
+        """Return a new local folder for the unfinished files of an attempt at a run."""
 
     def workspace(self, temp: str) -> AbstractContextManager[str]:
-        """Return where a task keeps unfinished files, given the attempt's folder."""
+        """Return the folder of a task's unfinished files; `temp` is its attempt's."""
 
     def sweep(self, paths: Layout) -> None:
-        """Remove everything unfinished, of this attempt and of earlier ones."""
+        """Remove all unfinished files, of this attempt and of earlier ones."""
 
     def log_path(self, path: str, temp: str) -> str:
-        """Return where Spark may write the log that belongs at `path`."""
+        """Return where Spark may write the log whose final path is `path`."""
 
     def adopt_log(self, path: str, temp: str) -> None:
-        """Move the log to its place while Spark writes to it, if that is possible."""
+        """Move the log to `path` while Spark writes to it, if that is possible."""
 
     def save_log(self, path: str, temp: str) -> None:
-        """Put the log of Spark, which has ended, in its place, if it is not there."""
+        """After Spark has ended, move its log to `path`, unless it is there already."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything under this path."""
+        """Whether this path exists."""
 
     def size(self, path: str) -> int:
-        """Return the bytes of a file."""
+        """Return the size of a file in bytes."""
 
     def read_text(self, path: str) -> str:
         """Return the text of a file."""
 
     def open_read(self, path: str) -> Any:  # noqa: ANN401  # a file, or pyarrow's
-        """Open a file for reading at any place of it; it is a context manager."""
+        """Open a file for random access. The result is a context manager."""
 
     def list_names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; none when it is not there."""
+        """Return the sorted names in a folder; none when the folder does not exist."""
 
     def walk_files(self, root: str) -> Iterator[str]:
         """Yield the paths of files relative to `root`, as `disk.walk_files` does."""
 
     def write_text(self, path: str, text: str, *, temp: str) -> None:
-        """Write a small file completely or not at all; `temp` is for its making."""
+        """Write a small file completely or not at all; `temp` is its temporary path."""
 
     def make_folders(self, root: str, relative: str) -> str:
-        """Make each folder of `relative` below `root`; return the whole path."""
+        """Create each folder of `relative` below `root`; return the whole path."""
 
     def publish(self, temp: str, path: str) -> None:
-        """Give a complete file of `scratch`, which is synced, its place.
+        """Move a complete and synced file from `scratch` to its final path.
 
-        It replaces a file that is there, at once. Its folder exists.
+        It atomically replaces a file at that path. The folder of the path must exist.
         """
 
     def remove(self, path: str) -> None:
         """Remove one file, if it exists."""
 
     def raise_unanswered(self, error: Exception, path: str) -> None:
-        """Raise StorageError if it was not the file that an error of reading is about.
+        """Raise StorageError when an error of reading a file comes from the storage.
 
-        It may be the storage, which did not answer or denied it.
+        That is, when the storage did not answer or denied access. Returns when the file
+        itself may be damaged.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterable[R]:
-        """Call a function with each item; several at once if most of it is waiting."""
+        """Call a function with each item; concurrently, if calls wait for a network."""
 
 
 def storage_of(path: str, environ: Mapping[str, str]) -> Storage:
-    """Return where a path or URL is; the environment may name an endpoint.
+    """Return the storage of a path or URL; the environment may name an endpoint.
 
-    Nothing is connected yet. Raises TextError as `parse_target` does.
+    This opens no connection. Raises TextError as `parse_target` does.
     """
     if not is_target(path):
         return Disk()

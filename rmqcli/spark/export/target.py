@@ -1,13 +1,14 @@
-"""Where an export is written: which place in which storage, from a URL. Pure.
+"""Parse the URL of a remote storage to which an export is written. Pure.
 
-A folder of this machine is a path and needs none of this. The other targets are
+A folder of this machine is given as a path and is not handled here. The targets are
 
     s3://BUCKET/PATH     also s3a://; an object store with S3's interface
     gs://BUCKET/PATH     Google Cloud Storage
     hdfs://HOST:PORT/PATH
 
-with options such as `?endpoint_override=HOST:PORT&scheme=http`, named as in pyarrow.
-Keys and passwords are refused in a URL: it is printed, and sent to Spark's workers.
+with options such as `?endpoint_override=HOST:PORT&scheme=http`, which have pyarrow's
+names. A URL must not contain keys or passwords, because it is printed and sent to
+Spark's workers.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from rmqcli.errors import TextError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The scheme of each target, by the schemes that users write.
+#: The scheme that a user may write -> the scheme of the target.
 SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "hdfs": "hdfs"}
 
-#: The options of a URL: arguments of pyarrow's file systems without secrets.
+#: The options of a URL: the arguments of pyarrow's file systems that are not secrets.
 OPTIONS: Final = {
     "s3": (
         "endpoint_override",
@@ -49,10 +50,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A place in a storage. Holds no secret; pickled to Spark's workers.
+    """A folder in a remote storage. Contains no secret; pickled to Spark's workers.
 
-    `authority` is a bucket, or the `HOST:PORT` of HDFS, empty for the default of its
-    configuration. `path` has no slash at its ends and is empty for the whole bucket.
+    `authority` is a bucket, or `HOST:PORT` for HDFS; it is empty for the default of
+    the HDFS configuration. `path` has no slash at either end, and is empty for the
+    whole bucket.
     """
 
     scheme: str
@@ -62,7 +64,7 @@ class Target:
 
     @property
     def root(self) -> str:
-        """The URL of the place, without options and without a slash at its end."""
+        """The URL of the folder, without options and without a slash at its end."""
         return f"{self.prefix}/{self.path}" if self.path else self.prefix
 
     @property
@@ -71,7 +73,7 @@ class Target:
         return f"{self.scheme}://{self.authority}"
 
     def inner(self, url: str) -> str:
-        """Return the path of a URL below `prefix` as pyarrow takes it."""
+        """Return the path of a URL below `prefix` in the form that pyarrow expects."""
         rest = url.removeprefix(self.prefix)
         return rest or "/" if self.scheme == "hdfs" else f"{self.authority}{rest}"
 
@@ -80,14 +82,14 @@ class Target:
         return dict(self.options).get(name)
 
     def is_set(self, name: str) -> bool:
-        """Whether an option that is true or false is true."""
+        """Whether a boolean option is true."""
         return self.option(name) == "true"
 
     def with_environment(self, environ: Mapping[str, str]) -> Target:
-        """Return the target with the endpoint and region of AWS's variables.
+        """Return the target with endpoint and region from AWS's environment variables.
 
-        Options of the URL go first. The workers of a cluster then use the same endpoint
-        as this process, whatever their own environment says.
+        Options in the URL take precedence. The workers of a cluster then use the same
+        endpoint as this process, whatever their own environment says.
         """
         if self.scheme != "s3":
             return self
@@ -107,7 +109,7 @@ class Target:
 
 
 def is_target(text: str) -> bool:
-    """Whether a text is the URL of a storage that `parse_target` reads."""
+    """Whether a text is a URL with a scheme that `parse_target` accepts."""
     match = _SCHEME.match(text)
     return match is not None and match[1].lower() in SCHEMES
 
@@ -115,8 +117,8 @@ def is_target(text: str) -> bool:
 def parse_target(text: str) -> Target:
     """Return the target that a URL names.
 
-    Raises TextError for an option that is not known, for keys or a password, and for
-    what is not the URL of a storage. Its message does not show keys or passwords.
+    Raises TextError for an unknown option, for keys or a password, and for a text that
+    is not the URL of a storage. Its message does not show keys or passwords.
     """
     match = _SCHEME.match(text)
     if match is None or match[1].lower() not in SCHEMES:
@@ -139,7 +141,13 @@ def parse_target(text: str) -> Target:
         user, _, authority = authority.rpartition("@")
         options.setdefault("user", user)
     if scheme != "hdfs" and not authority:
-        raise TextError(text, "no bucket in it", start=match.end(), end=len(text))
+        raise TextError(
+            text,
+            "the bucket is missing",
+            start=match.end(),
+            end=len(text),
+            hint=f"write {scheme}://BUCKET/PATH",
+        )
     folders = urllib.parse.unquote(path).removesuffix("/")
     if "#" in rest or any(
         name in ("", ".", "..") or not name.isprintable()
@@ -171,7 +179,7 @@ def _refuse_secrets(text: str, scheme: str) -> str:
     if shown != text:
         raise TextError(
             shown,
-            "keys and passwords do not belong in a URL",
+            "a URL must not contain keys or passwords",
             start=0,
             end=len(shown),
             hint=_CREDENTIALS[scheme],

@@ -1,4 +1,4 @@
-"""A compaction leaves the same rows in fewer files, and an export that goes on."""
+"""A compaction keeps all rows in fewer files, and the export can be continued."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITS = FileLimits(rows=500_000, file_bytes=1 << 30)
 
 
 def hourly(path, *, hours=5, queues=2, **request):
-    """An export and `hours` that follow it, 60 messages of each queue an hour."""
+    """An export and `hours` later runs, each with 60 messages of each queue."""
     for hour in range(hours + 1):
         cluster = MadeCluster(dict.fromkeys(range(queues), (0, 60 * (hour + 1))))
         options = {"since_last": True} if hour else {"request": request}
@@ -44,7 +44,7 @@ def compacted(path, **limits):
     return compact(str(path), disk=Disk(), limits=replace(LIMITS, **limits))
 
 
-def test_files_and_runs_become_few_and_rows_stay(tmp_path):
+def test_files_and_runs_are_merged_and_rows_are_kept(tmp_path):
     hourly(tmp_path)
     before, runs = rows_of(tmp_path), manifest_of(tmp_path).runs
     sizes = [p.stat().st_size for p in tmp_path.glob("*.parquet")]
@@ -61,7 +61,7 @@ def test_files_and_runs_become_few_and_rows_stay(tmp_path):
     )
     assert rows_of(tmp_path) == before
     first, hours = manifest_of(tmp_path).runs
-    # The first run has a request of its own: the same again has nothing to do.
+    # The first run's request differs, so repeating it must still find nothing to do.
     assert first.request == runs[0].request
     assert (hours.run_id, len(hours.absorbed)) == (runs[-1].run_id, 4)
     assert [(q.queue_id, q.start, q.end) for q in hours.queues] == [
@@ -107,7 +107,7 @@ def test_merged_files_are_described_by_the_manifest_and_their_footers(tmp_path):
     assert group.sorting_columns == (pq.SortingColumn(3),)
 
 
-def test_the_export_goes_on_after_a_compaction(tmp_path):
+def test_the_export_can_be_continued_after_a_compaction(tmp_path):
     hourly(tmp_path)
     compacted(tmp_path)
     runner = InlineRunner()
@@ -118,7 +118,7 @@ def test_the_export_goes_on_after_a_compaction(tmp_path):
     assert offsets_in(tmp_path) == expected({0: (0, 400), 1: (0, 360)})
     with pytest.raises(RefusedError, match="have already been exported by run"):
         export_of(tmp_path, more, request={"from_position": "100"}).run()
-    # The new run continues the merged one, and becomes part of it.
+    # The new run continues the merged run, and is merged into it.
     assert compacted(tmp_path).runs == 2
     assert len(manifest_of(tmp_path).runs[-1].absorbed) == 5
     assert offsets_in(tmp_path) == expected({0: (0, 400), 1: (0, 360)})
@@ -177,7 +177,7 @@ def test_runs_with_gaps_or_undecodable_messages_keep_their_records(tmp_path):
     assert (tmp_path / "_SUCCESS").exists()
 
 
-def test_what_is_not_complete_is_refused(tmp_path):
+def test_an_incomplete_export_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is not a folder"):
         compacted(tmp_path / "none")
     with pytest.raises(UsageError, match="holds no finished export"):
@@ -196,12 +196,14 @@ def test_what_is_not_complete_is_refused(tmp_path):
         compacted(tmp_path)
 
 
-def test_a_file_that_is_not_as_it_was_written_stops_the_compaction(tmp_path):
+def test_a_changed_file_stops_the_compaction(tmp_path):
     hourly(tmp_path, queues=1)
     second, third = sorted(tmp_path.glob("*.parquet"))[1:3]
     third.write_bytes(second.read_bytes())
     before = sorted(p.name for p in tmp_path.iterdir())
-    with pytest.raises(PartialError, match="is not the file that was written there"):
+    with pytest.raises(
+        PartialError, match="is not the file that the export wrote there"
+    ):
         compacted(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == before
     assert not (tmp_path / "_rmq" / "compact").exists()

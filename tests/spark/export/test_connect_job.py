@@ -1,4 +1,4 @@
-"""What tasks of Spark Connect return, as text and back."""
+"""The results of Spark Connect's tasks are encoded as JSON and decoded safely."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ RESULT = PartResult(
 )
 
 
-def test_results_and_reports_come_back_as_they_were():
+def test_results_and_reports_round_trip():
     assert from_json(to_json([RESULT, RESULT])) == [RESULT, RESULT]
     report = ExecutorReport("h", "3.11", "/python", ("lz4",), sees_folder=False)
     assert from_json(to_json(report)) == report
 
 
-def test_the_error_of_a_part_keeps_its_class_its_words_and_its_exit_code():
+def test_the_error_of_a_part_keeps_its_class_texts_and_exit_code():
     error = ConnectError("no broker", address="h:1", hint="wait")
     failure = from_json(to_json(PartFailure(4, error, may_work_elsewhere=True)))
     assert isinstance(failure, PartFailure)
@@ -59,12 +59,12 @@ def test_the_error_of_a_part_keeps_its_class_its_words_and_its_exit_code():
     ["", "{}", "[1]", '{"part": "{}"}', '{"report": {"host": "h"}}',
      '{"failure": 1, "elsewhere": true, "error": "X", "values": {}}'],
 )  # fmt: skip
-def test_anything_else_is_an_error_and_never_code(text):
-    with pytest.raises(RmqError, match="returned what no part returns"):
+def test_invalid_results_are_refused_and_never_executed(text):
+    with pytest.raises(RmqError, match="returned an invalid task result"):
         from_json(text)
 
 
-def test_a_name_that_is_no_error_of_ours_becomes_the_base():
+def test_an_unknown_error_class_becomes_rmq_error():
     text = to_json(PartFailure(1, RmqError("x"))).replace("RmqError", "ExitCode")
     failure = from_json(text)
     assert isinstance(failure, PartFailure)

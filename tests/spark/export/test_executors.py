@@ -1,4 +1,4 @@
-"""What is said of executors that cannot write parts, or do not come."""
+"""The errors for executors that cannot write parts, or that are never granted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def watch_of(notes, clock, master=MASTER):
     return ResourceWatch(master, timeout_ms=60_000, note=notes.append, clock=clock)
 
 
-def test_an_executor_that_has_everything_is_taken(tmp_path):
+def test_an_executor_that_has_everything_is_accepted(tmp_path):
     report = look(0, folder=str(tmp_path))
     assert report == ExecutorReport(
         host=platform.node(),
@@ -38,7 +38,7 @@ def test_an_executor_that_has_everything_is_taken(tmp_path):
     check_report(report, folder=str(tmp_path))
 
 
-def test_all_that_is_missing_is_named_with_a_way_to_ship_it():
+def test_all_missing_packages_are_named_with_a_way_to_ship_them():
     report = ExecutorReport("h", "3.11", "/usr/bin/python3", ("lz4", "numpy"), True)
     with pytest.raises(ConfigError) as caught:
         check_report(report, folder="/out")
@@ -56,7 +56,7 @@ def test_a_folder_that_the_executor_does_not_see_is_named(tmp_path):
     assert "under the same path" in caught.value.hint
 
 
-def test_a_cluster_without_a_task_is_mentioned_once_and_given_up_later():
+def test_an_idle_cluster_is_reported_once_and_then_given_up():
     notes: list[str] = []
     clock = ManualClock(0)
     watch = watch_of(notes, clock)
@@ -76,7 +76,7 @@ def test_a_cluster_without_a_task_is_mentioned_once_and_given_up_later():
     assert "executor_timeout_ms=MS" in caught.value.hint
 
 
-def test_the_time_without_a_task_begins_anew_after_each_task():
+def test_the_idle_time_starts_over_after_each_task():
     notes: list[str] = []
     clock = ManualClock(0)
     watch = watch_of(notes, clock)
@@ -88,7 +88,7 @@ def test_the_time_without_a_task_begins_anew_after_each_task():
     assert len(notes) == 1
 
 
-def test_a_server_of_spark_connect_cannot_be_asked_for_less():
+def test_the_hint_for_spark_connect_does_not_suggest_less_memory():
     clock = ManualClock(0)
     watch = watch_of([], clock, "sc://h:15002")
     watch.update(0)
@@ -128,7 +128,10 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
     [
         (
             OTHER_VERSION,
-            "the executors run Python 3.12, and PySpark demands 3.11 there as here",
+            (
+                "the executors run Python 3.12, but PySpark requires the driver's"
+                " version, 3.11"
+            ),
             "set PYSPARK_PYTHON to a Python 3.11 of the executors, or pack an",
         ),
         (
@@ -139,13 +142,11 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
         (
             TOO_OLD,
             "the executors' Python cannot run Spark's worker: SyntaxError: bad",
-            "set PYSPARK_PYTHON to a Python of the executors with the version of this",
+            "set PYSPARK_PYTHON to a Python on the executors that has the driver's",
         ),
     ],
 )
-def test_a_python_that_cannot_run_spark_is_named_with_one_thing_to_try(
-    text, message, hint
-):
+def test_a_python_that_cannot_run_spark_is_named_with_a_hint(text, message, hint):
     error = translated(PySparkRuntimeError(text))
     assert isinstance(error, ConfigError)
     assert error.message == message

@@ -372,7 +372,7 @@ def test_symlinked_meta_folder_is_refused(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     (root / "_rmq").symlink_to(outside)
-    with pytest.raises(RefusedError, match="is a link or not a folder"):
+    with pytest.raises(RefusedError, match="is a symbolic link or not a folder"):
         export_of(root, MadeCluster(QUEUES)).run()
     assert list(outside.iterdir()) == []
 

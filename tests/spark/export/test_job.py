@@ -1,4 +1,4 @@
-"""Exports through a real Spark: rows, silence, interrupts, kills, a cluster."""
+"""Exports in a real Spark: rows, output, interrupts, kills, and a cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_local_spark_writes_each_message_once_and_prints_nothing(tmp_path):
     assert offsets_in(path) == expected(QUEUES)
     words = export.errors.read_text().splitlines()
     assert [w for w in words if not w.startswith(("planned:", "progress:"))] == []
-    # The last line says that all is done, whatever was seen before.
+    # The last progress report says that everything is done.
     assert "offsets_done=17500, offsets=17500, tasks_done=6, tasks=6" in words[-1]
     log = path / "_rmq" / "runs" / summary["run_id"] / "spark.log"
     assert "WARN" in log.read_text()
@@ -119,9 +119,9 @@ def test_when_java_ends_the_export_says_so_and_can_be_resumed(tmp_path):
 
 @pytest.mark.slow
 def test_a_kill_then_resume_give_each_row_once(tmp_path):
-    """Of the driver while its workers write; with a real broker it is killed ten times.
+    """The driver is killed while its workers write; with a real broker, ten times.
 
-    Kills at each call to the disk are in `test_kill_points.py`.
+    `test_kill_points.py` kills it before each call to the disk.
     """
     path = tmp_path / "out"
     queues = {0: (0, 30_000), 1: (500, 30_000)}
@@ -161,7 +161,7 @@ def test_existing_cluster_runs_the_same_job(tmp_path, spark_cluster):
 
 
 @pytest.mark.slow
-def test_a_cluster_without_free_resources_is_5_and_nothing_is_written(
+def test_a_cluster_without_free_resources_exits_5_and_nothing_is_written(
     tmp_path, spark_cluster
 ):
     path = tmp_path / "out"
@@ -196,7 +196,7 @@ def test_packages_that_executors_lack_are_all_named(tmp_path, spark_cluster):
 
 @pytest.mark.slow
 def test_spark_reads_what_was_written(tmp_path):
-    """Also with the percent signs that a retry topic's name brings."""
+    """This includes paths with the percent signs of a retry topic's name."""
     path = tmp_path / "out"
     request = {"topic": "%RETRY%g", "partition_by": "hour", "rows_per_file": 4000}
     export_of(path, MadeCluster({0: (0, 300)}), request=request).run()

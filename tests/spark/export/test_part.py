@@ -1,4 +1,4 @@
-"""A part is complete under its final name or absent; its rows are the messages."""
+"""A part is either complete under its final name or absent; its rows are messages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_footer_names_run_part_and_range(tmp_path):
     assert (footer.start, footer.end, footer.rows) == (1000, 2000, 1000)
 
 
-def test_types_are_what_spark_reads(tmp_path):
+def test_column_types_are_ones_that_spark_reads(tmp_path):
     write(context_of(tmp_path))
     schema = pq.read_schema(tmp_path / NAME)
     assert schema.field("store_timestamp").type == pa.timestamp("us", tz="UTC")
@@ -107,7 +107,7 @@ def test_types_are_what_spark_reads(tmp_path):
     assert schema.names[:4] == ["topic", "broker_name", "queue_id", "queue_offset"]
 
 
-def test_columns_that_every_message_has_are_declared_so(tmp_path):
+def test_columns_that_every_message_has_are_declared_not_null(tmp_path):
     write(context_of(tmp_path))
     schema = pq.read_schema(tmp_path / NAME)
     assert [field.name for field in schema if not field.nullable] == [
@@ -116,7 +116,7 @@ def test_columns_that_every_message_has_are_declared_so(tmp_path):
     ]  # fmt: skip
 
 
-def test_readers_that_look_for_an_offset_are_told_where_it_is(tmp_path):
+def test_the_footer_has_offset_statistics_for_readers(tmp_path):
     write(context_of(tmp_path))
     row_group = pq.read_metadata(tmp_path / NAME).row_group(0)
     assert row_group.sorting_columns == (pq.SortingColumn(3),)
@@ -151,7 +151,7 @@ def test_missing_and_undecodable_are_counted_and_kept(tmp_path):
     assert line["raw_b64"]
 
 
-def test_tag_filters_by_text_and_counts(tmp_path):
+def test_a_tag_filters_by_its_text_and_filtered_messages_are_counted(tmp_path):
     result = write(context_of(tmp_path, tag="A || C"))
     assert (result.rows, result.filtered) == (666, 334)
     assert {row["tags"] for row in rows_of(tmp_path, [NAME])} == {"A", "C"}
@@ -213,7 +213,7 @@ def test_writing_again_replaces_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize("foreign", ["text", "symlink", "parquet"])
-def test_a_file_that_is_not_ours_is_never_replaced(tmp_path, foreign):
+def test_a_foreign_file_is_never_replaced(tmp_path, foreign):
     target = tmp_path / NAME
     if foreign == "text":
         target.write_text("mine")
@@ -234,13 +234,13 @@ def test_symlinked_folder_is_not_followed(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     (root / "broker=broker-a").symlink_to(outside)
-    with pytest.raises(RefusedError, match="is a link or not a folder"):
+    with pytest.raises(RefusedError, match="is a symbolic link or not a folder"):
         write(context_of(root, partition_by="queue"))
     assert list(outside.iterdir()) == []
 
 
 class FullDisk(Disk):
-    """Fails at the n-th call that changes something, and at every one after."""
+    """Fails at the n-th call that changes something, and at every later call."""
 
     def __init__(self, calls: int) -> None:
         self.left = calls
@@ -338,7 +338,7 @@ def test_worker_of_a_dead_driver_can_publish_nothing(tmp_path):
     assert visible(tmp_path) == []
 
 
-def test_record_that_does_not_add_up_is_refused(tmp_path):
+def test_an_inconsistent_record_is_refused(tmp_path):
     result = write(context_of(tmp_path))
     with pytest.raises(PartialError, match="is for part"):
         result.check(PartSpec(0, "broker-a", 3, 1000, 2001))
@@ -347,8 +347,8 @@ def test_record_that_does_not_add_up_is_refused(tmp_path):
 OTHER_PARTS = [PartSpec(n, "broker-a", 3, n * 10, n * 10 + 10) for n in range(1, 4)]
 
 
-def test_after_a_full_disk_no_worker_begins_a_further_part(tmp_path):
-    """Every further part would be pulled from the broker in vain."""
+def test_no_worker_starts_a_part_after_a_disk_is_full(tmp_path):
+    """Other parts would be pulled from the broker for nothing."""
     go_path = str(tmp_path / "go")
     context = replace(context_of(tmp_path, disk=FullDisk(0)), go_path=go_path)
     with open(go_path, "w"):
@@ -364,11 +364,11 @@ def test_after_a_full_disk_no_worker_begins_a_further_part(tmp_path):
     elsewhere = replace(context_of(tmp_path), go_path=go_path)
     [outcome] = write_task([PART], elsewhere)
     assert isinstance(outcome, PartFailure)
-    assert "the disk is full, so no further part was begun" in outcome.error.message
+    assert "the disk is full, so no more parts were started" in outcome.error.message
     assert visible(tmp_path) == []
 
 
-def test_a_task_that_is_tried_again_writes_only_what_is_not_complete(tmp_path):
+def test_a_retried_task_writes_only_incomplete_parts(tmp_path):
     context = context_of(tmp_path, MadeSource(fail_at=25))
     first = write_task(OTHER_PARTS, context)
     failed = [o.index for o in first if isinstance(o, PartFailure)]
@@ -383,7 +383,7 @@ def test_a_task_that_is_tried_again_writes_only_what_is_not_complete(tmp_path):
     assert (tmp_path / names[0]).stat().st_mtime_ns == before
 
 
-def test_a_disk_error_of_one_machine_may_be_absent_on_another(tmp_path):
+def test_a_disk_error_allows_a_retry_on_another_machine(tmp_path):
     class NoFolder(Disk):
         def create(self, path):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -41,7 +41,7 @@ QUEUES = {0: (0, 250), 1: (40, 90)}
 
 @pytest.fixture
 def closed_port():
-    """The address of a port that nothing listens on."""
+    """The address of a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return f"127.0.0.1:{port}"
@@ -64,13 +64,13 @@ def server(_environment):
 
 @pytest.fixture
 def place(server):
-    """A place of its own for each test."""
+    """A separate folder in the bucket for each test."""
     server.heal()
     return Place(server.url(f"exports/{secrets.token_hex(4)}"))
 
 
 class Place:
-    """A place in the bucket, as another reader of it sees it."""
+    """A folder in the bucket, as an independent reader sees it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -99,7 +99,7 @@ class Place:
         return sorted(name for name in names if re.search(pattern, name))
 
     def rows(self) -> list[tuple[int, int]]:
-        """(queue id, queue offset) of each row that a reader of the folder gets."""
+        """(queue id, queue offset) of each row that a reader of the folder sees."""
         import pyarrow.dataset as ds
 
         if not self.names(r"\.parquet$"):
@@ -137,7 +137,7 @@ def test_a_whole_export_leaves_its_files_a_manifest_and_nothing_else(place):
     assert [json.loads(line)["queue_offset"] for line in lines] == [7]
 
 
-def test_the_same_export_again_does_nothing_and_since_last_adds_what_is_new(place):
+def test_a_repeated_export_does_nothing_and_since_last_adds_new_messages(place):
     place.export().run()
     runner, report = InlineRunner(), SilentReport()
     place.export(runner=runner, report=report).run()
@@ -175,8 +175,8 @@ def test_a_part_whose_file_is_gone_is_written_again(place):
     assert place.rows() == expected(QUEUES)
 
 
-def test_googles_store_has_the_same_rules():
-    """pyarrow lists its folders otherwise than those of S3."""
+def test_google_cloud_storage_behaves_the_same():
+    """pyarrow lists folders of Google Cloud Storage differently from folders of S3."""
     pytest.importorskip("gcp_storage_emulator", reason="the extra dev has it")
     with google_server("exports") as address:
         options = f"anonymous=true&scheme=http&endpoint_override={address}"
@@ -209,14 +209,14 @@ def test_files_of_this_run_that_no_part_lists_are_removed(place):
 
 
 @pytest.mark.parametrize("name", ["theirs.parquet", "_SUCCESS"])
-def test_a_place_with_the_files_of_others_is_refused_and_left_as_it_was(place, name):
+def test_a_folder_with_foreign_files_is_refused_and_left_unchanged(place, name):
     place.write(name, "x")
     with pytest.raises(RefusedError, match=f"holds .*{name}"):
         place.export().run()
     assert place.names() == [name]
 
 
-def test_a_file_larger_than_one_request_is_whole(place):
+def test_a_file_larger_than_one_request_is_uploaded_completely(place):
     cluster = MadeCluster({0: (0, 900)}, MadeSource(body_bytes=20_000))
     request = {"rows_per_file": 1000, "compression": "none"}
     record = place.export(cluster, request=request).run()
@@ -225,9 +225,7 @@ def test_a_file_larger_than_one_request_is_whole(place):
     assert place.rows() == expected(cluster.queues)
 
 
-def test_a_storage_that_fails_in_the_middle_is_5_and_the_rest_is_written_later(
-    place, server
-):
+def test_a_storage_failure_exits_5_and_the_rest_is_written_later(place, server):
     class Fails(InlineRunner):
         def write(self, parts, context, /, *, watch):
             done = super().write(parts[:2], context, watch=watch)
@@ -238,7 +236,7 @@ def test_a_storage_that_fails_in_the_middle_is_5_and_the_rest_is_written_later(
         place.export(runner=Fails()).run()
     server.heal()
     runner = InlineRunner()
-    # Its lease could not be removed, but its process has ended for all that is known.
+    # The lease was not removed, so it counts until its process has ended.
     with pytest.raises(RefusedError, match=r"another export .* is running") as refused:
         place.export(runner=runner).run()
     assert "if it was killed, try again in" in refused.value.hint
@@ -251,7 +249,7 @@ def test_a_storage_that_fails_in_the_middle_is_5_and_the_rest_is_written_later(
     assert place.names("locks/") == []
 
 
-def test_a_second_export_is_refused_and_the_first_one_ends_as_if_alone(place):
+def test_a_second_export_is_refused_and_does_not_affect_the_first(place):
     class Second(InlineRunner):
         def write(self, parts, context, /, *, watch):
             with pytest.raises(RefusedError) as refused:
@@ -272,7 +270,7 @@ def test_an_export_whose_lease_is_gone_writes_nothing_more(place):
                 place.filesystem.delete_file(f"{place.folder}/{name}")
             return [*done, *super().write(parts[1:], context, watch=watch)]
 
-    with pytest.raises(PartialError, match="was taken for dead"):
+    with pytest.raises(PartialError, match="has lost its lease"):
         place.export(runner=TakenOver()).run()
     assert len(place.names(r"\.parquet$")) == 1
     place.export(resume=True).run()
@@ -280,7 +278,7 @@ def test_an_export_whose_lease_is_gone_writes_nothing_more(place):
 
 
 @pytest.mark.parametrize("option", ["resume", "since_last"])
-def test_there_is_nothing_to_go_on_with_in_an_empty_place(place, option):
+def test_an_empty_folder_has_nothing_to_continue(place, option):
     with pytest.raises(UsageError, match=r"nothing to resume|no finished export"):
         place.export(**{option: True}).run()
     assert place.names() == []
@@ -293,7 +291,7 @@ def run_command(capfd, *arguments):
     return code, out, err.splitlines()
 
 
-def test_a_bucket_that_does_not_exist_is_3(server, capfd, closed_port):
+def test_a_bucket_that_does_not_exist_exits_3(server, capfd, closed_port):
     code, out, (error, hint) = run_command(
         capfd,
         "export", "orders", "-n", closed_port, "--to-parquet", server.url("nowhere/x"),
@@ -303,7 +301,7 @@ def test_a_bucket_that_does_not_exist_is_3(server, capfd, closed_port):
     assert "create the bucket" in hint
 
 
-def test_an_endpoint_that_does_not_answer_is_5(capfd, closed_port):
+def test_an_endpoint_that_does_not_answer_exits_5(capfd, closed_port):
     url = f"s3://exports/x?endpoint_override={closed_port}&scheme=http"
     code, out, (error, hint) = run_command(
         capfd, "export", "orders", "-n", closed_port, "--to-parquet", url
@@ -311,10 +309,10 @@ def test_an_endpoint_that_does_not_answer_is_5(capfd, closed_port):
     assert (code, out) == (5, "")
     assert "s3://exports: " in error
     assert len(error) < 300
-    assert "check the endpoint" in hint
+    assert "check that the endpoint is right" in hint
 
 
-def test_keys_that_are_not_allowed_are_4_and_not_shown(capfd, closed_port):
+def test_denied_keys_exit_4_and_are_not_shown(capfd, closed_port):
     with s3_server(INITIAL_NO_AUTH_ACTION_COUNT="0") as server:
         code, out, (error, hint) = run_command(
             capfd,
@@ -336,7 +334,7 @@ def test_a_bucket_can_be_neither_compacted_nor_hold_the_state_of_an_import(
     assert "rmq cannot compact an export in s3: yet, only in folders of" in error
 
 
-def test_an_export_in_a_bucket_goes_back_into_a_topic(
+def test_an_export_in_a_bucket_is_imported_into_a_topic(
     place, capfd, tmp_path, rmq_cluster_factory
 ):
     cluster = rmq_cluster_factory(queues=2)
@@ -356,7 +354,7 @@ def test_an_export_in_a_bucket_goes_back_into_a_topic(
     assert len(bodies(cluster, "copy")) == 300
 
 
-def test_no_credentials_travel_to_the_workers(place):
+def test_no_credentials_are_sent_to_the_workers(place):
     class Looks(InlineRunner):
         def write(self, parts, context, /, *, watch):
             sent = pickle.dumps(context)
@@ -370,12 +368,12 @@ def test_no_credentials_travel_to_the_workers(place):
 
 
 def test_an_executor_without_access_is_named(place, monkeypatch):
-    """It sees neither the folder nor, with other keys, the lease."""
+    """The executor sees neither the folder nor, with other keys, the lease."""
     report = look(0, folder="/not/there", disk=place.storage)
     assert report.storage_error is not None
     with pytest.raises(ConfigError, match="cannot use the storage") as raised:
         check_report(report, folder="/not/there")
-    assert "credentials of their own" in raised.value.hint
+    assert "their own credentials" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -422,6 +420,6 @@ def test_an_executor_without_access_is_named(place, monkeypatch):
         ("Something else", "P: Something else", StorageError),
     ],
 )
-def test_an_error_of_the_storage_in_words(text, message, kind):
+def test_an_error_of_the_storage_is_translated(text, message, kind):
     error = translated(OSError(text), "P")
     assert (error.message, type(error)) == (message, kind)

@@ -1,4 +1,4 @@
-"""Exports into an object store by Spark's workers, and what a kill leaves of them."""
+"""Spark's workers export into an object store; killed exports are continued."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUES = {0: (0, 30_000), 1: (500, 30_000)}
 
 @pytest.fixture(scope="module", autouse=True)
 def server():
-    """Before all others: executors have the environment that they are started with."""
+    """Runs before other fixtures, since executors inherit the environment at start."""
     with pytest.MonkeyPatch.context() as patch, s3_server() as server:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -32,7 +32,7 @@ def server():
 
 
 def rows_in(url) -> list[tuple[int, int]]:
-    """(queue id, queue offset) of each row that a reader of the folder gets."""
+    """(queue id, queue offset) of each row that a reader of the folder sees."""
     import pyarrow.dataset as ds
 
     storage = storage_of(url, {})
@@ -46,7 +46,7 @@ def rows_in(url) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
-def test_an_export_that_was_ended_by_a_signal_goes_on(server, tmp_path, signum):
+def test_an_export_that_a_signal_ended_is_continued(server, tmp_path, signum):
     root = f"s3://exports/{signum.name}"
     url = server.url(f"exports/{signum.name}")
     with ExportProcess(url, QUEUES, errors=tmp_path / "first") as export:
@@ -76,7 +76,7 @@ def test_executors_of_a_cluster_write_with_credentials_of_their_own(
     tmp_path,
     spark_cluster,  # noqa: F811
 ):
-    """They share no folder with the driver, and one of their tasks is tried again."""
+    """The executors share no folder with the driver, and a task is retried."""
     url = server.url("exports/cluster")
     queues = {0: (0, 10_000), 1: (500, 8_000)}
     with ExportProcess(

@@ -42,13 +42,13 @@ def started(tmp_path_factory):
 
 @pytest.fixture
 def cluster(started):
-    """The cluster with two workers, whatever tests have killed."""
+    """The cluster, after replacing workers that tests have killed."""
     started.add_workers(2 - started.workers)
     return started
 
 
 def export(cluster, path, *, python=None, **options):
-    """An export of records whose source holds keys, on its way."""
+    """A running export whose source contains keys."""
     conf = {**ENCRYPTED, "spark.executor.memory": "512m"}
     settings = {"master": cluster.url, "conf": list(conf.items()), **options}
     return ExportProcess(
@@ -68,9 +68,7 @@ def last_line(process):
     return process.errors.read_text().splitlines()[-1]
 
 
-def test_a_worker_that_is_lost_during_the_run_costs_no_row_and_doubles_none(
-    tmp_path, cluster
-):
+def test_a_worker_lost_during_the_run_neither_loses_nor_repeats_rows(tmp_path, cluster):
     path = tmp_path / "out"
     with export(cluster, path) as process:
         wait_until(lambda: is_writing(process))
@@ -82,7 +80,7 @@ def test_a_worker_that_is_lost_during_the_run_costs_no_row_and_doubles_none(
     assert "Lost executor" in log.read_text()
 
 
-def test_an_export_that_lost_all_workers_goes_on_when_others_come(tmp_path, cluster):
+def test_an_export_that_lost_all_workers_continues_with_new_ones(tmp_path, cluster):
     path = tmp_path / "out"
     with export(cluster, path) as process:
         wait_until(lambda: is_writing(process))
@@ -96,7 +94,7 @@ def test_an_export_that_lost_all_workers_goes_on_when_others_come(tmp_path, clus
     assert offsets_in(path) == expected(QUEUES)
 
 
-def test_a_python_that_is_not_on_the_executors_is_named(tmp_path, cluster):
+def test_a_python_missing_on_the_executors_is_named(tmp_path, cluster):
     path = tmp_path / "out"
     with export(cluster, path, python="/no/such/python") as process:
         assert process.process.wait(PATIENCE_S) == 2
@@ -106,14 +104,16 @@ def test_a_python_that_is_not_on_the_executors_is_named(tmp_path, cluster):
     assert not path.exists()
 
 
-def test_another_python_on_the_executors_is_named_with_both_versions(tmp_path, cluster):
+def test_the_error_for_another_python_on_executors_names_both_versions(
+    tmp_path, cluster
+):
     path = tmp_path / "out"
     with export(cluster, path, python=older_python(tmp_path)) as process:
         assert process.process.wait(PATIENCE_S) == 2
     here = ".".join(map(str, sys.version_info[:2]))
     assert last_line(process) == (
-        f"ConfigError: the executors run Python 3.7, and PySpark demands {here} there"
-        " as here"
+        "ConfigError: the executors run Python 3.7, but PySpark requires the driver's"
+        f" version, {here}"
     )
     assert not path.exists()
 

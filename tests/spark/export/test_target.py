@@ -1,4 +1,4 @@
-"""What the URL of an export's target means, and what it may not hold."""
+"""The URL of an export's target: how it is parsed, and what it must not contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rmqcli.spark.export.target import Target, is_target, parse_target
         ("hdfs:///a", "hdfs:///a", "/a/x", {}),
     ],
 )
-def test_a_url_is_a_place_and_its_options(text, root, inner, options):
+def test_a_url_is_parsed_into_folder_and_options(text, root, inner, options):
     target = parse_target(text)
     assert is_target(text)
     assert target.root == root
@@ -41,14 +41,14 @@ def test_a_url_is_a_place_and_its_options(text, root, inner, options):
 @pytest.mark.parametrize(
     "text", ["/a", "./s3:/b", "file:///a", "abfs://c/a", "c:x", ""]
 )
-def test_other_texts_are_no_targets(text):
+def test_other_texts_are_not_targets(text):
     assert not is_target(text)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("s3:///a", "no bucket in it"),
+        ("s3:///a", "the bucket is missing"),
         ("s3:/b/a", "two slashes are missing"),
         ("hdfs:/a", "two slashes are missing"),
         ("s3://b//a", "not a path of a storage"),
@@ -62,7 +62,7 @@ def test_other_texts_are_no_targets(text):
         ("hdfs://h/a?replication=0", "replication cannot be '0'"),
     ],
 )
-def test_what_is_wrong_with_a_url_is_said(text, words):
+def test_an_error_says_what_is_wrong_with_a_url(text, words):
     with pytest.raises(TextError, match=words.replace("?", r"\?")) as raised:
         parse_target(text)
     assert 0 <= raised.value.start < raised.value.end <= len(text)
@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_url_is_said(text, words):
     ],
 )
 def test_keys_and_passwords_in_a_url_are_refused_and_not_shown(text):
-    with pytest.raises(TextError, match="do not belong in a URL") as raised:
+    with pytest.raises(TextError, match="must not contain keys or passwords") as raised:
         parse_target(text)
     assert "hidden" not in f"{raised.value} {raised.value.text} {raised.value.hint}"
     assert "den@" not in str(raised.value)
@@ -111,12 +111,12 @@ def test_keys_and_passwords_in_a_url_are_refused_and_not_shown(text):
         ),
     ],
 )
-def test_the_environment_names_what_the_url_does_not(query, environ, options):
+def test_the_environment_adds_options_that_the_url_lacks(query, environ, options):
     target = parse_target(f"s3://b/a{query}").with_environment(environ)
     assert dict(target.options) == options
 
 
-def test_the_environment_of_aws_is_not_for_others():
+def test_aws_variables_apply_only_to_s3():
     target = Target(scheme="gs", authority="b", path="a")
     environ = {"AWS_ENDPOINT_URL": "http://h", "AWS_REGION": "r"}
     assert target.with_environment(environ) == target

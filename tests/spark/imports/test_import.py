@@ -270,7 +270,7 @@ def test_a_file_that_differs_from_the_manifest_exits_6_and_sends_nothing(
     table = pq.ParquetFile(path / name).read()
     pq.write_table(table.slice(1), path / name)
     _, err = import_(rmq, cluster, path, code=6)
-    assert "is not the file that was written there" in err
+    assert "is not the file that the export wrote there" in err
     os.remove(path / name)
     _, err = import_(rmq, cluster, path, code=6)
     assert stored(cluster, "copy") == []
