@@ -1,7 +1,7 @@
-"""Spark Connect: the URL of a server, what its client needs, and a session with it.
+"""Spark Connect: check the server's URL and the client's packages; open a session.
 
-A server of Spark Connect runs the programs of clients that have no Spark of their own,
-and no Java. PySpark brings the client; the packages that it needs are an extra.
+A Spark Connect server runs the programs of clients that have neither Spark nor Java.
+PySpark contains the client; the packages that the client needs are an extra of rmqcli.
 
 Source: DefaultChannelBuilder and SparkSession of pyspark.sql.connect.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqcli.transport.address import Address
 
 PORT_DEFAULT: Final = 15_002
-#: The modules that PySpark's client imports besides its own, and where they come from.
+#: The modules that PySpark's client imports, and the packages that provide them.
 CLIENT_MODULES: Final = {
     "grpc": "grpcio",
     "grpc_status": "grpcio-status",
@@ -38,19 +38,20 @@ CLIENT_MODULES: Final = {
     "pandas": "pandas",
     "zstandard": "zstandard",
 }
-#: The environment variable of the token, for which the URL needs none.
+#: The environment variable with the token; the URL may contain the token instead.
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # its name
 
 _URL: Final = re.compile(r"sc://([^/;]+)(?:/(?:;[^;=]+=[^;]*)*)?", re.IGNORECASE)
 _CONNECT_MS: Final = 5000
-#: Waits of 50 ms, 0.2, 0.8, 3.2, and then 10 s: half a minute until a server that is
-#: gone is given up. PySpark's own 15 tries take ten minutes.
+#: The waits between tries are 50 ms, 0.2 s, 0.8 s, 3.2 s and then 10 s, so the client
+#: gives up a server after half a minute. PySpark's default of 15 tries takes ten
+#: minutes.
 _TRIES: Final = 6
 _WAIT_MAX_MS: Final = 10_000
 
 
 def check_remote_url(url: str) -> None:
-    """Raise UsageError for what is not the URL of a Spark Connect server."""
+    """Raise UsageError unless `url` is the URL of a Spark Connect server."""
     remote_address(url)
 
 
@@ -76,12 +77,12 @@ def remote_address(url: str) -> Address:
 
 
 def check_client_packages() -> None:
-    """Raise ConfigError when packages of the client are missing; it names them all."""
+    """Raise ConfigError, naming all missing packages, if the client lacks any."""
     missing = [name for module, name in CLIENT_MODULES.items() if not _is_there(module)]
     if missing:
         raise ConfigError(
-            f"Spark Connect needs {', '.join(missing)} for its client, and this Python"
-            " lacks them",
+            f"this Python lacks {', '.join(missing)}, which the client of Spark Connect"
+            " needs",
             hint="pip install 'rmqcli[connect]'",
         )
 
@@ -100,9 +101,9 @@ def check_remote_answers(url: str) -> None:
 
 
 def check_private(url: str, environ: Mapping[str, str]) -> None:
-    """Raise RefusedError when what is sent to the server could be read on its way.
+    """Raise RefusedError unless the connection to the server is encrypted or local.
 
-    A token makes PySpark use TLS, except for localhost, which is on this machine.
+    A token makes PySpark use TLS, except for localhost.
     """
     parameters = dict(
         pair.split("=", 1) for pair in url.partition(";")[2].split(";") if "=" in pair
@@ -121,18 +122,18 @@ def check_private(url: str, environ: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def connect_session(url: str) -> Iterator[SparkSession]:
-    """Open a session with the server for the time of the block.
+    """Open a session with the server for the duration of the block.
 
-    Its Python workers import this rmqcli, which is sent to the server. Raises
-    ConfigError without the packages of the client, ConnectError when the server does
-    not answer as one of Spark Connect.
+    This rmqcli is sent to the server, whose Python workers import it. Raises
+    ConfigError when packages of the client are missing, and ConnectError when the
+    server does not answer like a Spark Connect server.
     """
     check_client_packages()
     check_remote_answers(url)
     with scratch_folder() as folder, warnings.catch_warnings():
-        # The error that follows says as much.
+        # The error that follows has the same information.
         warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-        # PySpark's opinion of the version of pandas, of which nothing is used here.
+        # PySpark warns about the version of pandas, which is not used here.
         warnings.simplefilter("ignore", FutureWarning)
         from pyspark.errors import PySparkException
         from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -163,15 +164,15 @@ def _no_server(url: str, error: BaseException) -> ConnectError:
     return ConnectError(
         f"the Spark Connect server {shown_url(url)} does not answer: {lines[0][:300]}",
         address=remote_address(url).text,
-        hint="check the remote argument: the port is that of Spark Connect, and"
-        " use_ssl=true is for servers with TLS",
+        hint="check that the remote argument has the port of Spark Connect, and"
+        " use_ssl=true only if the server uses TLS",
     )
 
 
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # the parent package is not installed
         return False
 
 

@@ -1,6 +1,7 @@
-"""What went wrong in Spark, in words: from its exceptions, and from its log.
+"""Find the reason of a failure of Spark, in its exceptions and in its log.
 
-An exception of Py4J asks the JVM for its text, and has none when the JVM has ended.
+An exception of Py4J asks the JVM for its text, so it has no text when the JVM has
+ended.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Final
 _REASON_MAX: Final = 300
 _LOG_TAIL_BYTES: Final = 40_000
 
-#: As Java prints the causes of an exception; Py4J's text begins with the outermost.
+#: A cause as Java prints it. The text of a Py4J exception begins with the outermost
+#: exception.
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: (\S.*)$", re.MULTILINE)
-#: What ends spark-submit, and what ends an application: Spark's own reasons.
+#: Spark's own reasons for ending spark-submit, and for ending an application.
 _FATAL: Final = re.compile(
     r'^(?:Exception in thread "[^"]*" [\w.$]+: |.* ERROR .*\bReason: )(\S.*)$',
     re.MULTILINE,
@@ -21,23 +23,23 @@ _FATAL: Final = re.compile(
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception; empty when its JVM is no longer there to ask."""
+    """Return the text of an exception; empty when it needs a JVM that has ended."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # py4j raises whatever its socket raised
+    except Exception:  # noqa: BLE001  # Py4J passes on any error of its socket
         return ""
 
 
 def java_reason(text: str) -> str:
-    """Return the message of the innermost Java exception in a text; empty without."""
+    """Return the message of the innermost Java exception in a text, or ""."""
     return _last(_CAUSE, text)
 
 
 def start_reason(error: BaseException, log_path: str) -> str:
-    """Say in one line why Spark did not start, or stopped while it started.
+    """Return in one line the reason why Spark did not start.
 
-    Spark logs the reason when it ends by itself. The exception then only says that the
-    JVM is gone, or that its SparkContext is stopped.
+    When Spark ends by itself, only its log has the reason: the exception says that the
+    JVM has ended, or that its SparkContext is stopped.
     """
     log = _tail(log_path)
     return (
@@ -56,7 +58,7 @@ def _last(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _last_error(log: str) -> str:
-    """Return the last line that names an error and is not a frame of a stack."""
+    """Return the last line that names an error and is not a stack frame."""
     for line in reversed(log.splitlines()):
         text = line.strip()
         if re.search("[Ee]rror|[Ee]xception", text) and not text.startswith("at "):

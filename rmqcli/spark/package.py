@@ -1,9 +1,9 @@
-"""rmqcli as one file that Spark's executors import: a zip of Python sources.
+"""Pack rmqcli as one file that Spark's executors can import: a zip of Python sources.
 
-Spark puts such a file on the path of its Python workers as it is (`--py-files`,
-`addPyFile`, `addArtifacts`). It holds rmqcli and the packages without compiled parts
-that its library needs. What has compiled parts cannot be imported from a zip: it has to
-be installed where the executors run, or be sent as a packed environment.
+Spark puts the zip on the path of its Python workers (`--py-files`, `addPyFile`,
+`addArtifacts`). The zip contains rmqcli and the pure Python packages that its library
+needs. Packages with compiled parts cannot be imported from a zip: they must be
+installed on the executors, or sent as a packed environment.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rmqcli.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Packages of the zip. The others that rmqcli requires have compiled parts, belong to
-#: the command line, or are PySpark, which the executors have.
+#: The packages in the zip. The other packages that rmqcli requires have compiled parts,
+#: are for the command line only, or are PySpark, which the executors have.
 PACKAGES: Final = ("rmqcli", "sortedcontainers")
 
-#: The earliest time that a zip can hold, instead of those of the files.
+#: The modification time of all files in the zip: the earliest that a zip can have.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644
 
 
 def package_bytes() -> bytes:
-    """Return the zip. The same sources give the same bytes, wherever they lie.
+    """Return the content of the zip. Equal sources give equal bytes, in any folder.
 
     Raises ConfigError when a package is not installed as files.
     """
@@ -40,7 +40,7 @@ def package_bytes() -> bytes:
             for name, path in _sources(package):
                 info = zipfile.ZipInfo(name, _TIME)
                 info.compress_type = zipfile.ZIP_DEFLATED
-                info.create_system = 3  # Unix, whatever writes it
+                info.create_system = 3  # Unix, on every system
                 info.external_attr = _MODE << 16
                 archive.writestr(info, path.read_bytes())
     return buffer.getvalue()
@@ -54,7 +54,7 @@ def zip_package(folder: str) -> str:
 
 
 def _sources(package: str) -> Iterator[tuple[str, Path]]:
-    """The Python files of a package and their names in the zip, sorted by name."""
+    """The Python files of a package with their names in the zip, sorted by name."""
     found = importlib.util.find_spec(package)
     folder = Path((found and found.origin) or package).parent
     files = {

@@ -1,6 +1,7 @@
-"""What Spark shows of an error: it prints only the text, so the hint becomes a line.
+"""Add hints to the errors that Spark shows, and recreate errors from Spark's texts.
 
-`shown_error` reads such a text, where a caller wants the error again.
+Spark prints only the text of an error, so `with_hints` appends the hint to the text.
+`shown_error` recreates the error from such a text.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ from rmqcli.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How Python names one of our errors at the end of a traceback, and the hint below it.
+#: An RmqError at the end of a Python traceback, and the hint on the line below it.
 _SHOWN: Final = re.compile(
     r"^\s*rmqcli\.errors\.(\w+): (.+)$(?:\n\s*hint: (.+)$)?", re.MULTILINE
 )
-#: The codes of broker errors that have an exit code of their own: a text has none.
+#: The codes for recreated broker errors whose class has its own exit code, because the
+#: text does not contain the code.
 _CODES: Final = {
     "NotFoundError": ResponseCode.TOPIC_NOT_EXIST,
     "DeniedError": ResponseCode.NO_PERMISSION,
     "BusyError": ResponseCode.SYSTEM_BUSY,
 }
-#: What begins each line that `warn` writes.
+#: The prefix of each line that `warn` writes.
 _WARNING: Final = "rocketmq: "
 
 
 @contextlib.contextmanager
 def with_hints() -> Iterator[None]:
-    """Give an RmqError of the block a text of two lines: what happened, what to try.
+    """Give an RmqError that the block raises a text of two lines: message and hint.
 
-    Where it was raised in here would only be in the way of reading them.
+    Its traceback is dropped, because it would hide these lines.
     """
     try:
         yield
@@ -48,22 +50,22 @@ def with_hints() -> Iterator[None]:
 
 
 def warn(text: str) -> None:
-    """Write a line to stderr: Spark keeps what its Python processes write there."""
+    """Write a line to stderr, which Spark keeps in the logs of its Python processes."""
     sys.stderr.write(f"{_WARNING}{text}\n")
     sys.stderr.flush()
 
 
 def shown_warnings(log: str) -> list[str]:
-    """The texts that `warn` wrote to a log, each once, in the order of the first."""
+    """The texts that `warn` wrote to a log, without duplicates, in their order."""
     found = [line for line in log.splitlines() if line.startswith(_WARNING)]
     return [line.removeprefix(_WARNING) for line in dict.fromkeys(found)]
 
 
 def shown_error(text: str) -> RmqError | None:
-    """The last error of ours in a text of Spark's, None where it has none.
+    """The last RmqError that Spark's text contains; None when it contains none.
 
-    An error whose attributes are not in its text becomes the nearest kind that needs
-    none, with the same exit code.
+    If the error's class has attributes that are not in the text, the result is of the
+    nearest class without them that has the same exit code.
     """
     found = _SHOWN.findall(text)
     if not found:

@@ -1,4 +1,4 @@
-"""What is said of Spark Connect servers and clients before anything is sent."""
+"""Spark Connect servers and clients are checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_address_of_a_server_is_taken_from_its_url(url, host, port):
     ["h:15002", "spark://h:1", "sc://", "sc:///", "sc://h:x", "sc://h/path",
      "sc://h:1/;token", "sc://h:1;token=hunter2/x"],
 )  # fmt: skip
-def test_what_is_no_server_is_a_usage_error_without_its_token(url):
+def test_a_text_that_is_not_a_server_url_is_refused_without_showing_its_token(url):
     with pytest.raises(UsageError, match="is not the URL of a Spark") as caught:
         remote_address(url)
     assert "hunter2" not in caught.value.message
@@ -71,12 +71,12 @@ def test_a_token_is_never_shown():
         ("sc://[::1]:1", {}),
     ],
 )
-def test_keys_go_to_servers_with_tls_and_to_this_machine(url, environ):
+def test_keys_are_sent_over_tls_and_to_this_machine(url, environ):
     check_private(url, environ)
 
 
 @pytest.mark.parametrize("url", ["sc://h:1", "sc://10.0.0.1:1/;use_ssl=false"])
-def test_keys_do_not_go_to_another_machine_in_clear_text(url):
+def test_keys_are_not_sent_to_another_machine_in_clear_text(url):
     with pytest.raises(RefusedError, match="would travel to the Spark") as caught:
         check_private(url, {})
     assert ":1/;use_ssl=true'" in caught.value.hint
@@ -91,11 +91,11 @@ def test_all_packages_that_the_client_lacks_are_named_at_once(monkeypatch):
     )
     with pytest.raises(ConfigError) as caught:
         check_client_packages()
-    assert caught.value.message.startswith("Spark Connect needs none-such, ")
+    assert caught.value.message.startswith("this Python lacks none-such, ")
     assert caught.value.hint == "pip install 'rmqcli[connect]'"
 
 
-def test_a_server_that_is_not_there_is_named_with_the_reason():
+def test_an_unreachable_server_is_named_with_the_reason():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_remote_answers(f"sc://127.0.0.1:{port}")
@@ -113,9 +113,7 @@ def test_a_server_that_is_not_there_is_named_with_the_reason():
         (["--archives", "a.zip"], "--archives and --remote cannot be used together"),
     ],
 )
-def test_what_a_server_decides_cannot_be_given_with_it(
-    words, message, tmp_path, capsys
-):
+def test_options_that_the_server_decides_are_refused(words, message, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["export", "T", "--to-parquet", str(out), "--remote", "sc://h:1", *words]
     assert run(command) == 2
@@ -154,7 +152,7 @@ def test_missing_packages_are_reported_before_a_run_begins(export, monkeypatch):
         "rmqcli.spark.connect.CLIENT_MODULES", {"none_such": "none-such"}
     )
     out, err = export("sc://127.0.0.1:1", code=2)
-    assert "Spark Connect needs none-such for its client" in err
+    assert "this Python lacks none-such, which the client of Spark" in err
     assert "pip install 'rmqcli[connect]'" in err
     assert not out.exists()
 

@@ -67,7 +67,7 @@ def cluster():
 
 
 def output_of(program, folder, server, cluster):
-    """What a program of a client printed."""
+    """The output of a client's program."""
     zip_package(str(folder))
     program = program.replace("127.0.0.1:9876", cluster.namesrv)
     done = subprocess.run(
@@ -89,7 +89,7 @@ def readme_program():
     return program
 
 
-def test_the_program_of_the_readme_reads_by_way_of_a_server(tmp_path, server, cluster):
+def test_the_program_of_the_readme_reads_through_a_server(tmp_path, server, cluster):
     shown = output_of(readme_program(), tmp_path, server, cluster)
     assert "| New|    5|\n|Paid|    3|" in shown
 
@@ -119,7 +119,7 @@ spark.stop()
 """
 
 
-def test_a_stream_ends_with_what_is_there_and_rows_become_messages(
+def test_a_stream_ends_with_the_available_messages_and_rows_become_messages(
     tmp_path, server, cluster
 ):
     program = STREAM_AND_SINK.replace("FOLDER", str(tmp_path))
@@ -161,7 +161,7 @@ def test_an_interrupted_export_of_a_server_is_continued_by_the_same_command(
     assert offsets_in(path) == expected(queues)
 
 
-def test_the_error_of_a_part_comes_back_with_its_exit_code(tmp_path, server):
+def test_the_error_of_a_part_keeps_its_exit_code(tmp_path, server):
     path = tmp_path / "out"
     options = {"remote": server.url}
     source = {"fail_at": 8500}

@@ -1,4 +1,4 @@
-"""What Spark says when it fails, in one line; the logs are those of PySpark 4.3."""
+"""The reason of a failure of Spark is found. The logs are from PySpark 4.3."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_log_says_why_spark_did_not_start(tmp_path, log, words):
     assert start_reason(DeadError(), str(path)).startswith(words)
 
 
-def test_without_a_log_the_exception_says_it(tmp_path):
+def test_without_a_log_the_exception_gives_the_reason(tmp_path):
     error = RuntimeError(
         "An error occurred while calling None.JavaSparkContext.\n"
         ": java.net.BindException: Cannot assign requested address\n\tat x.y(Z.java)"
@@ -73,6 +73,6 @@ def test_the_innermost_cause_is_the_reason():
     assert java_reason("no trace of Java") == ""
 
 
-def test_an_exception_whose_jvm_is_gone_has_no_text():
+def test_an_exception_whose_jvm_has_ended_has_no_text():
     assert text_of(DeadError()) == ""
     assert text_of(ValueError("x")) == "x"

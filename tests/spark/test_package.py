@@ -1,4 +1,4 @@
-"""The zip for Spark's executors: its bytes, and what can be imported from it alone."""
+"""The zip for Spark's executors: its bytes, and the modules imported from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmqcli.spark.export.executors import PACKAGES
 from rmqcli.spark.package import package_bytes, zip_package
 
 ROOT = Path(__file__).parents[2]
-#: What a part of an export, and the data source, load on an executor.
+#: The modules that an export and the data source import on an executor.
 LOADED = (
     "rmqcli.spark.export.part",
     "rmqcli.spark.export.cluster",
@@ -55,7 +55,7 @@ def test_names_are_sorted_and_times_and_modes_are_fixed(tmp_path):
 
 
 def test_the_library_is_imported_from_the_zip_with_compiled_packages_beside(tmp_path):
-    """As on an executor: PySpark and the compiled packages are there, rmqcli is not."""
+    """Only PySpark and the compiled packages are installed, as on an executor."""
     path = zip_package(str(tmp_path))
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -80,7 +80,7 @@ def test_the_library_is_imported_from_the_zip_with_compiled_packages_beside(tmp_
     assert done.stdout == f"{path}/rmqcli/__init__.py\n"
 
 
-def test_every_requirement_is_in_the_zip_or_named_or_not_for_executors():
+def test_every_requirement_is_in_the_zip_or_listed_or_not_needed_by_executors():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split("[^a-z0-9-]", each)[0] for each in project["dependencies"]}
     # The command line, gRPC by way of a proxy, and Spark itself.
@@ -88,7 +88,7 @@ def test_every_requirement_is_in_the_zip_or_named_or_not_for_executors():
     assert required - elsewhere == {*PACKAGES, *package.PACKAGES} - {"rmqcli"}
 
 
-def test_a_package_that_is_not_there_as_files_cannot_be_packed(monkeypatch):
+def test_a_package_that_is_not_installed_as_files_cannot_be_packed(monkeypatch):
     monkeypatch.setattr(package, "PACKAGES", ("sys",))
     with pytest.raises(ConfigError, match="sys cannot be packed") as caught:
         package_bytes()
