@@ -1,6 +1,6 @@
-"""`rmq export-compact`: merges the small files and runs of an export directory.
+"""`rmq export-compact`: merge the small files and runs of an export directory.
 
-The merging is `rmqcli.spark.export.compact`; neither a cluster nor Spark is needed.
+`rmqcli.spark.export.compact` merges them; neither a cluster nor Spark is needed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from rmqcli.cli.ui.output import Column, emit_json, write_rows
 
 FIELDS = (
     Column("topic", "topic of the export"),
-    Column("runs_before", "runs in the manifest before", align="right"),
-    Column("runs", "runs in it now", align="right"),
-    Column("files_before", "Parquet files before", align="right"),
+    Column("runs_before", "runs in the manifest before compaction", align="right"),
+    Column("runs", "runs in the manifest now", align="right"),
+    Column("files_before", "Parquet files before compaction", align="right"),
     Column("files", "Parquet files now", align="right"),
-    Column("bytes_before", "their size before", align="right", priority=10),
-    Column("bytes", "their size now", align="right", priority=10),
+    Column(
+        "bytes_before", "bytes of files before compaction", align="right", priority=10
+    ),
+    Column("bytes", "bytes of files now", align="right", priority=10),
 )
 
 

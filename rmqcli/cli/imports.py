@@ -1,8 +1,8 @@
-"""`rmq import`: the Parquet files of an export, back into a topic.
+"""`rmq import`: send the messages in an export's Parquet files to a topic.
 
-A plan and a bar on stderr, a summary on stdout, and after an interrupt how to go on.
-The import itself is `rmqcli.spark.imports`; it needs pyarrow, and neither Spark nor
-Java.
+Shows progress on stderr and a summary on stdout, and after an interrupt how to
+continue. `rmqcli.spark.imports` does the import. It needs pyarrow, but neither Spark
+nor Java.
 """
 
 from __future__ import annotations
@@ -31,25 +31,28 @@ if TYPE_CHECKING:
 
 FIELDS = (
     Column("dir", "the folder of the export", title=None),
-    Column("topic", "where the messages go", title=None),
-    Column("state", "file that remembers what was sent", title=None),
-    Column("messages", "messages of the export", title=None),
-    Column("broker_name", "of an exported queue", title="BROKER"),
-    Column("queue_id", "of an exported queue", title="QUEUE", align="right"),
-    Column("to_broker_name", "broker that gets its messages", title="TO BROKER"),
+    Column("topic", "topic that receives the messages", title=None),
+    Column("state", "file that records what was sent", title=None),
+    Column("messages", "messages in the export", title=None),
+    Column("broker_name", "broker of the exported queue", title="BROKER"),
+    Column("queue_id", "id of the exported queue", title="QUEUE", align="right"),
+    Column("to_broker_name", "broker that receives its messages", title="TO BROKER"),
     Column(
-        "to_queue_id", "queue that gets its messages", title="TO QUEUE", align="right"
+        "to_queue_id",
+        "queue that receives its messages",
+        title="TO QUEUE",
+        align="right",
     ),
     Column("rows", "messages of the queue in the export", align="right"),
-    Column("before", "messages that earlier runs had sent", align="right"),
-    Column("sent", "messages that this run has sent", align="right"),
+    Column("before", "messages that earlier runs sent", align="right"),
+    Column("sent", "messages that this run sent", align="right"),
     Column("unsure", "sent messages that may be stored twice", title=None),
 )
 _TABLE = tuple(column for column in FIELDS if column.title is not None)
 
 
 def _parse_source(text: str) -> str:
-    """Where an export is: a folder's path, or a URL. Raises TextError for others."""
+    """The path or URL of an export. Raises TextError for an unsupported URL."""
     return parse_place(text, verb="read from", instead="copy it to a folder")
 
 
@@ -64,21 +67,21 @@ class ImportCommandOptions:
             "--from-parquet",
             parser=_parse_source,
             metavar="DIR",
-            help="Folder that rmq export wrote: a path, or a URL: s3, gs, hdfs, file.",
+            help="Folder of an export: a path, or an s3, gs, hdfs or file URL.",
         ),
     ]
     remap_queues: Annotated[
         bool,
         option(
             "--remap-queues",
-            help="Allow other queues than the export has, sharing them out in turn.",
+            help="If queues do not match, assign the topic's queues in turn.",
         ),
     ] = False
     allow_incomplete: Annotated[
         bool,
         option(
             "--allow-incomplete",
-            help="Send the finished runs of an export that is not finished.",
+            help="Send the finished runs of an unfinished export.",
         ),
     ] = False
     state: Annotated[
@@ -99,10 +102,10 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
 
     Example: rmq import orders-copy --from-parquet ./orders
 
-    The topic must exist. Body, keys, tags, flag and the user's properties are sent;
-    what clients and brokers had added is not. What was sent is remembered after each
-    batch, so the same command continues after an interrupt, and then may send one batch
-    twice. When all is sent, running it again does nothing.
+    The topic must exist. Body, keys, tags, flag and user properties are sent;
+    properties that clients and brokers added are not. The progress is recorded after
+    each batch, so the same command continues after an interrupt; it may then send one
+    batch twice. When everything has been sent, running it again does nothing.
     """
     topic = options.topic
     check_topic(topic)
@@ -122,7 +125,7 @@ def import_(common: Common, options: ImportCommandOptions) -> None:
     _warn_of_gaps(common, content)
     config = ProducerConfig(
         send_msg_timeout_ms=common.timeout_ms,
-        max_message_size_bytes=16 << 20,  # what is too large the broker knows
+        max_message_size_bytes=16 << 20,  # the broker applies its own limit
         create_topic_key=None,
     )
     client_config = replace(common.client_config(), endpoints=())
@@ -159,7 +162,7 @@ def _queues(
 
 
 def _warn_of_gaps(common: Common, content: ExportContent) -> None:
-    """Say what of the exported topic cannot be sent."""
+    """Warn about messages of the exported topic that cannot be sent."""
     if content.missing != 0:
         count = "some" if content.missing is None else f"{content.missing}"
         common.messages.warn(
@@ -168,8 +171,8 @@ def _warn_of_gaps(common: Common, content: ExportContent) -> None:
         )
     if content.undecodable:
         common.messages.warn(
-            f"{content.undecodable} messages could not be decoded by the export and"
-            " are not sent; their bytes are in _rmq/runs/*/undecodable.jsonl"
+            f"the export could not decode {content.undecodable} messages, so they are"
+            " not sent; their bytes are in _rmq/runs/*/undecodable.jsonl"
         )
 
 
@@ -249,7 +252,7 @@ def _show(
 
 
 class _Job:
-    """One run: sends, shows how far it is, and says how to go on."""
+    """One run: sends messages, shows progress, and says how to continue."""
 
     def __init__(
         self, common: Common, content: ExportContent, topic: str, state: ImportState
@@ -261,15 +264,15 @@ class _Job:
         self._before = {key: queue.sent for key, queue in state.queues.items()}
 
     def run(self, sender: Any) -> None:
-        """Send what is left. An error or interrupt says how to go on."""
+        """Send the remaining messages; an error or interrupt says how to continue."""
         from rmqcli.cli.ui.progress import Progress
         from rmqcli.spark.imports.run import run_import
 
         content, state, messages = self._content, self._state, self._common.messages
         if state.sent and state.sent < content.rows:
             messages.info(
-                f"continuing: {state.sent:,} of {content.rows:,} messages are sent; up"
-                " to one batch after them may be sent twice"
+                f"continuing: {state.sent:,} of {content.rows:,} messages have been"
+                " sent; up to one batch after them may be sent twice"
             )
         batches: Iterator[int] = run_import(
             content, self._topic, state=state, sender=sender
@@ -280,13 +283,13 @@ class _Job:
                     progress.update(state.sent)
         except (KeyboardInterrupt, RmqError):
             messages.warn(
-                f"not finished: {state.sent:,} of {content.rows:,} messages are sent;"
-                " the same command continues, and may send one batch twice"
+                f"not finished: {state.sent:,} of {content.rows:,} messages have been"
+                " sent; the same command continues, and may send one batch twice"
             )
             raise
 
     def finish(self, counts: SentCounts) -> None:
-        """The summary, and what a person should know about it."""
+        """Write the summary to stdout, and remarks on it to stderr."""
         state, messages = self._state, self._common.messages
         places = {k: (q.to_broker_name, q.to_queue_id) for k, q in state.queues.items()}
         sent = {k: q.sent - self._before[k] for k, q in state.queues.items()}
@@ -298,12 +301,12 @@ class _Job:
             unsure=counts.unsure,
         )
         if not self._content.rows:
-            messages.info("nothing to do: the export holds no messages")
+            messages.info("nothing to do: the export contains no messages")
         elif counts.stored:
             messages.info(f"{counts.stored:,} messages sent to {self._topic}")
         else:
             messages.info(
-                f"nothing to do: all {self._content.rows:,} messages were sent before;"
+                f"nothing to do: earlier runs sent all {self._content.rows:,} messages;"
                 f" to send them again, remove {state.path}"
             )
         if counts.unsure:
@@ -313,6 +316,6 @@ class _Job:
             )
         if counts.weak:
             messages.warn(
-                f"{counts.weak} are stored, but the broker could not flush or replicate"
-                " them in time"
+                f"{counts.weak} messages are stored, but the broker could not flush or"
+                " replicate them in time"
             )

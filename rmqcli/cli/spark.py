@@ -1,6 +1,6 @@
-"""`rmq spark package`: rmqcli as a file for the executors of a Spark cluster.
+"""`rmq spark package`: pack rmqcli as a zip for the executors of a Spark cluster.
 
-The file itself is made by `rmqcli.spark.package`. Neither Spark nor Java is started.
+`rmqcli.spark.package` creates the zip. Neither Spark nor Java is started.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def package(
 ) -> None:
     """Write rmqcli as a zip that the executors of a Spark cluster can import.
 
-    For programs with the format rocketmq; rmq export sends such a zip by itself. What
-    the executors' Python needs besides is listed on stderr.
+    The zip is for programs that use the format rocketmq; rmq export sends one by
+    itself. The other packages that the executors' Python needs are listed on stderr.
 
     Example: rmq spark package -o rmqcli.zip
     """
@@ -46,7 +46,7 @@ def package(
     path = Path(out or f"rmqcli-{__version__}.zip")
     if path.suffix != ".zip":
         raise UsageError(
-            f"the name of {path} does not end in .zip, which Python and Spark require",
+            f"{path} does not end in .zip, as Python and Spark require",
             hint=f"write --out {shlex.quote(str(path))}.zip",
         )
     data = package_bytes()
@@ -54,7 +54,7 @@ def package(
         (replace_file if force else create_file)(path, data)
     except FileExistsError as error:
         raise RefusedError(
-            f"{path} exists already", hint="replace it with --force"
+            f"{path} already exists", hint="replace it with --force"
         ) from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
@@ -63,9 +63,9 @@ def package(
     messages = Messages()
     messages.info(f"wrote {path}: rmqcli {__version__}, {len(data):,} bytes")
     messages.info(
-        f"the executors also need Python {python}, as here, with {', '.join(PACKAGES)}:"
-        " install them there, or pack an environment with venv-pack and send it with"
-        " --archives"
+        f"the executors also need Python {python}, the version of this machine, with"
+        f" {', '.join(PACKAGES)}: install them there, or pack an environment with"
+        " venv-pack and send it with --archives"
     )
     word = shlex.quote(str(path))
     sys.stdout.write(

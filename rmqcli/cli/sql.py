@@ -1,8 +1,8 @@
-"""`rmq sql`: a statement in, a query of Spark over topics, its rows out.
+"""`rmq sql`: run a Spark SQL query over topics and show its rows.
 
-Decides where the statement comes from, how many rows are shown, and what a cell looks
-like. The query itself is `rmqcli.spark.sql`. On stderr it shows the range of each topic
-and, on a terminal, how far the query is.
+This module decides where the statement comes from, how many rows are shown, and how a
+cell is shown; `rmqcli.spark.sql` runs the query. On stderr it shows the range of each
+topic and, on a terminal, the progress of the query.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from rmqcli.spark.sql.statement import Statement
     from rmqcli.spark.sql.views import TopicView
 
-#: A table is drawn when all of its rows are there.
+#: The default limit of rows in a table, which is kept in memory until it is complete.
 TABLE_ROWS_MAX = 1_000
 STATEMENT_BYTES_MAX = 1 << 20
-#: What a table shows of a binary value.
+#: Bytes of a binary value that a table shows.
 _CELL_BYTES_MAX = 80
 _NOT_IN_VIEWS = ("offset_msg_id", "store_bytes", "properties")
 
-#: The columns of a topic: a query's own columns are what it says.
+#: The columns of a topic, for the help. A query chooses its own columns.
 FIELDS = (
     *(Column(name, text) for name, text in RECORD_FIELDS if name not in _NOT_IN_VIEWS),
     Column("body", "the body, binary; for text functions: cast(body as string)"),
@@ -51,7 +51,7 @@ FIELDS = (
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """A setting of Spark. Raises TextError for what is not KEY=VALUE."""
+    """A Spark setting. Raises TextError unless the text is spark.NAME=VALUE."""
     key, equals, value = text.partition("=")
     end = len(key) or len(text)
     if not equals or not key.startswith("spark.") or key != key.strip():
@@ -68,7 +68,7 @@ def parse_setting(text: str) -> tuple[str, str]:
             "the query runs on this machine",
             start=0,
             end=end,
-            hint="for a cluster use the data source rocketmq in a Spark program",
+            hint="to use a cluster, write a Spark program with the format rocketmq",
         )
     return key, value
 
@@ -122,16 +122,21 @@ class SqlCommandOptions:
     store: Annotated[str | None, store_option()] = None
 
     def text(self, common: Common) -> str:
-        """The statement. Raises UsageError for none, or more than one source."""
+        """The statement. Raises UsageError unless it comes from exactly one source."""
         if self.file is not None and self.statement is not None:
-            raise UsageError("a query and --file cannot be used together")
+            raise UsageError(
+                "a query and --file cannot be used together",
+                hint="leave one of them out",
+            )
         if self.file in (None, "-") and self.statement in (None, "-"):
             if self.file is None and self.statement is None:
                 raise UsageError(
-                    "a query is missing", hint="rmq sql 'select * from orders'"
+                    "a query is missing", hint="write rmq sql 'select * from orders'"
                 )
             if common.acl_file == "-":
-                raise UsageError("the query and --acl-file cannot both be stdin")
+                raise UsageError(
+                    "the query and --acl-file cannot both be read from stdin"
+                )
             if sys.stdin is None:
                 raise UsageError("stdin is closed")
             text = _decoded(sys.stdin.buffer.read(STATEMENT_BYTES_MAX + 1), "stdin")
@@ -142,7 +147,7 @@ class SqlCommandOptions:
             text = self.statement or ""
         if not text.strip():
             raise UsageError(
-                "the query is empty", hint="rmq sql 'select * from orders'"
+                "the query is empty", hint="write rmq sql 'select * from orders'"
             )
         return text
 
@@ -189,7 +194,7 @@ def run_statement(
     session: SqlSession,
     client: Client,
 ) -> None:
-    """Run one statement and write its rows."""
+    """Run one statement and write its rows to stdout."""
     statement = session.read(text)
     views = {
         topic: _pinned(common, options, client, topic) for topic in statement.topics
@@ -202,7 +207,7 @@ def run_statement(
 
 
 def _check_reachable(client: Client) -> None:
-    """Raise an error now, rather than after the seconds that Spark takes to start."""
+    """Raise an error for an unreachable cluster before Spark takes seconds to start."""
     from rmqcli.api.calls.namesrv import get_broker_cluster_info
 
     client.namesrv(get_broker_cluster_info())
@@ -228,7 +233,7 @@ def _pinned(
 
 @contextmanager
 def _in_flags() -> Iterator[None]:
-    """Hints of the data source name its options; here they name flags."""
+    """Replace the data source's options in hints by the flags of this command."""
     try:
         yield
     except RmqError as error:
@@ -246,7 +251,7 @@ def _show(
     *,
     limit: int | None,
 ) -> None:
-    """Write the rows. Says so when there are more than are shown."""
+    """Write the rows, and report on stderr when there are more rows than shown."""
     is_table = common.output == "table"
     shown_max = TABLE_ROWS_MAX if limit is None and is_table else limit
 
@@ -323,7 +328,7 @@ def _table_row(
 def _data_row(
     columns: tuple[ResultColumn, ...], row: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """A row for JSON and CSV: a binary value is text, or base64 beside it."""
+    """A row for JSON and CSV: a binary value is text, or base64 in a `_b64` column."""
     import base64
 
     from rmqcli.spark.sql.values import plain

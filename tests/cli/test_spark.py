@@ -1,4 +1,4 @@
-"""`rmq spark package`: the file that it writes, and what it prints."""
+"""`rmq spark package`: the zip that it writes, and its output."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_the_zip_is_written_and_the_lines_that_use_it_are_printed(pack, tmp_path
     assert zipfile.ZipFile(name).testzip() is None
 
 
-def test_a_file_that_is_there_is_replaced_with_force_only(pack):
+def test_an_existing_file_is_replaced_only_with_force(pack):
     Path("a b.zip").write_text("mine")
     code, out, err = pack("-o", "a b.zip")
     assert (code, out) == (7, "")
-    assert err == "error: a b.zip exists already\nhint: replace it with --force\n"
+    assert err == "error: a b.zip already exists\nhint: replace it with --force\n"
     assert Path("a b.zip").read_text() == "mine"
     code, out, _ = pack("--out", "a b.zip", "--force")
     assert (code, out.splitlines()[0]) == (
@@ -58,11 +58,11 @@ def test_a_file_that_is_there_is_replaced_with_force_only(pack):
 def test_a_name_that_python_cannot_import_from_is_a_usage_error(pack, tmp_path):
     code, _, err = pack("-o", "rmqcli.tar.gz")
     assert code == 2
-    assert "the name of rmqcli.tar.gz does not end in .zip" in err
+    assert "rmqcli.tar.gz does not end in .zip" in err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_named(pack):
+def test_a_missing_folder_is_named(pack):
     code, _, err = pack("-o", "none/rmqcli.zip")
     assert code == 1
     assert "cannot write none/rmqcli.zip: No such file or directory" in err

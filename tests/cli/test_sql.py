@@ -1,4 +1,4 @@
-"""`rmq sql`: what is refused before Spark starts, and what a cell looks like."""
+"""`rmq sql`: refusals before Spark starts, and how a cell is shown."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def stdin(monkeypatch):
         (["select 1", "--from", "yesterday"], "--from"),
         (["select 1", "--conf", "x=1"], "not a setting of Spark"),
         (["select 1", "--conf", "spark.master=yarn"], "runs on this machine"),
-        (["-", "--acl-file", "-"], "cannot both be stdin"),
+        (["-", "--acl-file", "-"], "cannot both be read from stdin"),
         (["select 1", "--store", ".", "-n", "h:1"], "--store and --namesrv"),
     ],
 )
-def test_wrong_use_is_2(rmq, arguments, words):
+def test_wrong_use_exits_2(rmq, arguments, words):
     code, out, err = rmq("sql", *arguments)
     assert (code, out) == (2, "")
     assert words in err
@@ -78,13 +78,13 @@ def test_a_query_from_stdin_is_checked(rmq, stdin, arguments, data, words):
     assert words in err
 
 
-def test_a_file_that_is_not_there_is_an_error(rmq, tmp_path):
+def test_a_missing_file_is_an_error(rmq, tmp_path):
     code, _, err = rmq("sql", "-f", tmp_path / "no.sql")
     assert code == 1
     assert "no.sql: no such file or directory" in err
 
 
-def test_an_unreachable_cluster_is_5_before_spark_starts(rmq, tmp_path, closed_port):
+def test_an_unreachable_cluster_exits_5_before_spark_starts(rmq, tmp_path, closed_port):
     query = tmp_path / "q.sql"
     query.write_text("select * from orders", encoding="utf-8")
     code, out, err = rmq("sql", "-f", query, "-n", closed_port)

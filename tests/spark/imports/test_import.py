@@ -86,7 +86,7 @@ def test_a_second_run_does_nothing(rmq, cluster, tmp_path):
     import_(rmq, cluster, path)
     summary, err = import_(rmq, cluster, path)
     assert (summary["before"], summary["sent"]) == (30, 0)
-    assert "nothing to do: all 30 messages were sent before" in err
+    assert "nothing to do: earlier runs sent all 30 messages" in err
     assert len(stored(cluster, "copy")) == 30
     os.remove(summary["state"])
     import_(rmq, cluster, path)
@@ -101,7 +101,7 @@ def test_a_second_import_sends_only_what_a_later_run_exported(rmq, cluster, tmp_
     export(cluster.namesrv, "orders", path, since_last=True, from_position="since-last")
     summary, err = import_(rmq, cluster, path)
     assert (summary["before"], summary["sent"]) == (30, 10)
-    assert "continuing: 30 of 40 messages are sent" in err
+    assert "continuing: 30 of 40 messages have been sent" in err
     again = export(cluster.namesrv, "copy", tmp_path / "again")
     assert essence(again) == essence(path)
 
@@ -110,7 +110,7 @@ def test_an_export_without_messages_sends_nothing(rmq, cluster, tmp_path):
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     summary, err = import_(rmq, cluster, path)
     assert (summary["messages"], summary["sent"]) == (0, 0)
-    assert "nothing to do: the export holds no messages" in err
+    assert "nothing to do: the export contains no messages" in err
 
 
 def test_a_compacted_export_is_imported_like_the_original(rmq, cluster, tmp_path):
@@ -137,7 +137,7 @@ def test_a_failed_import_continues_where_it_stopped(rmq, cluster, tmp_path):
     path = export(cluster.namesrv, "orders", tmp_path / "out")
     refusing = cluster.faults.add(faults.answer(13, "illegal"), code=BATCH, nth=4)
     _, err = import_(rmq, cluster, path, code=1)
-    assert "not finished: 1,536 of 4,000 messages are sent" in err
+    assert "not finished: 1,536 of 4,000 messages have been sent" in err
     cluster.faults.remove(refusing)
     summary, err = import_(rmq, cluster, path)
     assert "up to one batch after them may be sent twice" in err
@@ -157,7 +157,9 @@ def test_an_interrupt_says_how_to_continue(rmq, cluster, tmp_path):
 
     watching = cluster.faults.observe(code=BATCH, on_request=interrupt)
     _, err = import_(rmq, cluster, path, code=130)
-    assert re.search(r"not finished: [\d,]+ of 4,000 messages are sent; the same", err)
+    assert re.search(
+        r"not finished: [\d,]+ of 4,000 messages have been sent; the same", err
+    )
     cluster.faults.remove(watching)
     summary, _ = import_(rmq, cluster, path)
     assert summary["before"] in (1_024, 1_536)
