@@ -1,9 +1,9 @@
-"""`rmq send`: what to send comes from an argument, files, lines or JSON lines.
+"""`rmq send`: send messages from an argument, files, lines or JSON lines.
 
-Sources give messages, and None before they may have to wait for the next one. Lines
-are bytes: nothing is decoded, only the newline is taken off. Results are rows on
-stdout; on a terminal many of them become a summary. Exits 6 when some messages are not
-stored. Sending itself is `rmqcli.producer.send`.
+Sources yield messages, and None before they may have to wait for input. A line is kept
+as bytes: only its newline is removed, nothing is decoded. Results are rows on stdout;
+on a terminal many results are shown as a summary. The exit code is 6 when some messages
+are not stored. `rmqcli.producer.send` does the sending.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 16
 
-#: No broker takes a larger message: this is a frame's limit.
+#: No broker accepts a larger message, because this is the limit of a frame.
 FILE_BYTES_MAX = 16 << 20
-#: A line of JSON can be a few times its body: `\u00e9` for two bytes.
+#: A line of JSON can be several times as long as its body: `\u00e9` is two bytes.
 LINE_BYTES_MAX = 64 << 20
 
 Messages = Iterator[OutgoingMessage | None]
 
 
 def read_bodies(bodies: Iterable[bytes], *, count: int) -> Messages:
-    """Each body `count` times."""
+    """Yield each body `count` times."""
     for body in bodies:
         for _ in range(count):
             yield OutgoingMessage(body)
 
 
 def read_files(names: Iterable[str], *, count: int) -> Messages:
-    """Each file `count` times, as it is; `-` is stdin."""
+    """Yield the content of each file `count` times, unchanged; `-` is stdin."""
     for name in names:
         with open_bytes(name) as file:
             body = _read_all(file, name)
@@ -76,7 +76,7 @@ def read_files(names: Iterable[str], *, count: int) -> Messages:
 
 
 def read_lines(name: str) -> Messages:
-    """A message for each line; `-` is stdin."""
+    """Yield a message for each line; `-` is stdin."""
     for item in _lines(name):
         if item is None:
             yield None
@@ -86,7 +86,7 @@ def read_lines(name: str) -> Messages:
 
 
 def read_records(name: str) -> Messages:
-    """A message for each line of JSON; blank lines are passed over."""
+    """Yield a message for each line of JSON; blank lines are skipped."""
     from rmqcli.producer.records import parse_record
 
     for item in _lines(name):
@@ -97,7 +97,7 @@ def read_records(name: str) -> Messages:
 
 
 def first(messages: Messages, count: int) -> Messages:
-    """The first `count` messages."""
+    """Yield the first `count` messages."""
     left = count
     while left > 0:
         message = next(messages, _END)
@@ -113,7 +113,7 @@ _END: Any = object()
 
 @contextmanager
 def open_bytes(name: str) -> Iterator[IO[bytes]]:
-    """The file, unbuffered, or stdin for `-`. OSError names the file."""
+    """Open a file unbuffered, or stdin for `-`. An OSError names the file."""
     if name == "-":
         if sys.stdin is None:
             raise UsageError("stdin is closed")
@@ -125,7 +125,10 @@ def open_bytes(name: str) -> Iterator[IO[bytes]]:
 
 
 def _lines(name: str) -> Iterator[tuple[int, bytes] | None]:
-    """Number, from 1, and bytes of each line; None before a read that may wait."""
+    """Yield the number, from 1, and the bytes of each line.
+
+    Yields None before a read that may wait.
+    """
     number = 0
     rest = bytearray()
     with open_bytes(name) as file:
@@ -146,7 +149,7 @@ def _lines(name: str) -> Iterator[tuple[int, bytes] | None]:
             rest += data[rest_from:]
             if len(rest) > LINE_BYTES_MAX:
                 raise UsageError(
-                    f"{_where(name, number + 1)}: longer than"
+                    f"{_where(name, number + 1)} is longer than"
                     f" {format_size(LINE_BYTES_MAX)}"
                 )
     if rest:
@@ -159,8 +162,8 @@ def _read_all(file: IO[bytes], name: str) -> bytes:
         parts += data
         if len(parts) > FILE_BYTES_MAX:
             raise UsageError(
-                f"{_title(name)}: over {format_size(FILE_BYTES_MAX)}, which no broker"
-                " takes as one message",
+                f"{_title(name)} is larger than {format_size(FILE_BYTES_MAX)}, the"
+                " largest message that any broker accepts",
                 hint="send its lines with --lines",
             )
     return bytes(parts)
@@ -170,7 +173,7 @@ def _is_regular(file: IO[bytes]) -> bool:
     try:
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):
-        return True  # memory, in a test
+        return True  # a buffer in memory, in a test
 
 
 def _title(name: str) -> str:
@@ -181,9 +184,9 @@ def _where(name: str, number: int) -> str:
     return f"{_title(name)} line {number}"
 
 
-#: A table is drawn when all is known; a longer one would only fill memory and screen.
+#: The most rows of a table, which is kept in memory until it is complete.
 TABLE_ROWS_MAX = 1000
-#: On a terminal more results than this are summed up.
+#: On a terminal, more results than this are shown as a summary.
 SUMMARY_ROWS_MAX = 20
 
 _STORED = (
@@ -198,14 +201,14 @@ COLUMNS = (
     Column("offset_msg_id", "id that the broker gave it", title=None),
     Column(
         "broker_name",
-        "broker that it was sent to; null by way of a proxy",
+        "broker to which it was sent; null by way of a proxy",
         title="BROKER",
         value=lambda sent: sent.queue and sent.queue.broker_name,
         priority=20,
     ),
     Column(
         "queue_id",
-        "queue that it was sent to; null by way of a proxy",
+        "queue to which it was sent; null by way of a proxy",
         title="QUEUE",
         value=lambda sent: sent.queue and sent.queue.queue_id,
         align="right",
@@ -213,16 +216,16 @@ COLUMNS = (
     ),
     Column(
         "queue_offset",
-        "its place in the queue; null when delayed",
+        "its offset in the queue; null when delayed",
         title="OFFSET",
         align="right",
         priority=10,
     ),
     Column(
         "status",
-        "SEND_OK, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT are"
-        " stored; UNKNOWN may be, and sending it again may store it twice; everything"
-        " else is not",
+        "SEND_OK, FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT: stored;"
+        " UNKNOWN: perhaps stored, so sending again may store it twice; all others: not"
+        " stored",
         states={
             "SEND_OK": "good",
             **dict.fromkeys(_STORED[1:], "warn"),
@@ -230,10 +233,10 @@ COLUMNS = (
             "NOT_SENT": "bad",
         },
     ),
-    Column("source", "line or file that it came from", priority=5),
+    Column("source", "line or file of the message", priority=5),
     Column(
         "error",
-        "why it is not stored, or not known to be",
+        "why it is not stored, or not known to be stored",
         value=lambda sent: sent.error and sent.error.message,
         priority=1,
     ),
@@ -260,9 +263,9 @@ def _parse_property(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendCommandOptions:
-    """The options of `rmq send` as they were typed, and what they mean together.
+    """The options of `rmq send` as they were typed, and checks of their combinations.
 
-    The library's own `SendOptions` are made from it.
+    The library's `SendOptions` are made from them.
     """
 
     topic: Annotated[str, argument(metavar="TOPIC", help="Topic to send to.")]
@@ -351,7 +354,7 @@ class SendCommandOptions:
     plaintext: Annotated[bool, plaintext_option()] = False
 
     def check(self, *, by_proxy: bool) -> None:
-        """Raise UsageError for what cannot be sent, or not by way of a proxy."""
+        """Raise UsageError for options that cannot be used, or not with a proxy."""
         check_topic(self.topic)
         if by_proxy:
             self._check_for_proxy()
@@ -371,9 +374,10 @@ class SendCommandOptions:
             if value:
                 raise UsageError(
                     f"{flag} and --endpoints cannot be used together",
-                    hint="a proxy creates no topics: rmq topic create"
+                    hint="a proxy creates no topics; create it with: rmq topic create"
                     if flag == "--create"
-                    else "a proxy chooses the queue; --message-group keeps an order",
+                    else "a proxy chooses the queue; use --message-group to keep an"
+                    " order",
                 )
         if self.delay is not None and self.delay.level is not None:
             raise UsageError(
@@ -382,7 +386,7 @@ class SendCommandOptions:
 
     @property
     def user_properties(self) -> dict[str, str]:
-        """What `--property` gives every message."""
+        """The properties that `--property` adds to every message."""
         return dict(self.properties or ())
 
     @property
@@ -391,9 +395,9 @@ class SendCommandOptions:
         return tuple(self.queue or ())
 
     def messages(self, common: Common) -> Messages:
-        """What is sent, with the settings of every message.
+        """The messages to send, with the tag, keys and properties of the options.
 
-        Raises UsageError for nothing to send, and for more than one source.
+        Raises UsageError unless there is exactly one source.
         """
         properties = self.user_properties
         return (
@@ -431,12 +435,14 @@ class SendCommandOptions:
             if is_terminal(sys.stdin):
                 raise UsageError(
                     "nothing to send",
-                    hint="write it: rmq send TOPIC BODY, or --lines -",
+                    hint="write rmq send TOPIC BODY, or --lines -",
                 )
             common.messages.info("sending the lines of stdin")
             lines = "-"
         if "-" in (self.jsonl, lines) and common.acl_file == "-":
-            raise UsageError("stdin cannot be both --acl-file and what is sent")
+            raise UsageError(
+                "--acl-file and the messages cannot both be read from stdin"
+            )
         found = read_lines(lines) if lines else read_records(self.jsonl or "-")
         return found if self.count is None else first(found, self.count)
 
@@ -450,8 +456,8 @@ def send(common: Common, options: SendCommandOptions) -> None:
     Without a BODY or a file, each line of stdin is sent as a message. Properties in
     JSON lines that clients and brokers set themselves (UNIQ_KEY, DELAY, REAL_TOPIC,
     ...) are not sent again. On a terminal, more than 20 results are shown as a summary,
-    with a row for each result that is not SEND_OK. By way of a proxy the topic must
-    exist, and the proxy chooses the queues.
+    with a row for each result that is not SEND_OK. With a proxy (--endpoints) the topic
+    must exist, and the proxy chooses the queues.
     """
     common = common.with_endpoints(options.endpoints, plaintext=options.plaintext)
     options.check(by_proxy=bool(common.endpoints))
@@ -471,7 +477,7 @@ def send(common: Common, options: SendCommandOptions) -> None:
 
 @contextmanager
 def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sender]:
-    """What sends by way of the proxy. Raises NotFoundError for an unknown topic."""
+    """A sender that uses the proxy. Raises NotFoundError for an unknown topic."""
     import random
 
     from rmqcli.producer.ids import ProxyMessageIds
@@ -480,7 +486,7 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
     from rmqcli.proxy.session import PRODUCER, Session
     from rmqcli.transport.lookups import local_ip
 
-    rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+    rng = random.Random()  # noqa: S311  # spreads load; not for secrets
     session = Session(common.client_config(), client_type=PRODUCER, rng=rng)
     try:
         network = ProxySend(
@@ -504,7 +510,7 @@ def _proxy_sender(common: Common, options: SendCommandOptions) -> Iterator[Sende
 def _broker_sender(
     client: Client, options: SendCommandOptions
 ) -> tuple[Sender, SendTarget]:
-    """What sends to the brokers, and where that is."""
+    """A sender that uses the brokers, and the topic's queues to which it sends."""
     import random
 
     from rmqcli.producer.delay import resolve_delay
@@ -521,7 +527,7 @@ def _broker_sender(
     if options.delay is not None:
         addresses = sorted(set(target.addresses.values()))
         extra = resolve_delay(client, options.delay, addresses)
-    rng = random.Random()  # noqa: S311  # spreads load, keeps no secret
+    rng = random.Random()  # noqa: S311  # spreads load; not for secrets
     ip = local_ip(next(iter(target.addresses.values()))) or "127.0.0.1"
     network = RemotingSend(
         client,
@@ -538,7 +544,7 @@ def _broker_sender(
 
 
 class _Job:
-    """One run: sends, writes rows, counts."""
+    """One run: sends messages, writes rows and counts results."""
 
     def __init__(
         self,
@@ -550,7 +556,7 @@ class _Job:
         self._is_summary = (
             common.output == "table" and is_terminal(sys.stdout) and not options.rows
         )
-        #: held back while there may be few enough to list
+        #: rows held back while there may be few enough to list all
         self._held: list[dict[str, object]] = []
         self._statuses: Counter[str] = Counter()
         self._queues: Counter[tuple[str, int]] = Counter()
@@ -573,16 +579,17 @@ class _Job:
         *,
         client: Client | None = None,
     ) -> None:
-        """Send all of `messages`; raises when not all of them are stored.
+        """Send `messages`; raise an error when not all of them are stored.
 
-        `client` is there when the topic was not: it asks which brokers created it.
+        `client` is given when the topic did not exist. It is used to look up which
+        brokers have created the topic.
         """
         from rmqcli.cli.ui.progress import Progress
 
         try:
             with Progress(self._common.messages, "sent") as progress:
                 for outcomes in sender.send(messages):
-                    with interrupts.deferred():  # what is stored is also said
+                    with interrupts.deferred():  # stored messages are always reported
                         self._write(outcomes)
                     progress.update(self.stored)
         except KeyboardInterrupt:
@@ -625,9 +632,10 @@ class _Job:
         self._writer.write(rows)
 
     def _hold_back(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
-        """What of `rows` is written now: all but SEND_OK, and that while it is little.
+        """Hold rows back for a summary; return the rows to write now.
 
-        Rows are held while all of them may still be listed.
+        Rows are held while there are few enough to list them all. As soon as there are
+        more, only those whose status is not SEND_OK are written.
         """
         self._held += rows
         if len(self._held) <= SUMMARY_ROWS_MAX and not self._is_cut:
@@ -638,7 +646,7 @@ class _Job:
         return rows
 
     def _finish(self, client: Client | None, *, is_cut_short: bool = False) -> None:
-        """The end of the data, and what a person should know about it."""
+        """End the data on stdout, and write remarks on it to stderr."""
         self._writer.write(self._held)
         self._held = []
         if not self._is_cut or self.failed or self._weak:
@@ -646,7 +654,7 @@ class _Job:
         messages = self._common.messages
         if self._left_out:
             messages.info(
-                f"{self._left_out} more were sent and are not listed;"
+                f"{self._left_out} more messages were sent and are not listed;"
                 " -o jsonl lists all"
             )
         if is_cut_short or self.stored + self.failed != 1:
@@ -663,14 +671,14 @@ class _Job:
             )
         if self._weak:
             messages.warn(
-                f"{self._weak} are stored, but the broker could not flush or replicate"
-                " them in time"
+                f"{_messages_of(self._weak)} stored, but not flushed or replicated in"
+                " time by the broker"
             )
         if client is not None and self._brokers:
             self._say_created(client)
 
     def _say_where(self) -> None:
-        """How many went to each queue, and as what; --rows lists them."""
+        """Say how many messages went to each queue, and how many had each result."""
         queues = sorted(self._queues.items())
         shown = ", ".join(f"{name}:{n} {count}" for (name, n), count in queues[:16])
         more = f" and {len(queues) - 16} more queues" if len(queues) > 16 else ""
@@ -703,7 +711,7 @@ class _Job:
     def _raise_failures(self, given_up: RmqError | None) -> None:
         if given_up is not None:
             self._common.messages.warn(
-                "gave up: no broker can be reached, the rest of the input was not read"
+                "gave up: no broker can be reached; the rest of the input was not read"
             )
         if not self.failed:
             return
@@ -720,7 +728,7 @@ class _Job:
                 f"it is unknown whether {self._unknown} of {total} messages are stored"
             )
         elif self._unknown:
-            what += f", of {self._unknown} it is unknown"
+            what += f", and it is unknown whether {self._unknown} are"
         raise PartialError(f"{what}: {first.message}", hint=first.hint)
 
 

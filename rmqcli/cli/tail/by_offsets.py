@@ -1,9 +1,10 @@
-"""`rmq tail --endpoints` without a group, where the proxy reads by offset.
+"""`rmq tail --endpoints` without a group, for proxies that read by offset.
 
-Proxies up to 5.5.0 do not: then `OffsetTail.find_ranges` raises UnsupportedError.
-Messages of a range come in the order of their store times; inside a queue the order is
-always the queue's. What arrives later comes as the queues are asked, one after the
-other. Nothing is left on the broker: no group, no offset.
+With proxies up to 5.5.0, which do not read by offset, `OffsetTail.find_ranges` raises
+UnsupportedError. The messages of the ranges are shown in the order of their store
+times; messages of one queue always keep the order of the queue. Later messages are
+shown as they are pulled, one queue after the other. Tail leaves neither a group nor an
+offset on the broker.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ if TYPE_CHECKING:
     from rmqcli.proxy.reader import ProxyReader
     from rmqcli.proxy.rpc import ProxyQueue
 
-#: Between two rounds over queues that had nothing new.
+#: The pause between two rounds over queues without new messages.
 _PAUSE_MS: Final = 500
-#: Written together while a range is read.
+#: Messages that are written at once while a range is read.
 _ITEMS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Messages before and from a group's committed offset on."""
+    """The messages to show before a group's committed offset, and from it on."""
 
     group: str
     before: int
@@ -72,9 +73,11 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetTailPlan:
-    """What is read; `last` counts over all queues, `look_back` bounds the search.
+    """Which messages to read, and when to end.
 
-    `own_starts` are the starts of single queues, which count more than `start`.
+    `last` counts messages of all queues; `look_back` limits the offsets of a queue that
+    are searched for them. `own_starts` are the starts of single queues, which override
+    `start`.
     """
 
     topics: tuple[str, ...]
@@ -94,7 +97,7 @@ class OffsetTailPlan:
 
 
 class _Found(NamedTuple):
-    """A message that is shown, in the order of `time_ms`, then of its queue."""
+    """A message to show, with the time by which the messages are sorted."""
 
     time_ms: int
     source: _Range
@@ -102,28 +105,28 @@ class _Found(NamedTuple):
     offset: int
 
 
-class _Over(Exception):  # noqa: N818  # no error: a time limit, or enough was shown
-    """Nothing more is to be shown."""
+class _Over(Exception):  # noqa: N818  # not an error
+    """Ends the run: a time limit is reached, or enough messages were shown."""
 
 
 @dataclass(slots=True)
 class _Range:
-    """One queue: what is read next, and the end as it was at the start."""
+    """One queue: its next offset to read, and its end when tail was started."""
 
     queue: ProxyQueue
     offset: int
     end: int
-    #: offsets that were read, are to be shown, and are not yet
+    #: offsets of messages that were read and are still to be shown
     unshown: deque[int] = field(default_factory=deque)
 
     @property
     def next_shown(self) -> int:
-        """Where to go on so that nothing is left out."""
+        """The offset from which a resumed tail leaves out no message."""
         return self.unshown[0] if self.unshown else self.offset
 
 
 class OffsetTail:
-    """One run: `find_queues`, `find_ranges`, then `run`."""
+    """One run of tail. Call `find_queues`, then `find_ranges`, then `run`."""
 
     def __init__(
         self, common: Common, plan: OffsetTailPlan, reader: ProxyReader, writer: Writer
@@ -137,16 +140,16 @@ class OffsetTail:
         self._missing = 0
         self._queues: list[ProxyQueue] = []
         self._ranges: list[_Range] = []
-        #: group -> whether it has committed anything in the queues that were asked
+        #: group -> whether it has committed an offset in any queue so far
         self._groups: dict[str, bool] = {}
         self._is_cut_short = True
-        #: the part of a fixed size, of which an interrupt leaves no place to go on at
+        #: whether --last or --around-group is being shown, which cannot be resumed
         self._is_bounded = plan.last is not None or plan.around is not None
         self._next_item_ms = 0.0
         self._started_ms = self._heard_ms = SYSTEM_CLOCK.monotonic_ms()
 
     def find_queues(self) -> None:
-        """Ask for the routes. Raises NotFoundError for an unknown topic."""
+        """Find the queues of the topics. Raises NotFoundError for an unknown topic."""
         for topic in self._plan.topics:
             route = {
                 each.queue: each
@@ -160,10 +163,10 @@ class OffsetTail:
         check_queue_starts(self._plan.own_starts, [each.queue for each in self._queues])
 
     def find_ranges(self) -> None:
-        """Find the range of each queue, and tell it.
+        """Find the range of each queue, and show it on stderr.
 
         Raises UnsupportedError when the proxy does not read by offset, and UsageError
-        or NotFoundError for a position that cannot be found.
+        or NotFoundError for a position that cannot be resolved.
         """
         around = self._plan.around
         for queue in self._queues:
@@ -179,11 +182,11 @@ class OffsetTail:
                     " exist",
                     code=int(pb.Code.OFFSET_NOT_FOUND),
                     name="OFFSET_NOT_FOUND",
-                    hint="a proxy does not tell which; check the name",
+                    hint="check the name: a proxy does not tell which of both it is",
                 )
 
     def run(self) -> int:
-        """Show the messages; return the exit code: 0 or 8."""
+        """Show the messages; return the exit code 0."""
         is_interrupted = False
         try:
             self._show_all()
@@ -226,7 +229,7 @@ class OffsetTail:
         if plan.end is not None:
             end, end_note = self._resolve(queue, plan.end, low, high, start=start)
         if plan.last is not None:
-            # A filter may leave out most of them: then more are looked through.
+            # With a filter, more messages must be searched to find the last N.
             wanted = plan.last if plan.filter.is_everything else None
             back = wanted if wanted is not None else plan.look_back
             start = low if back is None else max(low, end - back)
@@ -236,7 +239,7 @@ class OffsetTail:
         return _Range(queue, start, end)
 
     def _around(self, queue: ProxyQueue, around: Around) -> _Range | None:
-        """What is around the group's offset; None where it has committed nothing."""
+        """The range around the group's offset; None if it has committed no offset."""
         low, high = self._reader.min_offset(queue), self._reader.max_offset(queue)
         committed = self._committed(queue, around.group)
         if committed is None:
@@ -262,9 +265,9 @@ class OffsetTail:
         *,
         start: int | None = None,
     ) -> tuple[int, str]:
-        """The offset of a position within the queue, and what is odd about it.
+        """The offset of a position in the queue, and a note if it was adjusted.
 
-        `start` is given for an end.
+        `start` is the start of the range when the position is its end.
         """
         now_ms = SYSTEM_CLOCK.epoch_ms()
         match position:
@@ -315,7 +318,7 @@ class OffsetTail:
         if self._plan.last is not None:
             self._show(deque(merged, maxlen=self._plan.last))
             for each in self._ranges:
-                each.unshown.clear()  # those before the last ones
+                each.unshown.clear()  # the messages before the last N
         else:
             self._show_merged(merged)
         self._is_bounded = self._is_cut_short = False
@@ -335,12 +338,12 @@ class OffsetTail:
                     shown, waiting = waiting, []
                     self._show(shown)
         except _Over:
-            self._show(waiting)  # what came before the time was over
+            self._show(waiting)  # messages that were read before the time limit
             raise
         self._show(waiting)
 
     def _of_range(self, each: _Range) -> Iterator[_Found]:
-        """The messages of one queue up to its end; their times never go back."""
+        """Yield the messages of one queue up to its end; times never decrease."""
         latest_ms = -1
         while each.offset < each.end:
             before = each.offset
@@ -348,10 +351,10 @@ class OffsetTail:
                 latest_ms = max(latest_ms, found.time_ms)
                 yield found._replace(time_ms=latest_ms)
             if each.offset == before:
-                self._pause()  # the proxy gave nothing, although there is something
+                self._pause()  # the proxy returned nothing, although there are messages
 
     def _pull(self, each: _Range) -> list[_Found]:
-        """What the next pull brings that is to be shown; moves the offset on."""
+        """Pull once, advance the offset, and return the messages to show."""
         self._check_time()
         is_range = each.offset < each.end
         tail_filter = self._plan.filter
@@ -388,7 +391,7 @@ class OffsetTail:
     # --- showing
 
     def _show(self, found: Iterable[_Found]) -> bool:
-        """Write messages; whether there were any. Raises _Over when it is enough."""
+        """Write messages; return whether there were any. Raises _Over after --count."""
         shown: Sequence[_Found] = list(found)
         count = self._plan.count
         if count is not None:
@@ -402,7 +405,7 @@ class OffsetTail:
             self._counts.matched += len(part)
             for each in part:
                 unshown = each.source.unshown
-                # Without those that --last left out before it.
+                # This also removes messages before it that --last left out.
                 while unshown and unshown[0] <= each.offset:
                     unshown.popleft()
         if self._has_enough(0):
@@ -411,7 +414,7 @@ class OffsetTail:
         return bool(shown)
 
     def _paced(self, shown: Sequence[_Found]) -> Iterator[Sequence[_Found]]:
-        """The messages in parts, each when the rate allows it. Raises _Over."""
+        """Yield the messages in parts, waiting as the rate demands. Raises _Over."""
         rate = self._plan.rate_per_s
         if rate is None:
             if shown:

@@ -1,8 +1,9 @@
-"""`rmq tail --endpoints --group`: what a proxy gives a member of a group.
+"""`rmq tail --endpoints --group`: show the messages that a member of a group receives.
 
-A proxy has no way to read without a group. So the group consumes what is shown: each
-message is acknowledged after it was written, and not before. What was received and not
-written is delivered again once its invisible time is over.
+A proxy that does not read by offset gives messages only to members of a group. So the
+group consumes the messages that are shown: each is acknowledged after it is written. A
+message that was received but not written is delivered again when its invisible time is
+over.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from rmqcli.consumer.simple.received import ReceivedMessage
     from rmqcli.wire.subscription import SubscriptionData
 
-#: How long one receive waits for a message.
+#: How long a receive waits for a message.
 _AWAIT_MS: Final = 20_000
-#: Between a receive that failed and the next.
+#: The pause after a receive that failed.
 _AGAIN_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTailPlan:
-    """Whose messages are shown, which, and what ends it."""
+    """The group, the topics and filter of the messages to show, and when to end."""
 
     group: str
     topics: tuple[str, ...]
@@ -49,7 +50,7 @@ class GroupTailPlan:
     idle_timeout_ms: int | None = None
 
     def subscriptions(self) -> dict[str, str | SubscriptionData]:
-        """What is subscribed of each topic."""
+        """The subscription of each topic."""
         if self.sql is not None:
             return {topic: sql(topic, self.sql) for topic in self.topics}
         return dict.fromkeys(self.topics, self.tag or "*")
@@ -80,7 +81,7 @@ def run_group_tail(
 
 
 class _GroupTail:
-    """One run: `shown` counts what was written, `lost` what was not acknowledged."""
+    """One run. `shown` counts written messages, `lost` failed acknowledgements."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class _GroupTail:
         self._writer.close()
 
     def _receive(self, wanted: int, left_ms: int) -> list[ReceivedMessage]:
-        """Messages, or none when the time is over or the proxy cannot be reached."""
+        """Receive messages; none if time is over or the proxy cannot be reached."""
         try:
             return self._consumer.receive(wanted, await_ms=left_ms)
         except TransportError as error:
@@ -131,18 +132,19 @@ class _GroupTail:
             record = ProxyRecord(message.content)  # type: ignore[arg-type]  # of a proxy
             items += self._batcher.items(message.message_queue, [record])
         self._writer.write(items)
-        with interrupts.deferred():  # what was written is also acknowledged
+        with interrupts.deferred():  # written messages are always acknowledged
             self.shown += len(messages)
             try:
                 self._consumer.ack(messages)
             except AckError as error:
                 self.lost += len(error.failures)
                 self._messages.warn(
-                    f"{error.message}; shown, and delivered to the group again"
+                    f"{error.message}; the group will receive them again although they"
+                    " were shown"
                 )
 
     def _left_ms(self) -> int:
-        """How long the next receive may wait; 0: the time is over."""
+        """How long the next receive may wait; 0 when the time is over."""
         now_ms, left_ms = SYSTEM_CLOCK.monotonic_ms(), _AWAIT_MS
         plan = self._plan
         if plan.timeout_ms is not None:
@@ -152,6 +154,6 @@ class _GroupTail:
         return max(0, left_ms)
 
     def summarise(self) -> None:
-        """The closing words."""
+        """Show on stderr how many messages were shown and acknowledged."""
         words = f"{self.shown:,} shown, {self.shown - self.lost:,} acknowledged"
         self._messages.info(words)

@@ -1,7 +1,7 @@
-"""`rmq tail`: flags in, messages out, and what happened on stderr.
+"""`rmq tail`: the command, its options, and the checks of their combinations.
 
-Decides what the flags mean together. `run` carries it out; what is read is
-`rmqcli.admin.tail`'s, and `rmqcli.cli.ui.records` writes the messages.
+`run` carries the command out: `rmqcli.admin.tail` reads the messages, and
+`rmqcli.cli.ui.records` writes them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from rmqcli.position import Position
     from rmqcli.queue_selector import QueueSelector
 
-#: Without --from and --last: this many messages, then what arrives.
+#: Messages that are shown before new ones, when no option says where to begin.
 LAST_DEFAULT = 10
-#: At most this many offsets of a queue are searched for them.
+#: Most offsets of a queue that are searched for these messages.
 LOOK_BACK = 10_000
 
-#: What `--around-group` shows without -B and -A.
+#: Messages that `--around-group` shows without -B and -A.
 BEFORE_DEFAULT = 2
 AFTER_DEFAULT = 5
 
 _PER_SECOND_MAX = 10_000_000
-#: Options that mean different things.
+#: Pairs of options that contradict each other.
 _CONTRADICTIONS = (
     ("--to", "--follow"),
     ("--from-queue", "--last"),
@@ -54,8 +54,8 @@ _CONTRADICTIONS = (
     ("--around-group", "--follow"),
     ("--format", "--output"),
 )
-#: What a member of a group cannot choose: it gets what the proxy gives it. And what
-#: would have it acknowledge messages that it does not show.
+#: Options that cannot be used with --group: a member receives the messages that the
+#: proxy chooses, and it must not acknowledge messages that it does not show.
 _NOT_WITH_GROUP = (
     "--from",
     "--from-queue",
@@ -104,13 +104,13 @@ def _parse_queue_position(text: str) -> Any:
     queue, equals, position = text.rpartition("=")
     if not equals:
         hint = "write TOPIC@BROKER:ID=POS, for example orders@broker-a:3=1200"
-        raise TextError(text, "no '=' in it", start=0, end=len(text), hint=hint)
+        raise TextError(text, "'=' is missing", start=0, end=len(text), hint=hint)
     return parse_queue(queue), parse_position(position, tz=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
-    """The options of `rmq tail` as they were typed, and what they mean together."""
+    """The options of `rmq tail` as they were typed, and checks of combinations."""
 
     topics: Annotated[list[str], argument(metavar="TOPIC...", help="Topics to read.")]
     from_: Annotated[Any, position_option("--from", help="Start position.")] = None
@@ -220,12 +220,12 @@ class TailOptions:
     plaintext: Annotated[bool, plaintext_option()] = False
 
     def choose(self, common: Common) -> Common:
-        """`common`, for a proxy if one is to be read from. Raises UsageError."""
+        """Return `common` with the proxy to read from, if any. Raises UsageError."""
         if self.store is not None:
             if "endpoints" in common.typed or self.plaintext:
                 raise UsageError(
                     "--store and --endpoints cannot be used together",
-                    hint="--store reads a folder, without its cluster",
+                    hint="leave out --endpoints: --store reads a folder, not a cluster",
                 )
             return common
         if self.group is None:
@@ -235,7 +235,7 @@ class TailOptions:
         return common.with_endpoints(self.endpoints, plaintext=self.plaintext)
 
     def check(self, output: str, *, by_proxy: bool) -> None:
-        """Raise UsageError for what does not go together, or not by way of a proxy."""
+        """Raise UsageError for options that contradict each other or the proxy."""
         given = {
             "--from": self.from_ is not None,
             "--from-queue": bool(self.from_queue),
@@ -257,7 +257,7 @@ class TailOptions:
             raise UsageError("-B and -A need --around-group")
         if self.tag is not None and self.sql is not None:
             raise UsageError(
-                "--tag and --sql cannot be used together: a broker takes one"
+                "--tag and --sql cannot be used together: a broker accepts only one"
             )
         if self.not_ and self.key is None and not self.property_ and self.grep is None:
             raise UsageError("--not needs --key, --property or --grep")
@@ -269,23 +269,24 @@ class TailOptions:
         if not by_proxy:
             raise UsageError(
                 "--group is given without --endpoints",
-                hint="with name servers tail reads without a group",
+                hint="leave out --group: with name servers tail needs none",
             )
         for flag in _NOT_WITH_GROUP:
             if given[flag]:
-                hint = "a member of a group gets what the group has not consumed"
+                hint = "leave it out: a member gets what its group has not consumed"
                 if flag == "--no-follow":
-                    hint = "end it with --count, --timeout or --idle-timeout"
+                    hint = "use --count, --timeout or --idle-timeout to end tail"
                 elif flag in ("--key", "--property", "--grep"):
                     hint = (
-                        "the group would consume what is not shown; use --tag or --sql"
+                        "use --tag or --sql: otherwise the group would consume"
+                        " messages that are not shown"
                     )
                 raise UsageError(
                     f"{flag} and --group cannot be used together", hint=hint
                 )
 
     def filter(self) -> TailFilter:
-        """Which messages are shown. Raises UsageError."""
+        """The filter that decides which messages are shown. Raises UsageError."""
         from rmqcli.admin.tail.filter import make_filter
 
         return make_filter(
@@ -299,7 +300,7 @@ class TailOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether no option says where to begin or to end."""
+        """Whether no option says where to begin or end."""
         ends = (self.from_, self.to, self.last, self.around_group)
         return all(end is None for end in ends) and not self.from_queue
 
@@ -311,14 +312,14 @@ class TailOptions:
 
     @property
     def start(self) -> Position | None:
-        """Where queues without a start of their own begin; None: see `shown_last`."""
+        """The start of queues that `--from-queue` does not name; None without one."""
         from rmqcli.position import Earliest
 
         return Earliest() if self.from_queue and self.from_ is None else self.from_
 
     @property
     def shown_last(self) -> int | None:
-        """How many of the last messages are shown; None: not by their number."""
+        """How many of the last messages are shown; None for a start position."""
         return LAST_DEFAULT if self.is_plain else self.last
 
     @property
@@ -338,17 +339,17 @@ def tail(common: Common, options: TailOptions) -> int:
 
     Example: rmq tail orders --from -15m --to now -o jsonl
 
-    By way of a proxy (--endpoints) tail reads without a group only where the proxy
-    reads by offset, which proxies up to 5.5.0 do not. Elsewhere --group G makes tail a
-    member of G, which must exist. What tail shows is then consumed: it is acknowledged
-    once it is written, and the other members of G do not get it. What was received and
-    not written is delivered again after 30 s, with a higher retry count. --tag and
-    --sql select; --count, --timeout and --idle-timeout end it. Without --group, a name
-    server in NAMESRV_ADDR counts more than ROCKETMQ_ENDPOINTS.
+    With a proxy (--endpoints), tail can read without a group only if the proxy reads by
+    offset, which proxies up to 5.5.0 do not. Otherwise --group G makes tail a member of
+    G, which must exist. The group then consumes the messages that tail shows: each is
+    acknowledged once it is written, and other members of G do not receive it. Messages
+    that were received but not written are delivered again after 30 s, with a higher
+    retry count. --tag and --sql select messages; --count, --timeout and --idle-timeout
+    end tail. Without --group, NAMESRV_ADDR takes precedence over ROCKETMQ_ENDPOINTS.
     """
     common = options.choose(common)
     options.check(common.output, by_proxy=bool(common.endpoints))
-    options.filter()  # refused before anything is opened
+    options.filter()  # raises UsageError before anything is opened
     if common.endpoints:
         if options.group is None:
             return _tail_by_offsets(common, options)
@@ -378,7 +379,7 @@ def _tail_in_group(common: Common, options: TailOptions) -> int:
 
 
 def _tail_by_offsets(common: Common, options: TailOptions) -> int:
-    """Where the proxy reads by offset. Raises UsageError where it does not."""
+    """Tail by way of a proxy that reads by offset. Raises UsageError for others."""
     from rmqcli.cli.tail.by_offsets import Around, OffsetTail, OffsetTailPlan
     from rmqcli.proxy.reader import ProxyReader  # loads gRPC
 
@@ -414,12 +415,12 @@ def _tail_by_offsets(common: Common, options: TailOptions) -> int:
             tail.find_ranges()
         except UnsupportedError as error:
             raise UsageError(
-                "by way of this proxy tail needs --group: it does not read by offset,"
-                " and gives messages to members of groups only",
-                hint="with --group G, which must exist, the group consumes what tail"
-                " shows: other members do not get it, and what is received and not"
-                " shown comes again with a higher retry count; --namesrv HOST:PORT"
-                " reads without a group",
+                "by way of this proxy tail needs --group: the proxy does not read by"
+                " offset, and gives messages only to members of groups",
+                hint="read without a group with --namesrv HOST:PORT; or add --group G,"
+                " an existing group, which then consumes the messages that tail shows:"
+                " other members do not receive them, and messages that tail received"
+                " but did not show are delivered again with a higher retry count",
             ) from error
         code = tail.run()
     is_empty = options.fail_if_empty and not tail.shown

@@ -1,4 +1,4 @@
-"""The command that goes on where an interrupted `rmq tail` stopped."""
+"""The command that continues where an interrupted `rmq tail` stopped."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
     from rmqcli.model import MessageQueue
 
-#: Flags that the command leaves out, each with a value behind it.
+#: Flags that the command leaves out, together with their values.
 _START_FLAGS: Final = ("--from", "--from-queue", "--last", "--count")
 
 
 def same_command() -> str:
-    """What was typed, for a bounded part that was not shown as a whole."""
+    """The command as it was typed, for messages that cannot be shown in part."""
     return shlex.join(["rmq", *sys.argv[1:]])
 
 
 def resume_command(
     starts: Mapping[MessageQueue, str], *, count_left: int | None
 ) -> str:
-    """What to type to go on: the position of each queue that comes next.
+    """The command that continues from the given position of each queue.
 
-    `count_left` is what is missing of `--count`; None without it.
+    `count_left` is how many messages of `--count` are left; None without `--count`.
     """
     words = _without(sys.argv[1:], _START_FLAGS)
     if count_left is not None:

@@ -1,7 +1,7 @@
-"""Carrying `rmq tail` out: ranges first, then messages, then the closing words.
+"""Carry out `rmq tail`: find the ranges, write the messages, and summarise.
 
-Says on stderr which range of each queue is read, writes the messages, and ends with
-what was read, what is missing, and after an interrupt with the command that goes on.
+On stderr it shows the range of each queue, a summary of what was read and what is
+missing, and after an interrupt the command that continues.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from rmqcli.cli.ui.records.output import Writer
     from rmqcli.model import MessageQueue
 
-#: A queue whose end is not known is read again from this long before tail started:
-#: its broker's clock may be behind this machine's.
+#: A queue whose end is unknown is resumed from this long before tail was started,
+#: because its broker's clock may be behind the clock of this machine.
 _CLOCKS_APART_MS = 60_000
-#: More gaps of a queue than this are not listed one by one.
+#: At most this many gaps of a queue are listed.
 _GAPS_LISTED = 5
 
 
 def run_tail(common: Common, options: TailOptions) -> int:
-    """Read and write; return the exit code: 0, 6 or 8."""
+    """Read and write the messages; return the exit code: 0, 6 or 8."""
     tail_filter = options.filter()
     config = common.client_config()
     if options.timeout is not None:
@@ -113,7 +113,7 @@ def run_tail(common: Common, options: TailOptions) -> int:
 
 
 def _progress_of(common: Common, plan: TailPlan) -> Progress | None:
-    """A bar for ranges with an end whose messages go elsewhere than the terminal."""
+    """A progress bar, if the ranges have an end and stdout is not the terminal."""
     if plan.follow or plan.last is not None or is_screen(sys.stdout):
         return None
     if not is_screen(sys.stderr):
@@ -125,7 +125,7 @@ def _progress_of(common: Common, plan: TailPlan) -> Progress | None:
 
 
 def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> None:
-    """Write what comes; an interrupt too leaves a list that has its end."""
+    """Write the messages. The output is closed even after an interrupt."""
     try:
         with progress or nullcontext():
             for items in tail.items():
@@ -141,9 +141,9 @@ def _write_all(tail: Tail[Any], writer: Writer, progress: Progress | None) -> No
 def _find_ranges(
     common: Common, client: Client, options: TailOptions
 ) -> tuple[list[OffsetRange], dict[MessageQueue, RmqError]]:
-    """The range of each queue, told on stderr, and the queues that have none.
+    """Find the range of each queue and show it on stderr; also return failed queues.
 
-    Raises the first error when no queue has one.
+    Raises the first error when no queue has a range.
     """
     queues: list[MessageQueue] = []
     for topic in dict.fromkeys(options.topics):
@@ -226,8 +226,10 @@ def _around_group(
 
 
 def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -> None:
-    """Let the brokers read the SQL first: a pull with one that they cannot read gets
-    every message. Raises what the first says; who cannot be asked says nothing.
+    """Let the brokers check the SQL, because a pull with invalid SQL gets all messages.
+
+    Raises the error of the first broker that refuses the SQL. Brokers that cannot be
+    asked are ignored.
     """
     if tail_filter.expression_type != SQL92:
         return
@@ -252,7 +254,7 @@ def _check_sql(client: Client, topics: Iterable[str], tail_filter: TailFilter) -
 
 
 def _summarise(common: Common, tail: Tail[Any]) -> None:
-    """The closing words: what was read, and what could not be."""
+    """Show on stderr what was read, and what could not be read."""
     counts = tail.counts
     missing = sum(end - start for spans in tail.gaps.values() for start, end in spans)
     abandoned = tail.abandoned
@@ -295,10 +297,10 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _resume_command(
     tail: Tail[Any], options: TailOptions, started_epoch_ms: int
 ) -> str:
-    """What to type to go on: the offset of each queue that comes next.
+    """The command that continues from the next offset of each queue.
 
-    Nothing is left out. Only what was being written just now may come again, and
-    what a bounded part (`--last`, `--around-group`) had shown when it was interrupted.
+    It leaves out no message. It repeats only messages that were being written at the
+    interrupt, or messages of an unfinished `--last` or `--around-group`.
     """
     if options.around_group is not None or tail.is_showing_last:
         return same_command()
@@ -314,7 +316,7 @@ def _resume_command(
 def _start_of_lost(
     queue: MessageQueue, options: TailOptions, started_epoch_ms: int
 ) -> str:
-    """Where a queue begins of which nothing was read, as it was meant at the start."""
+    """The start position of a queue of which nothing was read, fixed in time."""
     start = options.start if options.shown_last is None else None
     match options.queue_starts.get(queue, start):
         case None | Latest() | Now():

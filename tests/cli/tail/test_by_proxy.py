@@ -94,14 +94,14 @@ def test_without_a_group_it_says_what_a_group_would_mean(cluster, capsys):
     error, hint = err.splitlines()
     assert out == ""
     assert error == (
-        "error: by way of this proxy tail needs --group: it does not read by offset,"
-        " and gives messages to members of groups only"
+        "error: by way of this proxy tail needs --group: the proxy does not read by"
+        " offset, and gives messages only to members of groups"
     )
     for part in (
-        "with --group G, which must exist, the group consumes what tail shows",
-        "other members do not get it",
-        "comes again with a higher retry count",
-        "--namesrv HOST:PORT reads without a group",
+        "add --group G, an existing group, which then consumes the messages",
+        "other members do not receive them",
+        "delivered again with a higher retry count",
+        "read without a group with --namesrv HOST:PORT",
     ):
         assert part in hint
 
@@ -193,7 +193,7 @@ def test_an_ack_that_is_refused_is_told_and_ends_with_6(proxy, tail):
     out, err = tail(proxy, "--count", "2", "-o", "raw", code=6)
     assert out == "x\ny\n"
     assert "INVALID_RECEIPT_HANDLE" in err
-    assert "shown, and delivered to the group again" in err
+    assert "the group will receive them again although they were shown" in err
     assert err.endswith("2 shown, 1 acknowledged\n")
 
 
@@ -216,15 +216,15 @@ def test_a_damaged_body_is_shown_as_such(proxy, tail):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--from", "-15m"], "gets what the group has not consumed"),
+        (["--from", "-15m"], "gets what its group has not consumed"),
         (["--from-queue", "T@b:0=1"], "--from-queue and --group cannot be used"),
         (["--to", "latest"], "--to and --group cannot be used together"),
         (["--last", "5"], "--last and --group cannot be used together"),
         (["--queue", "0"], "--queue and --group cannot be used together"),
         (["--around-group", "h"], "--around-group and --group cannot be used"),
-        (["--no-follow"], "end it with --count, --timeout or --idle-timeout"),
-        (["--key", "k"], "the group would consume what is not shown"),
-        (["--property", "a=b"], "the group would consume what is not shown"),
+        (["--no-follow"], "use --count, --timeout or --idle-timeout to end tail"),
+        (["--key", "k"], "the group would consume messages that are not shown"),
+        (["--property", "a=b"], "the group would consume messages that are not shown"),
         (["--grep", "x"], "use --tag or --sql"),
         (["--rate", "1/s"], "--rate and --group cannot be used together"),
         (["--store", "."], "--store and --endpoints cannot be used together"),
