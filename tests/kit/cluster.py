@@ -6,6 +6,7 @@ stop, kill, suspend and restart a broker. It never outlives the process that mad
 
 from __future__ import annotations
 
+import json
 import signal
 import uuid
 from typing import TYPE_CHECKING, Self
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+
+    from tests.kit.configuration import Account
 
 _NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
@@ -39,8 +42,10 @@ class RealCluster:
     `conf` goes into every broker.conf over the kit's defaults. With `proxy` the only
     broker runs inside a proxy (local mode, from 5.0 on), which serves gRPC at
     `endpoints`, TLS and plaintext alike; stopping or killing the broker is then
-    stopping or killing the proxy. Raises RuntimeError with the end of the log when a
-    server does not start.
+    stopping or killing the proxy. With `superuser` (5.3 or later) the broker and the
+    proxy serve accounts only: this one, which may do everything, and those of
+    `create_account`. Raises RuntimeError with the end of the log when a server does not
+    start.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class RealCluster:
         heap_mb: int = 384,
         log_level: str = "WARN",
         proxy: bool = False,
+        superuser: Account | None = None,
     ) -> None:
         if not 1 <= brokers <= (1 if proxy else BROKERS_MAX):
             raise ValueError(f"brokers {brokers} not in 1 to {BROKERS_MAX}")
@@ -60,7 +66,11 @@ class RealCluster:
         self._is_proxy = proxy
         self.directory = directory
         self._class_path = class_path(version)
+        self._superuser = superuser
         self._conf = dict(conf or {})
+        if superuser is not None:
+            folder = directory / "auth"
+            self._conf |= configuration.access_control(superuser, folder=folder)
         self._heap_mb = heap_mb
         self._namesrv: ServerProcess | None = None
         self._brokers: list[ServerProcess | None] = [None] * brokers
@@ -199,6 +209,39 @@ class RealCluster:
         self._until(lambda: self._route_has(name, names), f"route of topic {name}")
         return name
 
+    def create_account(
+        self, account: Account, rights: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a user, and let it do what `rights` say, such as {"Topic:T": "Pub"}.
+
+        Only in a cluster with `superuser`.
+        """
+        address = self.broker_address()
+        body = {"username": account.name, "password": account.secret}
+        self._must(
+            address,
+            raw.AUTH_CREATE_USER,
+            {"username": account.name},
+            body=json.dumps({**body, "userType": "Normal"}).encode(),
+        )
+        if not rights:
+            return
+        subject = f"User:{account.name}"
+        entries = [
+            {"resource": resource, "actions": actions.split(","), "decision": "Allow"}
+            for resource, actions in rights.items()
+        ]
+        acl = {
+            "subject": subject,
+            "policies": [{"policyType": "Custom", "entries": entries}],
+        }
+        self._must(
+            address,
+            raw.AUTH_CREATE_ACL,
+            {"subject": subject},
+            body=json.dumps(acl).encode(),
+        )
+
     def ask(
         self,
         code: int,
@@ -281,6 +324,7 @@ class RealCluster:
             namesrv=self.namesrv,
             grpc_port=self._ports.first + _PROXY_GRPC_PORT,
             remoting_port=self._ports.first + _PROXY_REMOTING_PORT,
+            superuser=self._superuser,
         )
         file.write_text(text)
         return file
@@ -343,8 +387,10 @@ class RealCluster:
         answer = raw.ask(self.namesrv, raw.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
         return answer.code == 0 and all(name in answer.body for name in names)
 
-    def _must(self, address: str, code: int, ext_fields: dict[str, str]) -> raw.Answer:
-        answer = raw.ask(address, code, ext_fields)
+    def _must(
+        self, address: str, code: int, ext_fields: dict[str, str], *, body: bytes = b""
+    ) -> raw.Answer:
+        answer = raw.ask(address, code, ext_fields, body=body)
         if answer.code != 0:
             raise RuntimeError(f"{address} code {code}: {answer.code} {answer.remark}")
         return answer

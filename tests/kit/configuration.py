@@ -7,6 +7,7 @@ index file) and quick to start; `LARGE_STORE` is RocketMQ's own sizes, for bench
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,10 +77,72 @@ def broker_properties(
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
-def proxy_json(*, namesrv: str, grpc_port: int, remoting_port: int) -> str:
-    """The text of an rmq-proxy.json for a proxy on 127.0.0.1."""
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of a cluster with access control (5.3 or later)."""
+
+    name: str
+    secret: str
+
+
+#: Requests of the kit itself, which it does not sign: those of `raw`.
+_UNSIGNED_CODES = "17,28,200,3001,3006"
+_BROKER_PROVIDERS = {
+    "authenticationMetadataProvider": "org.apache.rocketmq.auth.authentication"
+    ".provider.LocalAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": "org.apache.rocketmq.auth.authorization"
+    ".provider.LocalAuthorizationMetadataProvider",
+}
+_PROXY_PROVIDERS = {
+    "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth"
+    ".ProxyAuthenticationMetadataProvider",
+    "authorizationMetadataProvider": "org.apache.rocketmq.proxy.auth"
+    ".ProxyAuthorizationMetadataProvider",
+}
+
+
+def access_control(superuser: Account, *, folder: Path) -> dict[str, str | int]:
+    """What a broker.conf says so that only accounts may do what they have rights to.
+
+    `superuser` may do everything. Accounts are kept below `folder`.
+    """
+    user = {"username": superuser.name, "password": superuser.secret}
+    inner = {"accessKey": superuser.name, "secretKey": superuser.secret}
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authConfigPath": str(folder),
+        "initAuthenticationUser": json.dumps(user),
+        "innerClientAuthenticationCredentials": json.dumps(inner),
+        "authenticationWhitelist": _UNSIGNED_CODES,
+        "authorizationWhitelist": _UNSIGNED_CODES,
+        **_BROKER_PROVIDERS,
+    }
+
+
+def proxy_json(
+    *,
+    namesrv: str,
+    grpc_port: int,
+    remoting_port: int,
+    superuser: Account | None = None,
+) -> str:
+    """The text of an rmq-proxy.json for a proxy on 127.0.0.1.
+
+    With `superuser` it asks the broker for accounts and rights.
+    """
+    access: dict[str, str | bool] = {}
+    if superuser is not None:
+        inner = {"accessKey": superuser.name, "secretKey": superuser.secret}
+        access = {
+            "authenticationEnabled": True,
+            "authorizationEnabled": True,
+            "innerClientAuthenticationCredentials": json.dumps(inner),
+            **_PROXY_PROVIDERS,
+        }
     return json.dumps(
         {
+            **access,
             "rocketMQClusterName": CLUSTER_NAME,
             "namesrvAddr": namesrv,
             "localServeAddr": "127.0.0.1",

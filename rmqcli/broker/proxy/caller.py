@@ -1,11 +1,10 @@
 """Who makes a call: the metadata of a gRPC call, and its signature.
 
 The signature covers the value of x-mq-date-time and nothing else; as in RocketMQ it may
-be any text, old or new, and any algorithm may be named. Not imitated: permissions of
-an account for single topics and groups.
+be any text, old or new, and any algorithm may be named.
 
-Source: `ContextInitPipeline`, `GrpcConstants` and
-`DefaultAuthenticationContextBuilder` in apache/rocketmq.
+Source: `ContextInitPipeline`, `GrpcConstants`, `DefaultAuthenticationContextBuilder`
+and `DefaultAuthenticationHandler` in apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import base64
 import binascii
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
 from rmqcli.wire.acl import signature
@@ -23,6 +22,8 @@ from rmqcli.wire.protobuf.definition_pb2 import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_NAME_CHARACTERS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,42 +67,72 @@ def caller_of(
 
 def check_signature(
     metadata: Iterable[tuple[str, str | bytes]], accounts: Mapping[str, str] | None
-) -> None:
-    """Check that an account signed the call; without accounts all calls may pass.
+) -> str | None:
+    """Check that an account signed the call; returns its access key.
 
-    Raises ProxyError(UNAUTHORIZED).
+    Without accounts all calls may pass, and nobody's name is known. Raises
+    ProxyError(UNAUTHORIZED) in the words of a proxy of 5.5.0.
     """
     if accounts is None:
-        return
+        return None
     fields = dict(_texts(metadata))
-    name, signed = _parse(fields.get("authorization", ""))
+    date = fields.get("x-mq-date-time", "")
+    name, signed = _parse(fields.get("authorization", ""), date)
+    if not name:
+        raise unauthorized("username cannot be null.")
     secret = accounts.get(name)
     if secret is None:
-        raise _unauthorized(f"user {name[:100]!r} is not found")
-    date = fields.get("x-mq-date-time", "")
+        raise unauthorized(f"User:{name[:_NAME_CHARACTERS_MAX]} is not found.")
     wanted = base64.b64decode(signature(date.encode(), secret))
-    if not date or not hmac.compare_digest(signed, wanted):
-        raise _unauthorized("check signature failed")
+    if signed is None or not hmac.compare_digest(signed, wanted):
+        raise unauthorized("check signature failed.")
+    return name
 
 
-def _parse(header: str) -> tuple[str, bytes]:
+def _parse(header: str, date: str) -> tuple[str, bytes | None]:
     """The access key and the signature in an authorization header."""
+    if not header:
+        return "", None
+    if not date:
+        raise unauthorized("datetime is null.")
     _, space, rest = header.partition(" ")
-    parts = {
-        name.strip(): value.strip()
-        for name, _, value in (item.partition("=") for item in rest.split(","))
-    }
-    credential, digits = parts.get("Credential"), parts.get("Signature")
-    if not space or credential is None or digits is None:
-        raise _unauthorized("authentication header is incorrect")
-    try:
-        signed = binascii.unhexlify(digits)
-    except (binascii.Error, ValueError):
-        raise _unauthorized("authentication header is incorrect") from None
-    return credential.partition("/")[0], signed
+    if not space:
+        raise unauthorized("authentication header is incorrect.")
+    name, signed = "", None
+    for item in _split(rest, ","):
+        key, equals, value = item.strip().partition("=")
+        if not equals:
+            raise unauthorized(
+                "authentication keyValues length is incorrect, actual length=1."
+            )
+        if key == "Credential":
+            parts = _split(value, "/")
+            if not parts:
+                raise unauthorized(
+                    "authentication credential length is incorrect, actual length=0."
+                )
+            name = parts[0]
+        elif key == "Signature":
+            try:
+                signed = binascii.unhexlify(value)
+            except (binascii.Error, ValueError):
+                raise unauthorized("create authentication context error.") from None
+    return name, signed
 
 
-def _unauthorized(message: str) -> ProxyError:
+def _split(text: str, separator: str) -> list[str]:
+    """The parts of a text as Java's String.split gives them: no empty ones at the end.
+
+    Only a text without a separator is a part even when it is empty.
+    """
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return [] if text and parts == [""] else parts
+
+
+def unauthorized(message: str) -> ProxyError:
+    """The error for a call that nobody signed, or that its account may not make."""
     return ProxyError(Code.UNAUTHORIZED, message)
 
 
