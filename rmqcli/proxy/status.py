@@ -41,8 +41,16 @@ _FILTER_HINT: Final = "check the filter expression"
 #: The words of a broker that cannot read a filter. A proxy passes them on with
 #: INTERNAL_SERVER_ERROR, as it does for every code that it has no counterpart of.
 _UNREADABLE_FILTER: Final = "parse the consumer's subscription failed"
+_CREDENTIALS_HINT: Final = "check the credentials argument"
+#: Hints for what RocketMQ's proxies say with UNAUTHORIZED; it is their only code for
+#: calls that are not signed, and for accounts without the right.
+_DENIED_HINTS: Final = {
+    "username cannot be null": "calls must be signed: give the credentials argument",
+    "has no permission": "give the account the right with mqadmin createAcl, or use"
+    " another account",
+}
 _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
-    int(pb.Code.UNAUTHORIZED): (DeniedError, "check the credentials"),
+    int(pb.Code.UNAUTHORIZED): (DeniedError, _CREDENTIALS_HINT),
     int(pb.Code.PAYMENT_REQUIRED): (DeniedError, ""),
     int(pb.Code.FORBIDDEN): (
         DeniedError,
@@ -101,6 +109,8 @@ def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
     kind, hint = _KINDS.get(code, (BrokerError, ""))
     if code == pb.Code.INTERNAL_SERVER_ERROR and _UNREADABLE_FILTER in remark:
         kind, hint = FilterError, _FILTER_HINT
+    if code == pb.Code.UNAUTHORIZED:
+        hint = next((h for words, h in _DENIED_HINTS.items() if words in remark), hint)
     return kind(
         f"{what}: {address} answered {name}{_words(remark)}",
         code=code,
@@ -150,7 +160,7 @@ def grpc_error(
     kind: type[BrokerError] = BrokerError
     hint = ""
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        kind, hint = DeniedError, "check the credentials"
+        kind, hint = DeniedError, _CREDENTIALS_HINT
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         kind, hint = BusyError, "try again in a moment"
     elif code is grpc.StatusCode.NOT_FOUND or "group not found" in remark:

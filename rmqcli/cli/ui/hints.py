@@ -44,6 +44,7 @@ _ARGUMENTS: Final = {
     "archives": "--archives",
     "cluster": "--cluster",
     "conf": "--conf",
+    "credentials": "--acl-file or RMQ_ACCESS_KEY and RMQ_SECRET_KEY",
     "delay_ms": "--delay",
     "endpoints": "--endpoints",
     "executor_timeout_ms": "--executor-timeout",

@@ -56,6 +56,10 @@ _NOT_HINTS = {
         ("choose another namesrv_port", "choose another --listen"),
         ("add may_create=True", "add --create"),
         (
+            "check the credentials argument",
+            "check --acl-file or RMQ_ACCESS_KEY and RMQ_SECRET_KEY",
+        ),
+        (
             "check the endpoints argument or ROCKETMQ_ENDPOINTS",
             "check --endpoints or ROCKETMQ_ENDPOINTS",
         ),
