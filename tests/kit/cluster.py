@@ -214,7 +214,7 @@ class RealCluster:
     ) -> None:
         """Create a user, and let it do what `rights` say, such as {"Topic:T": "Pub"}.
 
-        Only in a cluster with `superuser`.
+        The action Deny takes all rights away. Only in a cluster with `superuser`.
         """
         address = self.broker_address()
         body = {"username": account.name, "password": account.secret}
@@ -228,7 +228,11 @@ class RealCluster:
             return
         subject = f"User:{account.name}"
         entries = [
-            {"resource": resource, "actions": actions.split(","), "decision": "Allow"}
+            {
+                "resource": resource,
+                "actions": ["All"] if actions == "Deny" else actions.split(","),
+                "decision": "Deny" if actions == "Deny" else "Allow",
+            }
             for resource, actions in rights.items()
         ]
         acl = {

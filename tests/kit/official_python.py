@@ -2,7 +2,7 @@
 
 Run by the interpreter of an environment that has `rocketmq-python-client`, and nothing
 of rmqcli. Arguments: endpoints, a topic, a group for a simple and one for a push
-consumer.
+consumer; then, for a proxy with accounts, an access key and its secret key.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rocketmq import (  # type: ignore[import-not-found]  # of the other environ
 
 def main() -> None:
     """Send, receive and acknowledge, and consume with a listener."""
-    endpoints, topic, simple_group, push_group = sys.argv[1:]
-    configuration = ClientConfiguration(endpoints, Credentials())
+    endpoints, topic, simple_group, push_group, *keys = sys.argv[1:]
+    configuration = ClientConfiguration(endpoints, Credentials(*keys))
     producer = Producer(configuration, (topic,))
     producer.startup()
     simple = SimpleConsumer(configuration, simple_group)

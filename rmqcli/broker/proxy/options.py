@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmqcli.errors import UsageError
 
@@ -11,13 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+#: Actions of `rights`.
+PUB: Final = "Pub"
+SUB: Final = "Sub"
+ALL: Final = "All"
+DENY: Final = "Deny"
+_ACTIONS: Final = frozenset(
+    (PUB, SUB, f"{PUB},{SUB}", f"{SUB},{PUB}", ALL, DENY),
+)
+_RESOURCE: Final = re.compile(r"\*|(?:Topic|Group):(?:\*|[^*]+\*?)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
     """Where the proxy listens, and what it checks. Defaults: a free port, plaintext.
 
     Raises UsageError for a certificate without its key, or a key without its
-    certificate.
+    certificate, and for accounts and rights that cannot be read.
     """
 
     #: 0: any free port
@@ -27,6 +38,11 @@ class ProxyOptions:
     tls_key: Path | None = None
     #: access key -> secret key; each request must then be signed by one of them
     accounts: Mapping[str, str] | None = None
+    #: access key -> topic or group -> what the account may do there, as in
+    #: `{"shop": {"Topic:orders": "Pub,Sub", "Group:shop-*": "Sub"}}`: Pub to send, Sub
+    #: to receive, All, or Deny. `*` ends a prefix, and alone it is everything. Without
+    #: `rights` each account may do everything; with them only what is in them.
+    rights: Mapping[str, Mapping[str, str]] | None = None
     #: also serve PullMessage, UpdateOffset, GetOffset and QueryOffset, which proxies up
     #: to 5.5.0 do not implement
     serves_offsets: bool = False
@@ -40,3 +56,18 @@ class ProxyOptions:
             name and secret for name, secret in self.accounts.items()
         ):
             raise UsageError("an account of the proxy has an empty key")
+        for name, entries in (self.rights or {}).items():
+            if name not in (self.accounts or {}):
+                raise UsageError(f"there are rights for {name!r}, which is no account")
+            for resource, actions in entries.items():
+                if not _RESOURCE.fullmatch(resource):
+                    raise UsageError(
+                        f"rights of {name!r}: {resource!r} is not a topic or a group",
+                        hint="write Topic:NAME, Group:NAME, Topic:PREFIX* or *",
+                    )
+                if actions not in _ACTIONS:
+                    raise UsageError(
+                        f"rights of {name!r} to {resource}: {actions!r} is not an"
+                        " action",
+                        hint="write Pub, Sub, Pub,Sub, All or Deny",
+                    )

@@ -5,8 +5,7 @@ in Python that holds thousands of long polls and telemetry streams without a thr
 each.
 
 Not imitated: reflection and channelz, lite topics, PROXY protocol, TLS and plaintext on
-one port, permissions of an account for single topics and groups. A request may have
-16 MiB instead of 130, which no broker would store.
+one port. A request may have 16 MiB instead of 130, which no broker would store.
 
 Source: `GrpcServerBuilder` and `GrpcMessagingApplication` in apache/rocketmq.
 """
@@ -28,6 +27,7 @@ from rmqcli.broker.proxy.handles import Handles
 from rmqcli.broker.proxy.message import made_up_message
 from rmqcli.broker.proxy.offsets import Offsets
 from rmqcli.broker.proxy.receiving import Receiving
+from rmqcli.broker.proxy.rights import Rights
 from rmqcli.broker.proxy.routes import Routes
 from rmqcli.broker.proxy.sending import Sending
 from rmqcli.broker.proxy.sessions import Sessions, StreamError
@@ -279,6 +279,7 @@ class _Activities:
 
 def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandler:
     """The methods of the service; those that are missing are UNIMPLEMENTED."""
+    access = _Access(options)
     unary: dict[str, Unary] = {
         "QueryRoute": all_.routes.query_route,
         "QueryAssignment": all_.routes.query_assignment,
@@ -306,20 +307,20 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
         streams["PullMessage"] = (all_.offsets.pull_message, PullMessageResponse)
     table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Telemetry": grpc.stream_stream_rpc_method_handler(
-            _telemetry(all_.sessions, options),
+            _telemetry(all_.sessions, access),
             response_serializer=TelemetryCommand.SerializeToString,
         )
     }
     for name, call in unary.items():
         request, response = _classes(name)
         table[name] = grpc.unary_unary_rpc_method_handler(
-            _unary(call, request, response, options),
+            _unary(call, request, response, access),
             response_serializer=response.SerializeToString,
         )
     for name, (stream, part) in streams.items():
         request, response = _classes(name)
         table[name] = grpc.unary_stream_rpc_method_handler(
-            _stream(stream, request, part, options),
+            _stream(stream, request, part, access),
             response_serializer=response.SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
@@ -332,13 +333,27 @@ def _classes(name: str) -> tuple[type[Message], type[Message]]:
     return request, response
 
 
-def _caller(context: Context, options: ProxyOptions) -> Caller:
-    """The caller of a call that may pass. Raises ProxyError."""
-    metadata = tuple(context.invocation_metadata() or ())
-    check_signature(metadata, options.accounts)
-    caller = caller_of(metadata, peer=context.peer(), left_s=context.time_remaining())
-    caller.need_client_id()
-    return caller
+class _Access:
+    """Who may make which call. Immutable."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self._accounts = options.accounts
+        self._rights = None if options.rights is None else Rights(options.rights)
+
+    def caller(self, context: Context, request: Message | None = None) -> Caller:
+        """The caller of a call that may pass. Raises ProxyError.
+
+        Without `request` rights are not checked.
+        """
+        metadata = tuple(context.invocation_metadata() or ())
+        account = check_signature(metadata, self._accounts)
+        caller = caller_of(
+            metadata, peer=context.peer(), left_s=context.time_remaining()
+        )
+        if self._rights is not None and account is not None and request is not None:
+            self._rights.check(request, account=account, address=caller.address)
+        caller.need_client_id()
+        return caller
 
 
 async def _cancel_all_others() -> None:
@@ -361,12 +376,12 @@ def _unary(
     call: Unary,
     request: type[Message],
     response: type[Message],
-    options: ProxyOptions,
+    access: _Access,
 ) -> Callable[[bytes, Context], Awaitable[Message]]:
     async def answer(data: bytes, context: Context) -> Message:
         asked = await _parsed(request, data, context)
         try:
-            return await call(_caller(context, options), asked)
+            return await call(access.caller(context, asked), asked)
         except Exception as error:  # noqa: BLE001  # becomes the answer's status
             return response(status=status_of(error))
 
@@ -377,12 +392,12 @@ def _stream(
     call: Streaming,
     request: type[Message],
     response: type[Message],
-    options: ProxyOptions,
+    access: _Access,
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def answer(data: bytes, context: Context) -> None:
         asked = await _parsed(request, data, context)
         try:
-            caller = _caller(context, options)
+            caller = access.caller(context, asked)
         except ProxyError as error:
             await context.write(response(status=status_of(error)))
             return
@@ -392,16 +407,15 @@ def _stream(
 
 
 def _telemetry(
-    sessions: Sessions, options: ProxyOptions
+    sessions: Sessions, access: _Access
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def serve(parts: AsyncIterator[bytes], context: Context) -> None:
         try:
-            caller = _caller(context, options)
+            caller = access.caller(context)
+            commands = _commands(parts, context, access)
+            await sessions.telemetry(caller, commands, context)
         except ProxyError as error:
             await context.write(TelemetryCommand(status=status_of(error)))
-            return
-        try:
-            await sessions.telemetry(caller, _commands(parts), context)
         except DecodeError as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:
@@ -413,9 +427,14 @@ def _telemetry(
     return serve
 
 
-async def _commands(parts: AsyncIterator[bytes]) -> AsyncIterator[TelemetryCommand]:
+async def _commands(
+    parts: AsyncIterator[bytes], context: Context, access: _Access
+) -> AsyncIterator[TelemetryCommand]:
+    """The commands; raises ProxyError at one that the caller may not give."""
     async for part in parts:
-        yield TelemetryCommand.FromString(part)
+        command = TelemetryCommand.FromString(part)
+        access.caller(context, command)
+        yield command
 
 
 def _listen(server: grpc.aio.Server, options: ProxyOptions, host: str) -> int:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from rmqcli.wire.protobuf import definition_pb2 as d
+from rmqcli.wire.protobuf import service_pb2 as s
 from tests.kit.configuration import Account
 from tests.kit.grpc_client import (
     GrpcClient,
@@ -20,12 +22,11 @@ from tests.kit.grpc_client import (
     consumer_settings,
     message,
     producer_settings,
+    resource,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from rmqcli.wire.protobuf import definition_pb2 as d
 
     Metadata = Mapping[str, str | None]
 
@@ -33,6 +34,17 @@ DATE = "20260101T000000Z"
 TOPIC = "T"
 GROUP = "G"
 ADMIN = Account("admin", "admin-secret")
+WRITER = Account("writer", "writer-secret")
+READER = Account("reader", "reader-secret")
+PREFIX = Account("prefix", "prefix-secret")
+NOBODY = Account("none", "none-secret")
+#: What they may do, as the embedded proxy has it; ADMIN may do everything.
+RIGHTS = {
+    WRITER: {"Topic:T": "Pub"},
+    READER: {"Topic:T": "Sub", "Group:G": "Sub"},
+    PREFIX: {"Topic:T*": "Pub,Sub", "Topic:SECRET*": "Deny", "Group:*": "Sub"},
+    NOBODY: {},
+}
 
 
 def signed(
@@ -89,6 +101,21 @@ def received(client: GrpcClient, group: str, topic: str) -> str:
     return f"{answer.code}: {answer.text}"
 
 
+def _joined_and_received(client: GrpcClient) -> str:
+    joined = telemetry(client, consumer_settings(GROUP, TOPIC))
+    return received(client, GROUP, TOPIC) if joined == "OK" else joined
+
+
+def _assigned(client: GrpcClient, group: d.Resource, topic: d.Resource) -> str:
+    request = s.QueryAssignmentRequest(group=group, topic=topic)
+    return said(client.call("QueryAssignment", request))
+
+
+def _null(what: str) -> str:
+    return f"UNAUTHORIZED: {what} is null."
+
+
+_ANOTHER = "Topic:OTHER"
 _WRONG = Account(ADMIN.name, "wrong")
 _FAILED = "UNAUTHORIZED: check signature failed."
 _NO_USER = "UNAUTHORIZED: username cannot be null."
@@ -166,4 +193,184 @@ SIGNATURES = [
     ),
 ]
 
-TABLE = {row.name: row for row in SIGNATURES}
+_T, _OTHER = resource(TOPIC), resource("OTHER")
+_G = resource(GROUP)
+
+#: A call, who makes it, and what it needs that the account has no right to; or None.
+_CALLS: list[tuple[str, Account, Callable[[GrpcClient], str], str | None]] = [
+    ("route of a sender", WRITER, lambda at: said(at.route(TOPIC)), None),
+    ("route of a receiver", READER, lambda at: said(at.route(TOPIC)), None),
+    ("route without", READER, lambda at: said(at.route("OTHER")), "Topic:OTHER"),
+    ("route by prefix", PREFIX, lambda at: said(at.route(TOPIC)), None),
+    ("send", WRITER, lambda at: said(at.send(message(TOPIC))), None),
+    ("send by prefix", PREFIX, lambda at: said(at.send(message(TOPIC))), None),
+    ("send without", READER, lambda at: said(at.send(message(TOPIC))), "Topic:T"),
+    (
+        "send to another topic",
+        WRITER,
+        lambda at: said(at.send(message("OTHER"))),
+        "Topic:OTHER",
+    ),
+    (
+        "send without rights",
+        NOBODY,
+        lambda at: said(at.send(message(TOPIC))),
+        "Topic:T",
+    ),
+    (
+        "recall without",
+        READER,
+        lambda at: said(at.call("RecallMessage", s.RecallMessageRequest(topic=_T))),
+        "Topic:T",
+    ),
+    (
+        "end of a transaction without",
+        READER,
+        lambda at: said(at.call("EndTransaction", s.EndTransactionRequest(topic=_T))),
+        "Topic:T",
+    ),
+    (
+        "producer",
+        WRITER,
+        lambda at: telemetry(at, producer_settings(TOPIC)),
+        None,
+    ),
+    (
+        "producer without",
+        READER,
+        lambda at: telemetry(at, producer_settings(TOPIC)),
+        "Topic:T",
+    ),
+    (
+        "producer of nothing",
+        NOBODY,
+        lambda at: telemetry(at, producer_settings()),
+        None,
+    ),
+    (
+        "consumer",
+        READER,
+        lambda at: telemetry(at, consumer_settings(GROUP, TOPIC)),
+        None,
+    ),
+    (
+        "consumer of another group",
+        READER,
+        lambda at: telemetry(at, consumer_settings("X", TOPIC)),
+        "Group:X",
+    ),
+    (
+        "consumer of another topic",
+        READER,
+        lambda at: telemetry(at, consumer_settings(GROUP, TOPIC, "OTHER")),
+        "Topic:OTHER",
+    ),
+    ("heartbeat without", WRITER, lambda at: said(at.heartbeat(GROUP)), "Group:G"),
+    (
+        "termination without",
+        WRITER,
+        lambda at: said(
+            at.call(
+                "NotifyClientTermination", s.NotifyClientTerminationRequest(group=_G)
+            )
+        ),
+        "Group:G",
+    ),
+    ("assignment", READER, lambda at: _assigned(at, _G, _T), None),
+    ("assignment without", WRITER, lambda at: _assigned(at, _G, _T), "Group:G"),
+    ("assignment of another", READER, lambda at: _assigned(at, _G, _OTHER), _ANOTHER),
+    ("receive", READER, _joined_and_received, None),
+    ("receive by prefix", PREFIX, _joined_and_received, None),
+    ("receive without", WRITER, lambda at: received(at, GROUP, TOPIC), "Group:G"),
+    ("receive of another", READER, lambda at: received(at, GROUP, "OTHER"), _ANOTHER),
+    (
+        "ack of another group",
+        READER,
+        lambda at: said(at.ack("X", TOPIC, "x")),
+        "Group:X",
+    ),
+    ("ack of another", READER, lambda at: said(at.ack(GROUP, "OTHER", "x")), _ANOTHER),
+    (
+        "change of another group",
+        READER,
+        lambda at: said(at.change("X", TOPIC, "x", 1_000)),
+        "Group:X",
+    ),
+    (
+        "forward of another",
+        READER,
+        lambda at: said(at.forward(GROUP, "OTHER", "x", "m")),
+        _ANOTHER,
+    ),
+]
+
+
+def _denied(account: Account, resource_key: str | None, detail: str) -> str:
+    if resource_key is None:
+        return "OK"
+    return (
+        f"UNAUTHORIZED: User:{account.name} has no permission to access"
+        f" {resource_key} from 127.0.0.1, {detail}."
+    )
+
+
+RIGHTS_TABLE = [
+    Row(name, signed(who), _denied(who, needed, "no matched policies"), act)
+    for name, who, act, needed in _CALLS
+] + [
+    Row(
+        "denied topic",
+        signed(PREFIX),
+        _denied(PREFIX, "Topic:SECRET-1", "the decision is deny"),
+        lambda at: said(at.send(message("SECRET-1"))),
+    ),
+    Row("send nothing", signed(), _null("message"), lambda at: said(at.send())),
+    Row(
+        "send to no topic",
+        signed(),
+        _null("topic"),
+        lambda at: said(at.send(message(""))),
+    ),
+    Row("route of no topic", signed(), _null("topic"), lambda at: said(at.route(""))),
+    Row(
+        "receive from no queue",
+        signed(),
+        _null("messageQueue"),
+        lambda at: said(
+            next(iter(at.start("ReceiveMessage", s.ReceiveMessageRequest(group=_G))))
+        ),
+    ),
+    Row(
+        "receive of no group",
+        signed(),
+        _null("group"),
+        lambda at: received(at, "", TOPIC),
+    ),
+    Row(
+        "ack of no topic",
+        signed(),
+        _null("topic"),
+        lambda at: said(at.ack("X", "", "x")),
+    ),
+    Row(
+        "heartbeat of no group",
+        signed(),
+        _null("group"),
+        lambda at: said(at.heartbeat()),
+    ),
+    Row(
+        "consumer of no group",
+        signed(),
+        _null("group"),
+        lambda at: telemetry(at, consumer_settings("", TOPIC)),
+    ),
+    Row(
+        "neither producer nor consumer",
+        signed(),
+        "INTERNAL_SERVER_ERROR: settings command doesn't have publishing or"
+        " subscription.",
+        lambda at: telemetry(at, d.Settings()).partition(". AclException")[0],
+    ),
+]
+
+TABLE = {row.name: row for row in (*SIGNATURES, *RIGHTS_TABLE)}

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from rmqcli.broker.cluster.embedded import EmbeddedCluster
+from rmqcli.broker.proxy.options import ProxyOptions
 from tests.kit.artefacts import UnavailableError
 from tests.kit.official import run_java_tour, run_node_client, run_python_client
 
@@ -61,6 +62,17 @@ def test_python(cluster, tmp_path):
         "simple": "s-0,s-1,s-2,s-3,s-4",
         "push": "p-0,p-1,p-1,p-2",
     }
+
+
+def test_python_with_an_account(tmp_path):
+    rights = {"Topic:N": "Pub,Sub", "Group:GS": "Sub", "Group:GP": "Sub"}
+    options = ProxyOptions(accounts={"key": "secret"}, rights={"key": rights})
+    with EmbeddedCluster(proxy=options) as cluster:
+        cluster.create_topic("N", queues=2)
+        names = ["N", "GS", "GP", "key", "secret"]
+        found = or_skip(run_python_client, cluster.endpoints, names, tmp_path)
+    assert found["simple"] == "s-0,s-1,s-2,s-3,s-4"
+    assert found["push"] == "p-0,p-1,p-1,p-2"
 
 
 def test_node(cluster, tmp_path):

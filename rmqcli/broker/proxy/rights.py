@@ -1,0 +1,211 @@
+"""What an account may do: rights to topics and groups, as in RocketMQ's ACL 2.0.
+
+Each request needs rights of its own. Of the entries for a topic or group and an action
+the most specific decides: a name before a prefix, a longer prefix before a shorter one,
+`Topic:*` before `*`. Without an entry the call is refused. Of two prefixes 5.3.3 takes
+the shorter one.
+
+Not imitated: addresses in an entry, accounts that are disabled.
+
+Source: `DefaultAuthorizationContextBuilder` and `AclAuthorizationHandler` in
+apache/rocketmq. PullMessage and the calls about offsets need what a receive needs; no
+proxy of RocketMQ serves them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqcli.broker.proxy.caller import unauthorized
+from rmqcli.broker.proxy.options import ALL, DENY, PUB, SUB
+from rmqcli.broker.proxy.status import ProxyError
+from rmqcli.broker.topic_names import RETRY_PREFIX
+from rmqcli.wire.protobuf.definition_pb2 import ClientType, Code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from google.protobuf.message import Message
+
+    from rmqcli.wire.protobuf.definition_pb2 import Resource
+    from rmqcli.wire.protobuf.service_pb2 import (
+        AckMessageRequest,
+        ForwardMessageToDeadLetterQueueRequest,
+        GetOffsetRequest,
+        HeartbeatRequest,
+        NotifyClientTerminationRequest,
+        PullMessageRequest,
+        QueryAssignmentRequest,
+        ReceiveMessageRequest,
+        SendMessageRequest,
+        TelemetryCommand,
+        UpdateOffsetRequest,
+    )
+
+    _OfQueue = (
+        ReceiveMessageRequest
+        | PullMessageRequest
+        | UpdateOffsetRequest
+        | GetOffsetRequest
+    )
+
+_TOPIC: Final = "Topic"
+_GROUP: Final = "Group"
+#: The clients whose heartbeat needs a right to their group.
+_CONSUMERS: Final = frozenset(
+    (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One of `actions` on the resource, which is such as `Topic:orders`."""
+
+    resource: str
+    actions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """`prefix` is None for a single topic or group, which `resource` is then."""
+
+    resource: str
+    prefix: str | None
+    actions: frozenset[str]
+
+    def matches(self, need: Need) -> bool:
+        if self.actions.isdisjoint((ALL, DENY, *need.actions)):
+            return False
+        if self.prefix is None:
+            return self.resource == need.resource
+        return need.resource.startswith(self.prefix)
+
+
+class Rights:
+    """Those of all accounts. Immutable."""
+
+    def __init__(self, rights: Mapping[str, Mapping[str, str]]) -> None:
+        #: of each account, the most specific first
+        self._entries = {
+            name: sorted(map(_entry, entries.items()), key=_rank)
+            for name, entries in rights.items()
+        }
+
+    def check(self, request: Message, *, account: str, address: str) -> None:
+        """Raises ProxyError(UNAUTHORIZED) for a call that the account may not make.
+
+        `address` is the client's.
+        """
+        for need in _needs_of(request):
+            found = next(
+                (each for each in self._entries.get(account, ()) if each.matches(need)),
+                None,
+            )
+            if found is not None and DENY not in found.actions:
+                continue
+            detail = "no matched policies" if found is None else "the decision is deny"
+            host = address.rpartition(":")[0]
+            raise unauthorized(
+                f"User:{account} has no permission to access {need.resource}"
+                f" from {host}, {detail}."
+            )
+
+
+def _entry(pair: tuple[str, str]) -> _Entry:
+    resource, actions = pair
+    prefix = resource[:-1] if resource.endswith("*") else None
+    return _Entry(resource, prefix, frozenset(actions.split(",")))
+
+
+def _rank(entry: _Entry) -> tuple[bool, int]:
+    return entry.prefix is not None, -len(entry.prefix or "")
+
+
+# --- what requests need ---
+
+
+def _needs_of(request: Message) -> list[Need]:
+    """What a request needs, in the order in which it is checked."""
+    needs = _NEEDS.get(request.DESCRIPTOR.name)
+    return [] if needs is None else needs(request)
+
+
+def _topic(resource: Resource, *actions: str) -> list[Need]:
+    if not resource.name.strip():
+        raise unauthorized("topic is null.")
+    return [Need(f"{_TOPIC}:{resource.name}", frozenset(actions))]
+
+
+def _group(resource: Resource) -> list[Need]:
+    if not resource.name.strip():
+        raise unauthorized("group is null.")
+    name = resource.name.removeprefix(RETRY_PREFIX)
+    return [Need(f"{_GROUP}:{name}", frozenset((SUB,)))]
+
+
+def _of_send(request: SendMessageRequest) -> list[Need]:
+    if not request.messages:
+        raise unauthorized("message is null.")
+    return _topic(request.messages[0].topic, PUB)
+
+
+def _of_queue(request: _OfQueue) -> list[Need]:
+    if not request.HasField("message_queue"):
+        raise unauthorized("messageQueue is null.")
+    return [*_group(request.group), *_topic(request.message_queue.topic, SUB)]
+
+
+def _of_both(
+    request: QueryAssignmentRequest
+    | AckMessageRequest
+    | ForwardMessageToDeadLetterQueueRequest,
+) -> list[Need]:
+    return [*_group(request.group), *_topic(request.topic, SUB)]
+
+
+def _of_heartbeat(request: HeartbeatRequest) -> list[Need]:
+    return _group(request.group) if request.client_type in _CONSUMERS else []
+
+
+def _of_termination(request: NotifyClientTerminationRequest) -> list[Need]:
+    return _group(request.group) if request.group.name.strip() else []
+
+
+def _of_telemetry(command: TelemetryCommand) -> list[Need]:
+    if command.WhichOneof("command") != "settings":
+        return []
+    kind = command.settings.WhichOneof("pub_sub")
+    if kind == "publishing":
+        topics = command.settings.publishing.topics
+        return [need for topic in topics for need in _topic(topic, PUB)]
+    if kind == "subscription":
+        subscription = command.settings.subscription
+        needs = _group(subscription.group)
+        for entry in subscription.subscriptions:
+            needs += _topic(entry.topic, SUB)
+        return needs
+    raise ProxyError(
+        Code.INTERNAL_SERVER_ERROR,
+        "settings command doesn't have publishing or subscription.",
+    )
+
+
+_NEEDS: Final[Mapping[str, Callable[[Any], list[Need]]]] = {
+    "QueryRouteRequest": lambda request: _topic(request.topic, PUB, SUB),
+    "QueryAssignmentRequest": _of_both,
+    "SendMessageRequest": _of_send,
+    "RecallMessageRequest": lambda request: _topic(request.topic, PUB),
+    "EndTransactionRequest": lambda request: _topic(request.topic, PUB),
+    "HeartbeatRequest": _of_heartbeat,
+    "NotifyClientTerminationRequest": _of_termination,
+    "ReceiveMessageRequest": _of_queue,
+    "AckMessageRequest": _of_both,
+    "ForwardMessageToDeadLetterQueueRequest": _of_both,
+    "ChangeInvisibleDurationRequest": lambda request: _group(request.group),
+    "TelemetryCommand": _of_telemetry,
+    "PullMessageRequest": _of_queue,
+    "UpdateOffsetRequest": _of_queue,
+    "GetOffsetRequest": _of_queue,
+    "QueryOffsetRequest": lambda request: _topic(request.message_queue.topic, SUB),
+}
