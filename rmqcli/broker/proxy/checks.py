@@ -11,7 +11,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.status import ProxyError
-from rmqcli.broker.topic_names import is_system_topic, topic_name_fault
+from rmqcli.broker.topic_names import TOPIC_LENGTH_MAX, is_system_topic
 from rmqcli.wire.protobuf.definition_pb2 import Code
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 #: Topics of the proxy's list that are not in the broker's.
 _SYSTEM_TOPICS: Final = frozenset({"CHECKPOINT_TOPIC"})
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LEGAL_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
+_LITE_TOPIC_BYTES_MAX: Final = 64  # maxLiteTopicSize
+_LEGAL_LITE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _DURATION_SECONDS_MAX: Final = 315_576_000_000
 _TIMESTAMP_SECONDS: Final = range(-62_135_596_800, 253_402_300_800)
 _NANOS_MAX: Final = 999_999_999
@@ -32,11 +35,22 @@ _NANOS_MAX: Final = 999_999_999
 
 def check_topic(topic: str) -> None:
     """Raises ProxyError(ILLEGAL_TOPIC), for a topic of RocketMQ's own too."""
-    fault = topic_name_fault(topic)
+    fault = None
+    if not topic.strip():
+        fault = "The specified topic is blank"
+    elif len(topic) > TOPIC_LENGTH_MAX:
+        fault = (
+            f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}."
+        )
+    elif not _LEGAL.fullmatch(topic):
+        fault = (
+            f"The specified topic[{topic}] contains illegal characters, allowing only"
+            f" {_LEGAL_TEXT}"
+        )
+    elif is_system_topic(topic) or topic in _SYSTEM_TOPICS:
+        fault = "cannot access system topic"
     if fault is not None:
         raise ProxyError(Code.ILLEGAL_TOPIC, fault)
-    if is_system_topic(topic) or topic in _SYSTEM_TOPICS:
-        raise ProxyError(Code.ILLEGAL_TOPIC, "cannot access system topic")
 
 
 def check_group(group: str) -> None:
@@ -45,13 +59,35 @@ def check_group(group: str) -> None:
     if not group.strip():
         fault = "the specified group is blank"
     elif len(group) > _GROUP_LENGTH_MAX:
-        fault = f"the specified group is longer than {_GROUP_LENGTH_MAX} characters"
+        fault = (
+            f"the specified group[{group}] is longer than group max length:"
+            f" {_GROUP_LENGTH_MAX}."
+        )
     elif not _LEGAL.fullmatch(group):
-        fault = "the specified group contains illegal characters"
+        fault = (
+            f"the specified group[{group}] contains illegal characters, allowing only"
+            f" {_LEGAL_TEXT}"
+        )
     elif group.startswith(_SYSTEM_GROUP_PREFIX):
         fault = "cannot use system consumer group"
     if fault is not None:
         raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, fault)
+
+
+def check_lite_topic(lite_topic: str) -> None:
+    """Raises ProxyError(ILLEGAL_LITE_TOPIC)."""
+    fault = None
+    if not lite_topic.strip():
+        fault = "lite topic cannot be the char sequence of whitespace"
+    elif len(lite_topic.encode()) > _LITE_TOPIC_BYTES_MAX:
+        fault = f"lite topic exceed the max size {_LITE_TOPIC_BYTES_MAX}"
+    elif not _LEGAL_LITE.fullmatch(lite_topic):
+        fault = (
+            "lite topic can only contain alphanumeric characters, hyphens(-), and"
+            " underscores(_)"
+        )
+    if fault is not None:
+        raise ProxyError(Code.ILLEGAL_LITE_TOPIC, fault)
 
 
 def check_text(text: str, code: Code, what: str) -> None:

@@ -12,6 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from rmqcli.broker.proxy.checks import (
+    check_lite_topic,
     check_text,
     duration_ms,
     has_control_characters,
@@ -54,6 +55,8 @@ _DELIVER_MS: Final = "TIMER_DELIVER_MS"
 _DELAY_SEC: Final = "TIMER_DELAY_SEC"
 _DELAY_MS: Final = "TIMER_DELAY_MS"
 _PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+_LITE_TOPIC: Final = "__LITE_TOPIC"
+LITE: Final = "LITE"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _RECONSUME_TIME: Final = "RECONSUME_TIME"
 _TRACE_CONTEXT: Final = "TRACE_CONTEXT"
@@ -116,6 +119,9 @@ SYSTEM_PROPERTIES: Final = frozenset(
         "TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL",
         "__CRC32#",
+        "ORIGIN_GROUP",
+        _PRIORITY,
+        _LITE_TOPIC,
     }
 )
 
@@ -126,6 +132,7 @@ _KINDS: Final = {
     "DELAY": MessageType.DELAY,
     "TRANSACTION": MessageType.TRANSACTION,
     "PRIORITY": MessageType.PRIORITY,
+    LITE: MessageType.LITE,
 }
 
 
@@ -172,6 +179,9 @@ def properties_of(message: Message, caller: Caller, now_ms: int) -> dict[str, st
     # The topic stands for the producer group: it is what transaction checks go to.
     properties[PRODUCER_GROUP] = message.topic.name
     _add_message_group(properties, system.message_group)
+    if system.lite_topic:
+        check_lite_topic(system.lite_topic)
+        properties[_LITE_TOPIC] = system.lite_topic
     if system.trace_context:
         properties[_TRACE_CONTEXT] = system.trace_context
     properties[_BORN_HOST] = system.born_host.strip() or caller.address
@@ -265,7 +275,9 @@ def kind_of(properties: Mapping[str, str]) -> str:
         return "DELAY"
     if SHARDING_KEY in properties:
         return "FIFO"
-    return "PRIORITY" if _PRIORITY in properties else "NORMAL"
+    if _PRIORITY in properties:
+        return "PRIORITY"
+    return LITE if _LITE_TOPIC in properties else "NORMAL"
 
 
 def grpc_message(

@@ -1,7 +1,8 @@
 """SendMessage and RecallMessage; SyncLiteSubscription, which is refused.
 
 Imitated: the checks in RocketMQ's order; a message group always goes to the same queue;
-several messages go to one queue as a batch and get one entry, as from a real proxy.
+several messages go to one queue as a batch and get one entry, as from a real proxy. Not
+imitated: lite topics. A proxy of 5.5.0 answers the same where no group is bound to one.
 
 Source: `SendMessageActivity`, `RecallMessageActivity` and `ProducerProcessor` in
 apache/rocketmq.
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmqcli.broker.proxy.checks import check_topic
-from rmqcli.broker.proxy.message import kind_of, properties_of, sys_flag_of
+from rmqcli.broker.proxy.checks import check_group, check_lite_topic, check_topic
+from rmqcli.broker.proxy.message import LITE, kind_of, properties_of, sys_flag_of
 from rmqcli.broker.proxy.status import ProxyError, common_status, ok, refused, status
 from rmqcli.broker.topic_names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 from rmqcli.errors import WireError
@@ -28,7 +29,7 @@ from rmqcli.wire.ids import decode_offset_msg_id
 from rmqcli.wire.message.batch import BatchItem, encode_batch
 from rmqcli.wire.message.properties import UNIQ_KEY, encode_properties
 from rmqcli.wire.message.system_flag import TRANSACTION_PREPARED
-from rmqcli.wire.protobuf.definition_pb2 import Code
+from rmqcli.wire.protobuf.definition_pb2 import Code, LiteSubscriptionAction
 from rmqcli.wire.protobuf.service_pb2 import (
     RecallMessageResponse,
     SendMessageResponse,
@@ -115,6 +116,8 @@ class Sending:
                 f"TopicMessageType validate failed, the expected type is {wanted}, but "
                 f"actual type is {kind}",
             )
+        if kind == LITE:
+            raise ProxyError(Code.NOT_IMPLEMENTED, "lite topics are not imitated")
 
     async def _send(
         self, topic: str, queue: Queue, items: list[BatchItem], sys_flag: int
@@ -208,12 +211,25 @@ class Sending:
     async def sync_lite_subscription(
         self, _caller: Caller, request: SyncLiteSubscriptionRequest
     ) -> SyncLiteSubscriptionResponse:
-        """SyncLiteSubscription: refused, as by 5.5.0 for what is no lite topic.
+        """SyncLiteSubscription: refused, for no group is bound to a topic of them.
 
         Clients tell by it a proxy that stores batches as they are sent.
         """
-        check_topic(request.topic.name)
-        raise ProxyError(Code.NOT_IMPLEMENTED, "there are no lite topics here")
+        topic, group = request.topic.name, request.group.name
+        check_topic(topic)
+        check_group(group)
+        if request.action not in LiteSubscriptionAction.values():
+            raise ProxyError(
+                Code.INTERNAL_SERVER_ERROR,
+                "unknown LiteSubscriptionAction: UNRECOGNIZED",
+            )
+        if request.action == LiteSubscriptionAction.PARTIAL_ADD:
+            for lite_topic in request.lite_topic_set:
+                check_lite_topic(lite_topic)
+        raise ProxyError(
+            Code.ILLEGAL_TOPIC,
+            f"lite group {group} is expected to bind topic null, but actual is {topic}",
+        )
 
 
 def _broker_of(recall_handle: str) -> str:

@@ -153,8 +153,14 @@ class Sessions:
         group = settings.subscription.group.name
         check_group(group)
         caller.need_language()
+        if settings.client_type == ClientType.LITE_PUSH_CONSUMER:
+            raise ProxyError(
+                Code.ILLEGAL_CONSUMER_GROUP,
+                f"regular group cannot use LITE mode: {group}",
+            )
         if settings.client_type not in CONSUMER_TYPES:
-            kind = ClientType.Name(settings.client_type)
+            is_known = settings.client_type in ClientType.values()
+            kind = ClientType.Name(settings.client_type) if is_known else "UNRECOGNIZED"
             raise ValueError(f"Client type is not consumer, type: {kind}")
         for entry in settings.subscription.subscriptions:
             subscription_of(entry.topic.name, entry.expression)

@@ -224,6 +224,11 @@ SENDS = [
         "ILLEGAL_MESSAGE_PROPERTY_KEY",
     ),
     Row(
+        "reserved property of 5.5",
+        lambda at: at.sends(user_properties={"_SYS_MSG_PRIORITY_": "1"}),
+        "ILLEGAL_MESSAGE_PROPERTY_KEY",
+    ),
+    Row(
         "control in property",
         lambda at: at.sends(user_properties={"a": "b\x01"}),
         "ILLEGAL_MESSAGE_PROPERTY_KEY",
@@ -606,11 +611,152 @@ def _fresh(broker: str) -> str:
     return f"0 {now_ms()} 60000 0 0 {broker} 0 0 0"
 
 
+def _lite(
+    stage: Stage,
+    topic: str | None = None,
+    group: str | None = None,
+    *,
+    lite_topics: tuple[str, ...] = ("a", "b"),
+    action: Any = d.LiteSubscriptionAction.PARTIAL_ADD,
+) -> str:
+    """The answer to a subscription, with its text up to where Java's trace begins."""
+    request = s.SyncLiteSubscriptionRequest(
+        topic=resource(stage.normal if topic is None else topic),
+        group=resource(stage.group if group is None else group),
+        lite_topic_set=lite_topics,
+        action=action,
+    )
+    answer = stage.bare.call("SyncLiteSubscription", request)
+    text = answer.status.message.partition(". IllegalArgumentException")[0]
+    text = text.replace(stage.normal, "TOPIC").replace(stage.group, "GROUP")
+    return f"{code_of(answer)}: {text}"
+
+
+def _lite_settings(stage: Stage) -> d.Settings:
+    return _settings(stage, client_type=d.ClientType.LITE_PUSH_CONSUMER)
+
+
+_NOT_BOUND = (
+    "ILLEGAL_TOPIC: lite group {} is expected to bind topic null, but actual is {}"
+)
+_LITE_LETTERS = (
+    "ILLEGAL_LITE_TOPIC: lite topic can only contain alphanumeric characters,"
+    " hyphens(-), and underscores(_)"
+)
+
+#: Where no group is bound to a topic of lite topics.
+LITE = [
+    Row("lite", _lite, _NOT_BOUND.format("GROUP", "TOPIC")),
+    Row(
+        "lite whole",
+        lambda at: _lite(at, action=2),
+        _NOT_BOUND.format("GROUP", "TOPIC"),
+    ),
+    Row(
+        "lite unknown topic",
+        lambda at: _lite(at, "nope"),
+        _NOT_BOUND.format("GROUP", "nope"),
+    ),
+    Row(
+        "lite unknown group",
+        lambda at: _lite(at, group="nope"),
+        _NOT_BOUND.format("nope", "TOPIC"),
+    ),
+    Row(
+        "lite bad group",
+        lambda at: _lite(at, group="a b"),
+        "ILLEGAL_CONSUMER_GROUP: the specified group[a b] contains illegal characters,"
+        " allowing only ^[%|a-zA-Z0-9_-]+$",
+    ),
+    Row(
+        "lite no group",
+        lambda at: _lite(at, group=""),
+        "ILLEGAL_CONSUMER_GROUP: the specified group is blank",
+    ),
+    Row(
+        "lite long group",
+        lambda at: _lite(at, group="g" * 121),
+        f"ILLEGAL_CONSUMER_GROUP: the specified group[{'g' * 121}] is longer than group"
+        " max length: 120.",
+    ),
+    Row(
+        "lite system topic",
+        lambda at: _lite(at, "TBW102"),
+        "ILLEGAL_TOPIC: cannot access system topic",
+    ),
+    Row(
+        "lite bad topic and group",
+        lambda at: _lite(at, "a b", "a b"),
+        "ILLEGAL_TOPIC: The specified topic[a b] contains illegal characters, allowing"
+        " only ^[%|a-zA-Z0-9_-]+$",
+    ),
+    Row(
+        "lite no topic",
+        lambda at: _lite(at, ""),
+        "ILLEGAL_TOPIC: The specified topic is blank",
+    ),
+    Row(
+        "lite long topic",
+        lambda at: _lite(at, "t" * 128),
+        "ILLEGAL_TOPIC: The specified topic is longer than topic max length 127.",
+    ),
+    Row(
+        "lite unknown action",
+        lambda at: _lite(at, action=77, lite_topics=("a b",)),
+        "INTERNAL_SERVER_ERROR: unknown LiteSubscriptionAction: UNRECOGNIZED",
+    ),
+    Row(
+        "lite bad name",
+        lambda at: _lite(at, lite_topics=("a", "a b")),
+        _LITE_LETTERS,
+    ),
+    Row(
+        "lite removal of a bad name",
+        lambda at: _lite(at, lite_topics=("a b",), action=1),
+        _NOT_BOUND.format("GROUP", "TOPIC"),
+    ),
+    Row(
+        "lite consumer",
+        lambda at: telemetry_fails(at, _lite_settings(at)),
+        "INVALID_ARGUMENT",
+    ),
+    Row(
+        "lite simple consumer",
+        lambda at: telemetry_fails(at, _settings(at, client_type=6)),
+        "INTERNAL",
+    ),
+    Row(
+        "consumer of an unknown type",
+        lambda at: telemetry_fails(at, _settings(at, client_type=77)),
+        "INTERNAL",
+    ),
+    Row("lite message", lambda at: at.sends(lite_topic="x"), _CONFLICT),
+    Row("lite type alone", lambda at: at.sends(message_type=5), "OK"),
+    Row(
+        "lite message with a group",
+        lambda at: at.send(message(at.fifo, message_group="a", lite_topic="x")),
+        "OK",
+    ),
+    Row("lite topic empty", lambda at: at.sends(lite_topic=""), "OK"),
+    Row("lite topic blank", lambda at: at.sends(lite_topic=" "), "ILLEGAL_LITE_TOPIC"),
+    Row("lite topic of 64", lambda at: at.sends(lite_topic="x" * 64), _CONFLICT),
+    Row(
+        "lite topic of 65",
+        lambda at: at.sends(lite_topic="x" * 65),
+        "ILLEGAL_LITE_TOPIC",
+    ),
+    Row(
+        "lite topic with a dot",
+        lambda at: at.sends(lite_topic="a.b"),
+        "ILLEGAL_LITE_TOPIC",
+    ),
+]
+
 TABLE = {
     f"{row.name}": row
     for rows in (
         *(ROUTES, SENDS, TRANSACTIONS, RECALLS),
-        *(SESSIONS, MISSING, RECEIVES, HANDLES),
+        *(SESSIONS, MISSING, RECEIVES, HANDLES, LITE),
     )
     for row in rows
 }
