@@ -1,10 +1,12 @@
-"""Generate the Python code of apache.rocketmq.v2 from the checked-in .proto files.
+"""Generate the Python code of the checked-in .proto files.
 
     pip install 'grpcio-tools>=1.76' && python -m tests.wire.generate_protobuf
 
-The .proto files in `rmqcli/wire/protobuf` are those of the tag v2.1.2 of
-https://github.com/apache/rocketmq-apis, unchanged; the proxy of RocketMQ 5.5.0 is built
-from the same tag. To move to a newer tag, replace them and run this command.
+`definition.proto` and `service.proto` in `rmqcli/wire/protobuf` are those of the tag
+v2.1.2 of https://github.com/apache/rocketmq-apis, unchanged; the proxy of RocketMQ
+5.5.0 is built from the same tag. To move to a newer tag, replace them and run this
+command.
+`reflection.proto` is gRPC's service grpc.reflection.v1alpha in words of our own.
 
 What protoc writes is changed in three ways:
 
@@ -24,16 +26,20 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "rmqcli" / "wire" / "protobuf"
-PACKAGE = "apache/rocketmq/v2"
-FILES = ("definition", "service")
+#: Each file, and the path under which it is imported.
+FILES = {
+    "definition": "apache/rocketmq/v2",
+    "service": "apache/rocketmq/v2",
+    "reflection": "grpc/reflection/v1alpha",
+}
 
 
 def main() -> int:
-    """Write the four files; return protoc's exit code if it fails."""
+    """Write two files for each; return protoc's exit code if it fails."""
     with tempfile.TemporaryDirectory() as work:
-        source = Path(work) / "protos" / PACKAGE
-        source.mkdir(parents=True)
-        for name in FILES:
+        for name, package in FILES.items():
+            source = Path(work) / "protos" / package
+            source.mkdir(parents=True, exist_ok=True)
             text = (FOLDER / f"{name}.proto").read_text()
             (source / f"{name}.proto").write_text(text)
         out = Path(work) / "out"
@@ -42,14 +48,14 @@ def main() -> int:
             *(sys.executable, "-m", "grpc_tools.protoc"),
             f"-I{work}/protos",
             *(f"--python_out={out}", f"--pyi_out={out}"),
-            *(f"{PACKAGE}/{name}.proto" for name in FILES),
+            *(f"{package}/{name}.proto" for name, package in FILES.items()),
         ]
         status = subprocess.run(command, check=False).returncode
         if status != 0:
             return status
-        for name in FILES:
-            code = (out / PACKAGE / f"{name}_pb2.py").read_text()
-            types = (out / PACKAGE / f"{name}_pb2.pyi").read_text()
+        for name, package in FILES.items():
+            code = (out / package / f"{name}_pb2.py").read_text()
+            types = (out / package / f"{name}_pb2.pyi").read_text()
             (FOLDER / f"{name}_pb2.py").write_text(module(name, code))
             (FOLDER / f"{name}_pb2.pyi").write_text(stub(types))
     return 0
@@ -67,7 +73,7 @@ def module(name: str, code: str) -> str:
     return (
         f'"""{made}"""\n\n'
         "from google.protobuf.internal import builder as _builder\n\n"
-        f"{needed if name != 'definition' else ''}"
+        f"{needed if name == 'service' else ''}"
         "from rmqcli.wire.protobuf.pool import POOL as _POOL\n\n"
         f"DESCRIPTOR = _POOL.AddSerializedFile({serialized[1]})\n\n"
         "_builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())\n"

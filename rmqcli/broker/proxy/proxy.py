@@ -4,7 +4,7 @@ Of the embedded cluster only the proxy uses asyncio: grpc.aio is the only server
 in Python that holds thousands of long polls and telemetry streams without a thread for
 each.
 
-Not imitated: reflection and channelz, lite topics, PROXY protocol, TLS and plaintext on
+Not imitated: channelz, lite topics, PROXY protocol, TLS and plaintext on
 one port. A request may have 16 MiB instead of 130, which no broker would store.
 
 Source: `GrpcServerBuilder` and `GrpcMessagingApplication` in apache/rocketmq.
@@ -27,6 +27,9 @@ from rmqcli.broker.proxy.handles import Handles
 from rmqcli.broker.proxy.message import made_up_message
 from rmqcli.broker.proxy.offsets import Offsets
 from rmqcli.broker.proxy.receiving import Receiving
+from rmqcli.broker.proxy.reflection import METHOD as REFLECTION_METHOD
+from rmqcli.broker.proxy.reflection import SERVICE as REFLECTION_SERVICE
+from rmqcli.broker.proxy.reflection import Reflection
 from rmqcli.broker.proxy.rights import Rights
 from rmqcli.broker.proxy.routes import Routes
 from rmqcli.broker.proxy.sending import Sending
@@ -38,6 +41,10 @@ from rmqcli.log import get_logger
 from rmqcli.wire.codes import RequestCode
 from rmqcli.wire.protobuf import service_pb2
 from rmqcli.wire.protobuf.definition_pb2 import Address, AddressScheme, Code, Endpoints
+from rmqcli.wire.protobuf.reflection_pb2 import (
+    ServerReflectionRequest,
+    ServerReflectionResponse,
+)
 from rmqcli.wire.protobuf.service_pb2 import (
     PullMessageResponse,
     ReceiveMessageResponse,
@@ -213,7 +220,9 @@ class Proxy:
         activities = self._activities = _Activities(
             links, self._server, _endpoints(self.host, self.port)
         )
-        server.add_generic_rpc_handlers((_handlers(activities, options),))
+        server.add_generic_rpc_handlers(
+            (_handlers(activities, options), _reflection_handler())
+        )
         await server.start()
         self._started.set()
         try:
@@ -324,6 +333,26 @@ def _handlers(all_: _Activities, options: ProxyOptions) -> grpc.GenericRpcHandle
             response_serializer=response.SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
+
+
+def _reflection_handler() -> grpc.GenericRpcHandler:
+    """What tells any client about the services; no account is asked for."""
+    reflection = Reflection()
+
+    async def serve(parts: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            async for part in parts:
+                request = ServerReflectionRequest.FromString(part)
+                await context.write(reflection.answer(request))
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
+
+    method: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
+        serve, response_serializer=ServerReflectionResponse.SerializeToString
+    )
+    return grpc.method_handlers_generic_handler(
+        REFLECTION_SERVICE, {REFLECTION_METHOD: method}
+    )
 
 
 def _classes(name: str) -> tuple[type[Message], type[Message]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.proxy.behaviour import TABLE, Stage
+from tests.broker.proxy.reflection import check_table, services
 from tests.kit.proxy import RealProxy
 
 pytestmark = [pytest.mark.rmq_versions("5.5.0"), pytest.mark.real_only]
@@ -26,3 +27,12 @@ def stage(real_cluster):
 def test_real_proxy(stage, name):
     row = TABLE[name]
     assert row.act(stage) == row.expected
+
+
+def test_reflection(stage):
+    check_table(stage.endpoints)
+    assert set(services(stage.endpoints)) == {
+        "grpc.reflection.v1alpha.ServerReflection",
+        "grpc.channelz.v1.Channelz",
+        "apache.rocketmq.v2.MessagingService",
+    }
