@@ -29,6 +29,9 @@ from tests.kit.waiting import wait_until
 
 ADMIN = Account("admin", "admin-secret")
 RIGHT = Credentials(ADMIN.name, ADMIN.secret)
+#: May send to and receive from any topic, and is in no group.
+SENDER = Account("sender", "sender-secret")
+RIGHTS = {"Topic:*": "Pub,Sub"}
 SIGN = "calls must be signed: give the credentials argument"
 CHECK = "check the credentials argument"
 
@@ -68,13 +71,18 @@ class Guarded:
 )
 def cluster(request, start_shared):
     if request.param == "embedded":
-        options = ProxyOptions(accounts={ADMIN.name: ADMIN.secret})
+        options = ProxyOptions(
+            accounts={each.name: each.secret for each in (ADMIN, SENDER)},
+            rights={ADMIN.name: {"*": "All"}, SENDER.name: RIGHTS},
+        )
         with EmbeddedCluster(proxy=options) as made:
             yield made
         return
     if request.param not in request.config.getoption("--rmq-versions").split(","):
         pytest.skip(f"--rmq-versions does not name {request.param}")
-    yield start_shared(request.param, proxy=True, superuser=ADMIN)
+    made = start_shared(request.param, proxy=True, superuser=ADMIN)
+    made.create_account(SENDER, RIGHTS)
+    yield made
 
 
 @pytest.fixture
@@ -158,6 +166,22 @@ def test_a_call_that_no_account_signed_is_denied(
     error = caught.value
     assert (error.code, error.name, error.remark) == (40100, "UNAUTHORIZED", words)
     assert error.hint == hint
+
+
+@pytest.mark.parametrize("use", [receive, consume])
+def test_an_account_without_the_right_to_a_group_is_denied(guarded, use):
+    config = guarded.config(Credentials(SENDER.name, SENDER.secret))
+    send(guarded, config)
+    with pytest.raises(DeniedError) as caught:
+        use(guarded, config)
+    error = caught.value
+    assert (error.code, error.name) == (40100, "UNAUTHORIZED")
+    assert f"User:sender has no permission to access Group:{guarded.group}" in (
+        error.remark
+    )
+    assert error.hint == (
+        "give the account the right with mqadmin createAcl, or use another account"
+    )
 
 
 def test_commands_with_an_account(guarded, rmq):
