@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqcli.spark import class_archive
 from tests.kit import artefacts, java_program
 from tests.kit.cluster import RealCluster
 from tests.kit.embedded import CLIENT_VERSION, EMBEDDED, JavaOnEmbedded
@@ -155,14 +156,14 @@ def _logging_as_it_was():
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_is_not_the_users(tmp_path_factory):
-    """What commands keep of one run for the next goes into a folder of the tests."""
-    before = os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-    yield
-    if before is None:
-        del os.environ["XDG_STATE_HOME"]
-    else:
-        os.environ["XDG_STATE_HOME"] = before
+    """What commands keep of one run for the next goes into a folder of the tests.
+
+    A session of Spark leaves no process behind that makes an archive of its classes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv(class_archive.SWITCH, "off")
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@
     package       rmqcli as a zip that executors can import
     connect       sessions with a Spark Connect server, which has no SparkContext
     java          finds the Java runtime that Spark needs
+    class_archive lets Java start Spark sooner, from an archive of its classes
     options       options of the format: names, connection, errors that name one
     shown_errors  what Spark shows of an error
     master        checks the URL of a Spark master before Java is started

@@ -3,8 +3,9 @@
 The default is a local master: as many workers as there are cores, each task tried three
 times, no web interface (it takes 1.3 s of the start; an application on a cluster has
 one), bound to the loopback address.
-Only the RDD layer is started: the SQL layer would take half of the start. What Spark
-and Java print goes to a log file, never to the screen.
+Only the RDD layer is started: the SQL layer would take half of the start. Java takes
+the classes from an archive where there is one (`class_archive`). What Spark and Java
+print goes to a log file, never to the screen.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 import rmqcli
 from rmqcli.credentials import ENV_SECRETS
 from rmqcli.errors import ConfigError, ConnectError, RmqError
+from rmqcli.spark.class_archive import find_class_archive
 from rmqcli.spark.failure import start_reason
 from rmqcli.spark.java import find_java, write_shim
 from rmqcli.spark.master import is_local
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark import SparkContext
+
+    from rmqcli.spark.class_archive import ClassArchive, Kind
+    from rmqcli.spark.java import Java
 
 _LOCAL_TRIES: Final = 3
 _JVM_EXIT_S: Final = 10
@@ -57,6 +62,8 @@ class SessionOptions:
     name: str
     log_path: str
     workers_max: int
+    #: which archive of Java's classes is for it
+    kind: Kind = "export"
     master: str | None = None
     #: settings of Spark, which go before those made here
     conf: tuple[tuple[str, str], ...] = ()
@@ -73,16 +80,75 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     the process keeps its SIGINT handler.
     """
     with scratch_folder() as folder:
-        with _environment(options, folder), _sigint_kept():
+        java = find_java(os.environ)
+        classes = _Classes.of(options, java, folder)
+        with (
+            _environment(options, java, folder, classes.java_options()),
+            _sigint_kept(),
+        ):
             context = _start(options, folder)
         try:
             if not is_local(options.master):
                 _ship(context, zip_package(folder), options)
+            class_path = classes.class_path(context)
             yield context
         except BaseException:
             _stop(context, orderly=False)
             raise
         _stop(context, orderly=not is_local(options.master))
+        classes.keep(class_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Classes:
+    """The archive that a session uses, or records the names of its classes for."""
+
+    archive: ClassArchive | None
+    #: the file with the names, None for a session that does not record them
+    names: str | None
+
+    @classmethod
+    def of(cls, options: SessionOptions, java: Java, folder: str) -> _Classes:
+        home = _spark_home(os.environ)
+        if home is None:
+            return cls(None, None)
+        archive = find_class_archive(
+            options.kind,
+            java=java,
+            spark_home=home,
+            spark_version=pyspark_version(),
+            environ=os.environ,
+        )
+        if archive is None or archive.is_usable():
+            return cls(archive, None)
+        # The session of a cluster loads other classes, too.
+        if is_local(options.master) and archive.may_be_made():
+            return cls(archive, os.path.join(folder, "classes"))
+        return cls(None, None)
+
+    def java_options(self) -> str:
+        if self.archive is None:
+            return ""
+        if self.names is None:
+            return self.archive.options_to_use()
+        return self.archive.options_to_record(self.names)
+
+    def class_path(self, context: SparkContext) -> str | None:
+        """Return the class path of the JVM, None when it is not needed."""
+        from py4j.protocol import Py4JError
+
+        if self.names is None:
+            return None
+        try:
+            jvm = context._jvm  # noqa: SLF001  # PySpark offers no other way to it
+            return str(jvm.System.getProperty("java.class.path"))
+        except (Py4JError, OSError):
+            return None
+
+    def keep(self, class_path: str | None) -> None:
+        """Let the archive be made from what was recorded."""
+        if self.archive is not None and self.names is not None and class_path:
+            self.archive.start_making(self.names, class_path, os.environ)
 
 
 def cores() -> int:
@@ -246,10 +312,24 @@ def _end_process(process: subprocess.Popen[bytes], *, at_once: bool) -> None:
         process.wait()
 
 
+def _spark_home(environ: Mapping[str, str]) -> str | None:
+    """Return the folder of Spark, None when it is neither named nor PySpark's own."""
+    import pyspark
+
+    home = environ.get("SPARK_HOME") or os.path.dirname(
+        os.path.realpath(pyspark.__file__)
+    )
+    return home if os.path.isdir(os.path.join(home, "jars")) else None
+
+
 @contextlib.contextmanager
-def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
-    """Set the environment variables that the start of Spark reads; restore them."""
-    java = find_java(os.environ)
+def _environment(
+    options: SessionOptions, java: Java, folder: str, java_options: str = ""
+) -> Iterator[None]:
+    """Set the environment variables that the start of Spark reads; restore them.
+
+    `java_options` are for the JVM of the driver, whatever the master is.
+    """
     changes: dict[str, str | None] = {"JAVA_HOME": java.home}
     # Workers get the keys with their tasks; the JVM must not inherit them.
     changes |= dict.fromkeys(ENV_SECRETS)
@@ -259,6 +339,14 @@ def _environment(options: SessionOptions, folder: str) -> Iterator[None]:
         # Without it workers run the first `python3` on PATH.
         changes["PYSPARK_PYTHON"] = sys.executable
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if java_options:
+        # The user's come last, and count.
+        given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+        changes["SPARK_SUBMIT_OPTS"] = f"{java_options} {given}".rstrip()
+    # Otherwise a script of Spark starts a Python to find it (0.1 s).
+    home = _spark_home(os.environ)
+    if home is not None:
+        changes["SPARK_HOME"] = home
     before = {name: os.environ.get(name) for name in changes}
     _set_environment(changes)
     try:

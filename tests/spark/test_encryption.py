@@ -15,6 +15,7 @@ from rmqcli.config import ClientConfig
 from rmqcli.errors import RefusedError
 from rmqcli.spark.encryption import check_encrypted, submitted_settings
 from rmqcli.spark.export.cluster import BrokerSource
+from rmqcli.spark.java import find_java
 from rmqcli.spark.session import SessionOptions, _environment
 from rmqcli.wire.acl import Credentials
 
@@ -149,7 +150,7 @@ def test_spark_s_processes_do_not_inherit_the_keys(tmp_path, monkeypatch):
     for name in ("RMQ_ACCESS_KEY", "RMQ_SECRET_KEY", "RMQ_SECURITY_TOKEN"):
         monkeypatch.setenv(name, "hunter2")
     options = SessionOptions(name="n", log_path=str(tmp_path / "log"), workers_max=1)
-    with _environment(options, str(tmp_path)):
+    with _environment(options, find_java(os.environ), str(tmp_path)):
         child = subprocess.run(["env"], capture_output=True, text=True, check=True)
     assert "hunter2" not in child.stdout
     assert os.environ["RMQ_SECRET_KEY"] == "hunter2"
