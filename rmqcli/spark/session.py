@@ -224,6 +224,15 @@ def _start(options: SessionOptions, folder: str) -> SparkContext:
     try:
         with open(options.log_path, "ab") as log:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
+        # With the first argument of a call PySpark's converters of NumPy values import
+        # its test utilities, and pandas with them (0.4 s). No call here has such a
+        # value, so this gateway does without these converters.
+        client = gateway._gateway_client  # noqa: SLF001  # PySpark has no option for it
+        client.converters = [
+            each
+            for each in client.converters or ()
+            if not type(each).__name__.startswith("Numpy")
+        ]
         context = SparkContext(gateway=gateway, conf=SparkConf(_jvm=gateway.jvm))
     except (PySparkException, Py4JError, OSError) as error:
         raise _not_started(error, options) from error

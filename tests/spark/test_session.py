@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from rmqcli.errors import ConfigError
 from rmqcli.spark.session import SessionOptions, check_spark_home, settings
+from tests.kit.spark import no_java
 
 
 def test_an_application_on_a_cluster_keeps_its_web_page_and_the_settings_of_conf():
@@ -46,3 +49,25 @@ def test_another_spark_in_spark_home_is_named_with_both_versions(tmp_path):
         f"SPARK_HOME, {tmp_path}, holds Spark 3.5.1, and PySpark here is 4.3.0"
     )
     assert caught.value.hint.startswith("unset SPARK_HOME")
+
+
+#: Modules that take long to import, after a session with a job.
+PROBE = """
+import sys
+from rmqcli.spark.session import SessionOptions, spark_context
+with spark_context(SessionOptions(name="n", log_path=sys.argv[1], workers_max=1)) as c:
+    assert c.parallelize([1, 2], 1).map(str).collect() == ["1", "2"]
+print({"numpy", "pandas", "pyarrow", "pyspark", "pyspark.testing"} & set(sys.modules))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(no_java() is not None, reason=f"{no_java()}")
+def test_a_session_loads_no_library_that_only_its_workers_need(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", PROBE, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (ran.stdout, ran.stderr) == ("{'pyspark'}\n", "")
