@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Final
+
+#: What every worker needs.
+MODULES: Final = (
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "rmqcli.wire.message.columns",
+    "rmqcli.spark.export.part",
+    "rmqcli.api.client",
+    "rmqcli.admin.read.range",
+    "pyspark.worker",
+)
 
 
 def main() -> None:
     """Run PySpark's daemon until Spark closes its input."""
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
-    for name in (
-        "pyarrow.parquet",
-        "pyarrow.compute",
-        "rmqcli.wire.message.columns",
-        "rmqcli.spark.export.part",
-        "rmqcli.api.client",
-        "rmqcli.admin.read.range",
-        "pyspark.worker",
-    ):
+    for name in MODULES:
         importlib.import_module(name)
     from pyspark.daemon import manager
 

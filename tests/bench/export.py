@@ -1,18 +1,27 @@
-"""How fast `rmq export` is, against a running broker with a filled topic.
+"""How fast `rmq export` is, with and without what Spark costs.
 
-    python -m tests.bench.export -n HOST:PORT --topic T [--runs 3] [--queue 0]
+    python -m tests.bench.export [-n HOST:PORT --topic T] [--messages 2000000]
 
-Prints one JSON object: the whole process in seconds (each run), rows a second once
-Spark and its Python workers are up (planning and start left out), size of the files,
-and the peak of the memory of all processes of one export together, as proportional set
-size.
+Without `-n` it starts a RocketMQ of its own and fills a topic with bodies of 128 bytes.
+Each pair is taken A B B A, --rounds times. Prints one JSON object:
+
+- the whole process, with the archive of Java's classes and without it, in seconds, and
+  the ratio of their medians;
+- rows a second once Spark and its Python workers are up (planning and start left out),
+  beside `write_task` in as many processes without Spark, and their ratio (aim 0.9);
+- the size of the files, and the peak of the memory of all processes of one export
+  together, as proportional set size.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import importlib
+import itertools
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -20,19 +29,27 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqcli.clock import SYSTEM_CLOCK
 from rmqcli.config import ClientConfig
 from rmqcli.position import Earliest, Latest
 from rmqcli.queue_selector import parse_queue_selector
+from rmqcli.spark.class_archive import SWITCH
+from rmqcli.spark.daemon import MODULES
 from rmqcli.spark.export.cluster import BrokerCluster
 from rmqcli.spark.export.disk import Disk
 from rmqcli.spark.export.export import Export, ExportOptions
-from rmqcli.spark.export.job import ContextJobs, run_parts
-from rmqcli.spark.export.plan import ExportRequest
-from rmqcli.spark.session import SessionOptions, spark_context
+from rmqcli.spark.export.job import TASKS_PER_CORE, ContextJobs, run_parts
+from rmqcli.spark.export.part import write_task
+from rmqcli.spark.export.plan import ExportRequest, group_tasks
+from rmqcli.spark.session import SessionOptions, cores, spark_context
+from tests.kit.waiting import wait_until
 from tests.spark.export.inline import SilentReport
 from tests.spark.export.processes import in_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Stopwatch:
@@ -76,7 +93,9 @@ def _pss_kb(process: int) -> int:
     return 0
 
 
-def whole_process(arguments: argparse.Namespace, path: str) -> tuple[float, float]:
+def whole_process(
+    arguments: argparse.Namespace, path: str, *, archive: str = "on"
+) -> tuple[float, float]:
     """Seconds and peak MB of one `rmq export`."""
     command = [sys.executable, "-m", "rmqcli", "export", arguments.topic, "-q"]
     command += ["--to-parquet", path, "-n", arguments.namesrv, "-o", "jsonl"]
@@ -84,7 +103,10 @@ def whole_process(arguments: argparse.Namespace, path: str) -> tuple[float, floa
         command += ["--queue", queue]
     watch = Stopwatch()
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, start_new_session=True
+        command,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, SWITCH: archive},
     )
     with PeakMemory(process.pid) as memory:
         code = process.wait()
@@ -93,19 +115,25 @@ def whole_process(arguments: argparse.Namespace, path: str) -> tuple[float, floa
 
 
 class TimedRunner:
-    """Runs on a local Spark; how long the parts took once it was up."""
+    """Writes the parts on a local Spark; how long that took once it was up.
 
-    seconds = 0.0
+    Takes the SparkContext that it is given, else starts one as `rmq export` does.
+    """
+
+    def __init__(self, spark=None) -> None:
+        self.seconds = 0.0
+        self._spark = spark
 
     @contextlib.contextmanager
     def __call__(self, start, /):
-        session = SessionOptions(
-            name="bench",
-            log_path=start.log_path,
-            workers_max=start.parts,
-            master=start.options.master,
-        )
-        with spark_context(session) as spark:
+        with contextlib.ExitStack() as stack:
+            spark = self._spark or stack.enter_context(
+                spark_context(
+                    SessionOptions(
+                        name="bench", log_path=start.log_path, workers_max=start.parts
+                    )
+                )
+            )
             # Spark forks its Python workers with the first task that needs one.
             spark.parallelize(range(start.parts), start.parts).map(str).collect()
 
@@ -118,9 +146,41 @@ class TimedRunner:
             yield write
 
 
-def once_up(arguments: argparse.Namespace, path: str) -> tuple[int, int, float]:
-    """Rows, bytes, and seconds from a started Spark to the last file."""
-    runner = TimedRunner()
+def up(all_up) -> None:
+    """Import what Spark's workers have imported before their first task, and wait."""
+    for name in MODULES:
+        importlib.import_module(name)
+    all_up.wait()
+
+
+class ProcessRunner:
+    """Writes the parts in processes of this machine; how long that took once up."""
+
+    seconds = 0.0
+
+    @contextlib.contextmanager
+    def __call__(self, start, /):
+        spawn = multiprocessing.get_context("spawn")
+        all_up = spawn.Barrier(cores() + 1)
+        with spawn.Pool(cores(), initializer=up, initargs=(all_up,)) as pool:
+            all_up.wait()
+
+            def write(parts, context, /, *, watch):
+                stopwatch = Stopwatch()
+                tasks = group_tasks(parts, tasks=TASKS_PER_CORE * cores())
+                task = functools.partial(write_task, context=context)
+                found = pool.map(task, tasks, chunksize=1)
+                self.seconds = stopwatch.seconds()
+                outcomes = [outcome for of_task in found for outcome in of_task]
+                return sorted(outcomes, key=lambda outcome: outcome.index)
+
+            yield write
+
+
+def once_up(
+    arguments: argparse.Namespace, path: str, runner: TimedRunner | ProcessRunner
+) -> tuple[int, int, float]:
+    """Rows, bytes, and seconds from started workers to the last file."""
     record = Export(
         request=ExportRequest(
             topic=arguments.topic, from_position="earliest", to_position="latest"
@@ -143,30 +203,102 @@ def once_up(arguments: argparse.Namespace, path: str) -> tuple[int, int, float]:
     return rows, sum(file.file_bytes for file in files), runner.seconds
 
 
+def filled(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
+    """Start a cluster with a filled topic, unless one is given."""
+    if arguments.namesrv:
+        return
+    from tests.kit.artefacts import VERSIONS
+    from tests.kit.cluster import RealCluster
+    from tests.kit.java_program import fill
+
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    conf = {"mappedFileSizeCommitLog": 1 << 28, "mappedFileSizeConsumeQueue": 6000000}
+    cluster = stack.enter_context(RealCluster(VERSIONS[-1], folder, conf=conf))
+    arguments.topic = cluster.create_topic(arguments.topic, queues=8)
+    fill(cluster, arguments.topic, arguments.messages, body_bytes=128, batch_size=500)
+    arguments.namesrv = cluster.namesrv
+
+
+@contextlib.contextmanager
+def class_archives() -> Iterator[None]:
+    """A cache folder of this bench's own, for the time of the block."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            yield
+        finally:
+            _wait_for_archive(Path(folder))
+            if before is None:
+                del os.environ["XDG_CACHE_HOME"]
+            else:
+                os.environ["XDG_CACHE_HOME"] = before
+
+
+def wait_for_archive() -> None:
+    """Wait until no process makes an archive of classes any more."""
+    _wait_for_archive(Path(os.environ["XDG_CACHE_HOME"]))
+
+
+def _wait_for_archive(cache: Path) -> None:
+    folder = cache / "rmq" / "java"
+
+    def is_done() -> bool:
+        return not folder.exists() or not any(
+            path.name == "names" or path.suffix == ".part" for path in folder.iterdir()
+        )
+
+    wait_until(is_done, "the archive of classes is made")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-n", "--namesrv", required=True)
+    parser.add_argument("-n", "--namesrv")
     parser.add_argument("--topic", default="bench")
+    parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--queue", action="append", default=[])
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
-    seconds, peaks, rates = [], [], []
+    whole: dict[str, list[float]] = {"on": [], "off": []}
+    rates: dict[str, list[float]] = {"spark": [], "processes": []}
+    peaks = []
     rows = size = 0
-    for _ in range(arguments.runs):
-        with tempfile.TemporaryDirectory() as folder:
-            took, peak = whole_process(arguments, os.path.join(folder, "whole"))
-            seconds.append(took)
+    with contextlib.ExitStack() as stack:
+        filled(stack, arguments)
+        stack.enter_context(class_archives())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        paths = (os.path.join(folder, str(number)) for number in itertools.count())
+        whole_process(arguments, next(paths))  # makes the archive
+        wait_for_archive()
+        for switch in ("on", "off", "off", "on") * arguments.rounds:
+            took, peak = whole_process(arguments, next(paths), archive=switch)
+            whole[switch].append(took)
             peaks.append(peak)
-            rows, size, took = once_up(arguments, os.path.join(folder, "up"))
-            rates.append(rows / took)
+        for name in ("spark", "processes", "processes", "spark") * arguments.rounds:
+            runner = TimedRunner() if name == "spark" else ProcessRunner()
+            rows, size, took = once_up(arguments, next(paths), runner)
+            rates[name].append(rows / took)
     print(
         json.dumps(
             {
                 "rows": rows,
                 "file_bytes": size,
-                "whole_process_s": seconds,
-                "whole_process_median_s": statistics.median(seconds),
-                "rows_per_s_once_up": [round(rate) for rate in rates],
+                "whole_process_s": {
+                    "with_archive": whole["on"],
+                    "without_archive": whole["off"],
+                },
+                "with_to_without_archive": round(
+                    statistics.median(whole["on"]) / statistics.median(whole["off"]), 2
+                ),
+                "rows_per_s_once_up": {
+                    name: [round(rate) for rate in found]
+                    for name, found in rates.items()
+                },
+                "spark_to_processes": round(
+                    statistics.median(rates["spark"])
+                    / statistics.median(rates["processes"]),
+                    2,
+                ),
                 "peak_mb": round(max(peaks)),
             },
             indent=1,

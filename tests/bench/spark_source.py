@@ -2,8 +2,9 @@
 
     python -m tests.bench.spark_source [-n HOST:PORT --topic T] [--messages 200000]
 
-Without `-n` it starts a RocketMQ of its own and fills a topic. Each figure is taken on
-a local Spark that is up and has run once, as the median of --runs runs taken in turn.
+Without `-n` it starts a RocketMQ of its own and fills a topic. All are taken on one
+local Spark that is up and has run each once: export, batch, stream, stream, batch,
+export, --rounds times.
 Prints one JSON object with messages a second, and the two ratios that matter: batch
 against export (aim 1.1), and a stream with availableNow against batch (aim 0.8). The
 stream's figure is of its batch; what starting and ending a query costs is beside it.
@@ -12,32 +13,16 @@ stream's figure is of its batch; what starting and ending a query costs is besid
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 from rmqcli.spark.session import cores
-from tests.bench.export import Stopwatch, once_up
+from tests.bench.export import Stopwatch, TimedRunner, filled, once_up
 from tests.kit.spark import spark_session
-
-
-def filled(stack: ExitStack, arguments: argparse.Namespace) -> tuple[str, str]:
-    """Name servers and topic: the ones given, or of a new cluster."""
-    if arguments.namesrv:
-        return arguments.namesrv, arguments.topic
-    from tests.kit.artefacts import VERSIONS
-    from tests.kit.cluster import RealCluster
-    from tests.kit.java_program import fill
-
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    conf = {"mappedFileSizeCommitLog": 1 << 28, "mappedFileSizeConsumeQueue": 6000000}
-    cluster = stack.enter_context(RealCluster(VERSIONS[-1], folder, conf=conf))
-    topic = cluster.create_topic(arguments.topic, queues=8)
-    fill(cluster, topic, arguments.messages, body_bytes=128, batch_size=500)
-    return cluster.namesrv, topic
 
 
 def batch_rate(frame, rows: int) -> float:
@@ -69,34 +54,39 @@ def main() -> None:
     parser.add_argument("-n", "--namesrv")
     parser.add_argument("--topic", default="bench")
     parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        namesrv, topic = filled(stack, arguments)
+        filled(stack, arguments)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        exporting = argparse.Namespace(namesrv=namesrv, topic=topic, queue=[])
+        arguments.queue = []
+        paths = (os.path.join(folder, str(number)) for number in itertools.count())
         exports, batches, streams, wholes = [], [], [], []
         rows = 0
-        for number in range(arguments.runs):
-            rows, _, took_s = once_up(exporting, os.path.join(folder, f"out{number}"))
-            exports.append(rows / took_s)
         with spark_session(folder) as spark:
 
             def reader(made):
-                made = made.format("rocketmq").option("namesrv", namesrv)
+                made = made.format("rocketmq").option("namesrv", arguments.namesrv)
                 made = made.option("minPartitions", str(4 * cores()))
-                return made.option("subscribe", topic)
+                return made.option("subscribe", arguments.topic)
 
+            runner = TimedRunner(spark.sparkContext)
             frame = reader(spark.read).load()
             stream = reader(spark.readStream).option("startingOffsets", "earliest")
+            rows, _, _ = once_up(arguments, next(paths), runner)
             batch_rate(frame, rows)
-            for number in range(arguments.runs):
-                batches.append(batch_rate(frame, rows))
-                rate, whole = stream_rates(
-                    stream.load(), os.path.join(folder, f"checkpoint{number}")
-                )
-                streams.append(rate)
-                wholes.append(whole)
+            stream_rates(stream.load(), next(paths))
+            kinds = ("export", "batch", "stream", "stream", "batch", "export")
+            for kind in kinds * arguments.rounds:
+                if kind == "export":
+                    _, _, took_s = once_up(arguments, next(paths), runner)
+                    exports.append(rows / took_s)
+                elif kind == "batch":
+                    batches.append(batch_rate(frame, rows))
+                else:
+                    rate, whole = stream_rates(stream.load(), next(paths))
+                    streams.append(rate)
+                    wholes.append(whole)
     middle = {
         name: statistics.median(rates)
         for name, rates in (
