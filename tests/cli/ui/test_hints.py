@@ -22,14 +22,14 @@ _COMMAND_LINE = {"cli", "demo", "__main__.py"}
 #: Flags of Spark, of protoc and of hadoop, and the name and description of a job.
 _NOT_HINTS = {
     "write the descriptor set with protoc --include_imports",
-    "protoc --include_imports --descriptor_set_out=FILE orders.proto",
+    "write one with protoc --include_imports --descriptor_set_out=FILE orders.proto",
     (
-        "FILE is a descriptor set: protoc --include_imports"
-        " --descriptor_set_out=FILE orders.proto"
+        "write protobuf:FILE:MESSAGE, where FILE is a descriptor set: protoc"
+        " --include_imports --descriptor_set_out=FILE orders.proto"
     ),
     (
-        "set HADOOP_HOME, JAVA_HOME, and CLASSPATH to what"
-        " `hadoop classpath --glob` prints"
+        "set HADOOP_HOME and JAVA_HOME, and set CLASSPATH to the output of"
+        " `hadoop classpath --glob`"
     ),
     "--conf",
     "rmq export",
