@@ -79,7 +79,7 @@ def spark_context(options: SessionOptions) -> Iterator[SparkContext]:
     and RmqError naming the log when Spark does not start. Call it from the main thread;
     the process keeps its SIGINT handler.
     """
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, _other_jvm_kept():
         java = find_java(os.environ)
         classes = _Classes.of(options, java, folder)
         with (
@@ -210,6 +210,22 @@ def settings(options: SessionOptions, folder: str) -> dict[str, str]:
     return chosen | dict(options.conf)
 
 
+@contextlib.contextmanager
+def _other_jvm_kept() -> Iterator[None]:
+    """Set the JVM of an earlier session of this process aside, for the next one.
+
+    PySpark keeps it when that session is stopped, and would start a context in it.
+    """
+    from pyspark import SparkContext
+
+    kept = SparkContext._gateway, SparkContext._jvm  # noqa: SLF001  # PySpark offers no other way
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    try:
+        yield
+    finally:
+        SparkContext._gateway, SparkContext._jvm = kept  # noqa: SLF001
+
+
 def _start(options: SessionOptions, folder: str) -> SparkContext:
     # What py4j says when a call is interrupted is not for the screen.
     logging.getLogger("py4j").propagate = False
@@ -304,8 +320,6 @@ def _stop(context: SparkContext, *, orderly: bool) -> None:
     if ending is not None:
         ending.join()
     gateway.close()
-    SparkContext._gateway = None  # noqa: SLF001
-    SparkContext._jvm = None  # noqa: SLF001
     SparkContext._active_spark_context = None  # noqa: SLF001
 
 

@@ -9,8 +9,13 @@ from dataclasses import replace
 import pytest
 
 from rmqcli.errors import ConfigError
-from rmqcli.spark.session import SessionOptions, check_spark_home, settings
-from tests.kit.spark import no_java
+from rmqcli.spark.session import (
+    SessionOptions,
+    check_spark_home,
+    settings,
+    spark_context,
+)
+from tests.kit.spark import no_java, spark_session
 
 
 def test_an_application_on_a_cluster_keeps_its_web_page_and_the_settings_of_conf():
@@ -71,3 +76,19 @@ def test_a_session_loads_no_library_that_only_its_workers_need(tmp_path):
         check=True,
     )
     assert (ran.stdout, ran.stderr) == ("{'pyspark'}\n", "")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif(no_java() is not None, reason=f"{no_java()}")
+def test_a_session_uses_no_jvm_that_another_session_left(tmp_path):
+    """PySpark keeps the JVM of a session that was stopped. The next one of the user
+    goes on in it, after one of ours too."""
+    with spark_session(tmp_path) as before:
+        assert before.range(3).count() == 3
+    options = SessionOptions(name="n", log_path=str(tmp_path / "log"), workers_max=1)
+    with spark_context(options) as context:
+        assert context.parallelize([1, 2], 1).sum() == 3
+        assert context.appName == "n"
+    with spark_session(tmp_path) as after:
+        assert after.range(3).count() == 3

@@ -35,7 +35,8 @@ def table(rows=3, **columns):
 
 
 def writer_of(cluster, schema, topic="orders", *, overwrite=False, **options):
-    given = {"namesrv": cluster.namesrv, **options}
+    # A batch that a busy machine answers late would be sent twice.
+    given = {"namesrv": cluster.namesrv, "timeout": "5m", **options}
     if topic is not None:
         given["topic"] = topic
     source = pickle.loads(pickle.dumps(RocketMQDataSource(given)))
