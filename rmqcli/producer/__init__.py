@@ -1,9 +1,10 @@
-"""Sending messages: `Producer` for programs, and `Sender` for the bulk of `rmq send`.
+"""Send messages: `Producer` for programs, and the pipelined `Sender` of `rmq send`.
 
-`producer` is the public face, `publish` what it does on the network, as tasks that
-`api.task_thread` runs. `send` sends many messages of one topic, batched and pipelined,
-in the caller's thread: `lane` cuts what waits into requests, `remoting` or `proxy.send`
-hands them to `publish` or `proxy.publisher`. `proxy` has what speaks gRPC. `batches`
-sends full requests with a `Producer` and waits for brokers, for a sink. `message`,
-`target` and `config` are shared.
+`producer` has the public class. `publish` has its network operations as tasks, which
+`api.task_thread` runs. `send` sends many messages of one topic in the caller's thread,
+batched and pipelined: `lane` cuts waiting messages into requests, and `remoting` or
+`proxy.send` passes the requests to `publish` or `proxy.publisher`. `proxy` sends over
+gRPC. `batches`, which Spark's sink and imports use, sends full batches with a
+`Producer` and retries until brokers accept them. `message`, `target` and `config` are
+shared.
 """

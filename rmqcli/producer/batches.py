@@ -1,8 +1,9 @@
-"""Sends messages in batches, one request after the other, and waits for a broker.
+"""Send messages in batches, one request after the other, and wait out broker restarts.
 
-For callers with many messages that may be sent twice: a sink, an import. A
-request that fails because a broker is restarting, busy or silent is sent again for a
-while; one that was not answered may then be stored twice, which is counted.
+This is for callers with many messages that may be sent twice: a sink or an import. A
+request that fails because a broker is restarting, busy or silent is retried for a
+while. If a request was not answered, its messages may then be stored twice; they are
+counted.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ _RETRY_EVERY_MS: Final = 500
 
 
 class Gathered(Generic[M]):
-    """Messages on their way into batches of one topic, in order. For one thread."""
+    """Gathers messages of one topic into batches, in order. Not thread-safe."""
 
     def __init__(self) -> None:
         self._messages: list[M] = []
         self._bytes = 0
 
     def add(self, message: M) -> Iterator[list[M]]:
-        """Take a message; yield the batches that are complete now."""
+        """Add a message; yield the batches that are now complete."""
         size = MESSAGE_OVERHEAD_BYTES + len(message.body)
         for name, value in message.properties.items():
             size += len(name) + len(value)
@@ -73,14 +74,14 @@ class Gathered(Generic[M]):
             yield from self.rest()
 
     def rest(self) -> Iterator[list[M]]:
-        """Yield what was taken and not yielded yet, if there is anything."""
+        """Yield a batch of the messages that were not yielded yet, if there are any."""
         if self._messages:
             messages, self._messages, self._bytes = self._messages, [], 0
             yield messages
 
 
 def goes_alone(message: ProducerMessage) -> bool:
-    """Whether a batch cannot hold the message, or gains nothing from it."""
+    """Whether the message cannot be in a batch, or is too large to gain from one."""
     return len(message.body) >= ALONE_BYTES or not takes_batches(
         message.topic, is_delayed=message.is_delayed
     )
@@ -88,9 +89,10 @@ def goes_alone(message: ProducerMessage) -> bool:
 
 @dataclass(slots=True)
 class SentCounts:
-    """What was sent. `unsure` of `stored` may be stored a second time as well.
+    """Counts of the messages that are stored.
 
-    `weak` of them are stored, and their broker could not flush or replicate them.
+    `unsure` counts those of `stored` that may be stored twice, and `weak` those that
+    the broker could not flush or replicate in time.
     """
 
     stored: int = 0
@@ -99,7 +101,7 @@ class SentCounts:
 
 
 class BatchSender:
-    """Sends batches with a producer that was started. For one thread."""
+    """Sends batches with a producer that has been started. Not thread-safe."""
 
     def __init__(
         self,
@@ -112,24 +114,24 @@ class BatchSender:
         self._producer = producer
         self._retry_for_ms = retry_for_ms
         self._clock = clock
-        #: topics that have taken messages: when they are gone, a broker is restarting
+        #: topics to which messages were sent; if one is not found, a broker restarts
         self._known: set[str] = set()
 
     def send(
         self, messages: Sequence[ProducerMessage], *, queue: MessageQueue | None = None
     ) -> None:
-        """Store messages of one topic that `Gathered` has put together.
+        """Store a batch of messages of one topic from `Gathered`.
 
-        Raises what `Producer.send_batch` raises: at once when sending again cannot
-        help, else when a broker has not taken them for `retry_for_ms`.
+        Raises the errors of `Producer.send_batch`: at once when a retry cannot help,
+        and otherwise after retrying for `retry_for_ms`.
         """
         self._send(messages, queue, is_unsure=False)
 
     def send_apart(self, messages: Sequence[ProducerMessage]) -> None:
-        """Store each message with a request of its own, side by side, in any order.
+        """Store each message with a separate request, concurrently and in any order.
 
-        For delayed messages, which no batch can hold. Raises as `send`, and only after
-        the others were tried.
+        This is for delayed messages, which cannot be in a batch. Raises the errors of
+        `send`, but only after all messages were tried.
         """
         futures = [self._producer.send_async(each) for each in messages]
         failed = []
@@ -182,14 +184,14 @@ class BatchSender:
     ) -> list[SendResult]:
         if len(messages) == 1 and goes_alone(messages[0]):
             return [self._producer.send(messages[0], queue=queue)]
-        # Also one message: only in a batch do brokers take an empty body.
+        # A single message is also sent as a batch: only there may bodies be empty.
         return self._producer.send_batch(messages, queue=queue)
 
     def _may_help(self, topic: str, error: RmqError) -> bool:
         if isinstance(error, NotFoundError):
             return topic in self._known
         if isinstance(error, DeniedError):
-            # Without an address it is the route that has no broker to write to.
+            # Without an address the error is about the route, which has no broker.
             return topic in self._known and not error.address
         return isinstance(error, TransportError) or error.retriable
 

@@ -1,6 +1,6 @@
-"""A producer's settings, as RocketMQ names them and with its defaults.
+"""The settings of a producer, with RocketMQ's names and defaults.
 
-Every change is a new value: `dataclasses.replace`.
+Use `dataclasses.replace` to change a setting.
 
 Source: DefaultMQProducer, TransactionMQProducer and ClientConfig in apache/rocketmq.
 """
@@ -31,17 +31,17 @@ _RANGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """Settings of one producer. None: not limited, or chosen at the start.
+    """The settings of one producer. None means unlimited, or chosen at the start.
 
     `send_msg_timeout_ms` bounds a send with all its attempts.
     `send_msg_max_timeout_per_request_ms` bounds one attempt; without it an attempt may
-    take all the time that is left, so that a send which was not answered is not tried
-    again. `retry_another_broker_when_not_store_ok` tries another broker after a
-    status such as FLUSH_DISK_TIMEOUT too, which can store a message twice.
-    `create_topic_key` is the topic whose queues a topic gets that a broker creates;
+    take all the remaining time, so that a send that gets no answer is not retried.
+    `retry_another_broker_when_not_store_ok` tries another broker also after a status
+    such as FLUSH_DISK_TIMEOUT, which can store a message twice. `create_topic_key` is
+    the topic from which a broker takes the number of queues when it creates a topic;
     with None a send to an unknown topic is an error, whatever brokers allow.
-    `async_messages_max` is how many messages of `send_async` may wait for an answer
-    before it blocks. `await_termination_ms` is how long `close` waits for them.
+    `async_messages_max` is the number of messages that may wait for an answer before
+    `send_async` blocks. `await_termination_ms` is how long `close` waits for them.
 
     Raises ConfigError for a value out of its range.
     """

@@ -1,6 +1,6 @@
-"""`--delay LEVEL|DURATION`: the property that makes a broker deliver later.
+"""`--delay LEVEL|DURATION`: the property that makes a broker deliver a message later.
 
-Up to 4.9 a broker knows fixed levels only; from 5.0 on it takes any time.
+Brokers up to 4.9 know only fixed levels; brokers from 5.0 on accept any duration.
 
 Source: MessageStoreConfig.messageDelayLevel, ScheduleMessageService.parseDelayLevel,
 TimerMessageStore in apache/rocketmq.
@@ -29,29 +29,29 @@ _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A level of the broker's table, or else a time."""
+    """A delay: either a level of the broker's table, or a duration."""
 
     level: int | None = None
     delay_ms: int | None = None
 
 
 def parse_delay(text: str) -> Delay:
-    """Read `3` (a level, 1 to 18) or `90s` (a time). Raises TextError."""
+    """Parse `3` (a level, 1 to 18) or `90s` (a duration). Raises TextError."""
     if text.isascii() and text.isdigit():
         level = int(text[:9])
         if not 1 <= level <= LEVEL_MAX:
             what = f"a level is 1 to {LEVEL_MAX}"
-            hint = f"a time needs a unit: {text}s"
+            hint = f"add a unit for a duration: {text}s"
             raise TextError(text, what, start=0, end=len(text), hint=hint)
         return Delay(level=level)
     delay_ms = parse_duration_ms(text)
     if not delay_ms:
-        raise TextError(text, "must be over 0", start=0, end=len(text))
+        raise TextError(text, "must be greater than zero", start=0, end=len(text))
     return Delay(delay_ms=delay_ms)
 
 
 def parse_delay_levels(text: str) -> list[int]:
-    """The milliseconds of each level, the first is level 1; unreadable ones are 0."""
+    """The milliseconds of each level, beginning with level 1; 0 for invalid levels."""
     levels = []
     for part in text.split():
         match = _LEVEL.fullmatch(part)
@@ -66,7 +66,7 @@ def delay_properties(
 ) -> dict[str, str]:
     """The properties to send to a broker of this version (an MQVersion ordinal).
 
-    Raises UnsupportedError when it cannot delay for exactly that long.
+    Raises UnsupportedError when the broker cannot delay for exactly this duration.
     """
     if delay.level is not None:
         return {"DELAY": str(delay.level)}
@@ -78,23 +78,24 @@ def delay_properties(
     wanted = format_duration(delay_ms)
     if version >= V5_0_0:
         raise UnsupportedError(
-            f"a delay of {wanted} is not possible: only whole seconds are"
+            f"a delay of {wanted} is not possible: it must be in whole seconds"
         )
     known = " ".join(map(format_duration, levels))
     raise UnsupportedError(
         f"a delay of {wanted} is not possible: RocketMQ {version_name(version)} only"
         f" has the levels {known}",
-        hint="name one of them, or its number",
+        hint="use one of these durations, or the number of a level",
     )
 
 
 def resolve_delay(
     client: Client, delay: Delay, addresses: Iterable[str]
 ) -> dict[str, str]:
-    """`delay_properties` for the brokers at `addresses`.
+    """Return `delay_properties` for the brokers at `addresses`.
 
-    Asks each for its version and levels. Raises UnsupportedError when one of them
-    cannot, or when they need different properties; RmqError when one cannot be asked.
+    Asks each broker for its version and levels. Raises UnsupportedError when a broker
+    does not support the delay, or when the brokers need different properties; RmqError
+    when a broker cannot be asked.
     """
     from rmqcli.api.calls.config import get_broker_config
 
@@ -109,7 +110,8 @@ def resolve_delay(
         properties = delay_properties(delay, version=version, levels=levels)
         if found is not None and found != properties:
             raise UnsupportedError(
-                "the topic's brokers keep time differently (versions or delay levels)",
+                "the topic's brokers differ in their versions or delay levels, so they"
+                " need different properties for this delay",
                 hint="choose queues of one broker with queues=[QUEUE]",
             )
         found = properties

@@ -1,4 +1,4 @@
-"""Ids that a producer gives its messages (UNIQ_KEY), made as Java makes them.
+"""The ids that a producer gives its messages (UNIQ_KEY), in Java's formats.
 
 Source: MessageClientIDSetter in apache/rocketmq.
 """
@@ -27,10 +27,10 @@ _SECONDS_OF_2021 = 1_609_459_200
 
 
 class UniqueIds:
-    """Makes ids that no other process makes, in this machine's time zone.
+    """Creates ids that no other process creates, in this machine's time zone.
 
-    Java tells processes of one machine apart by pid and the class loader's hash; here
-    a random number stands for the hash, as containers share pids and addresses.
+    Java distinguishes the processes of a machine by pid and the class loader's hash.
+    Here a random number replaces the hash, because containers share pids and addresses.
     """
 
     def __init__(self, ip: str, *, clock: Clock, rng: random.Random) -> None:
@@ -61,10 +61,10 @@ class UniqueIds:
 
 
 class ProxyMessageIds:
-    """Makes ids of version 1, as the clients of RocketMQ's proxies do: 34 digits.
+    """Creates ids of version 1, like the gRPC clients of RocketMQ: 34 digits.
 
-    They hold 6 bytes for the machine, here random because containers share addresses,
-    2 of the process id, the seconds since 2021, and a counter.
+    An id contains 6 bytes for the machine, here random because containers share
+    addresses, 2 bytes of the process id, the seconds since 2021, and a counter.
 
     Source: MessageIdCodec in apache/rocketmq-clients.
     """
@@ -77,7 +77,7 @@ class ProxyMessageIds:
         self._counter = itertools.count()
 
     def next_id(self) -> str:
-        """A new id. Any thread."""
+        """A new id. Thread-safe."""
         seconds = self._clock.epoch_ms() // 1_000 - _SECONDS_OF_2021
         number = next(self._counter)
         tail = _SECONDS_AND_COUNTER.pack(seconds & _UINT32_MAX, number & _UINT32_MAX)

@@ -1,7 +1,7 @@
-"""What waits for one queue, and how it is cut into requests. Pure.
+"""The messages that wait for one queue, and how they are cut into requests. Pure.
 
-Small messages share a batch; what a batch cannot hold goes alone. A lane has one
-request under way at most, so its messages keep their order.
+Small messages share a batch; messages that a batch cannot hold are sent alone. A lane
+has at most one request in flight, so its messages keep their order.
 
 Source: MessageBatch.generateFromList and MessageExtBatchEncoder in apache/rocketmq.
 """
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from rmqcli.model import MessageQueue
     from rmqcli.producer.message import OutgoingMessage
 
-#: A broker takes 4 MiB at most (maxMessageSize), counting what it adds to each message;
-#: a quarter of that leaves room for any properties and keeps answers coming.
+#: A broker accepts at most 4 MiB (maxMessageSize), including what it adds to each
+#: message. A quarter of that leaves room for properties and keeps requests short.
 BATCH_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 512
 
-#: Bodies from here on go alone: a batch would gain nothing.
+#: Bodies of at least this size are sent alone, because a batch would not save anything.
 ALONE_BYTES = 256 << 10
 
-#: What a message costs in memory and on the wire besides body and properties.
+#: The cost of a message in memory and on the wire besides its body and properties.
 MESSAGE_OVERHEAD_BYTES = 256
 
 
 @dataclass(slots=True)
 class SendOutcome:
-    """What became of one message.
+    """The outcome of sending one message.
 
-    `status` is one of Java's four kinds of stored, or else: `NOT_SENT`; `UNKNOWN` when
-    no answer came, so that it may be stored; the name of the broker's refusal. Offsets
-    are None where the message is not stored, or where only its delivery will tell. A
-    proxy does not tell the queue, which is None then.
+    `status` is one of Java's four statuses of a stored message, or else `NOT_SENT`,
+    `UNKNOWN` when no answer came, so that the message may be stored, or the name of the
+    response code with which the broker refused it. Offsets are None when the message is
+    not stored or not yet in its queue. With a proxy the queue is None.
     """
 
     number: int
@@ -57,7 +57,7 @@ class SendOutcome:
 class Slot:
     """One message until its outcome is known. `number` counts from 0.
 
-    `content` is the message as its network sends it.
+    `content` is the message in the form that its network sends.
     """
 
     number: int
@@ -66,19 +66,22 @@ class Slot:
     is_alone: bool
     content: Any
     properties_bytes: int = 0
-    #: of its lane
+    #: the queue of its lane
     queue: MessageQueue | None = None
     is_sent: bool = False
     outcome: SendOutcome | None = None
 
     @property
     def cost_bytes(self) -> int:
-        """About what it takes up."""
+        """The approximate size of the message in memory."""
         return len(self.message.body) + self.properties_bytes + MESSAGE_OVERHEAD_BYTES
 
 
 class Lane:
-    """The messages waiting for one queue, in order; None: whichever a proxy chooses."""
+    """The messages that wait for one queue, in order.
+
+    The queue is None when a proxy chooses it.
+    """
 
     def __init__(self, queue: MessageQueue | None) -> None:
         self.queue = queue
@@ -92,7 +95,7 @@ class Lane:
 
     @property
     def is_full(self) -> bool:
-        """Whether waiting would not make the next request larger."""
+        """Whether the next request is as large as it can be."""
         return bool(self._backlog) and (
             len(self._backlog) >= BATCH_MESSAGES_MAX
             or self._backlog_bytes >= BATCH_BYTES_MAX
@@ -100,7 +103,7 @@ class Lane:
         )
 
     def put(self, slot: Slot) -> None:
-        """Add at the end."""
+        """Add a message at the end."""
         slot.queue = self.queue
         self._backlog.append(slot)
         self._backlog_bytes += slot.cost_bytes
@@ -112,7 +115,7 @@ class Lane:
         self._backlog_bytes += sum(slot.cost_bytes for slot in returned)
 
     def take(self) -> list[Slot]:
-        """The messages of the next request: one that goes alone, or a batch."""
+        """Remove and return the messages of the next request: one alone, or a batch."""
         slots: list[Slot] = []
         size = 0
         while self._backlog and len(slots) < BATCH_MESSAGES_MAX:
@@ -128,7 +131,7 @@ class Lane:
         return slots
 
     def take_all(self) -> list[Slot]:
-        """Everything that waits."""
+        """Remove and return all waiting messages."""
         slots = list(self._backlog)
         self._backlog.clear()
         self._backlog_bytes = 0
@@ -136,10 +139,10 @@ class Lane:
 
 
 def takes_batches(topic: str, *, is_delayed: bool) -> bool:
-    """Whether brokers take batches: not of delayed messages, nor for retry topics."""
+    """Whether brokers accept batches: not of delayed messages, nor for retry topics."""
     return not is_delayed and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
 
 
 def is_large(message: OutgoingMessage) -> bool:
-    """Whether the message gains nothing from a batch."""
+    """Whether the message is too large to gain from a batch."""
     return len(message.body) >= ALONE_BYTES

@@ -1,10 +1,10 @@
-"""A message to send, and the checks that it passes before anything is sent.
+"""The message to send, and the checks that it must pass before it is sent.
 
-RocketMQ drops properties without a value and cannot write some characters. Such
-messages are refused here, so that no part of a message is lost unnoticed.
+RocketMQ drops properties without a value and cannot encode some characters. Such
+messages are refused here, so that no part of a message is silently lost.
 
-`ProducerMessage` is what users of the library make; `OutgoingMessage` is the body and
-the properties that a request is made of.
+Users of the library create a `ProducerMessage`. An `OutgoingMessage` has the body and
+the properties for a request.
 
 Source: Message, Validators, MessageConst.STRING_HASH_SET and TopicValidator in
 apache/rocketmq.
@@ -34,14 +34,14 @@ TOPIC_LENGTH_MAX = 127  # TopicValidator.TOPIC_MAX_LENGTH
 GROUP_LENGTH_MAX = 255  # Validators.CHARACTER_MAX_LENGTH
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
-#: What is kept free for the properties that are added on the way: UNIQ_KEY, a delay,
-#: and MSG_REGION, TRACE_ON and CLUSTER by the broker.
+#: Bytes reserved for properties that are added later: UNIQ_KEY and a delay by the
+#: client, and MSG_REGION, TRACE_ON and CLUSTER by the broker.
 PROPERTIES_RESERVE_BYTES = 512
 
-#: Properties that clients and brokers write about a message's travels. They are not
-#: sent again with a record that was read somewhere, and no user property may set them.
-#: Kept, because consumers and FIFO topics use them: KEYS, TAGS, __SHARDINGKEY,
-#: BUYER_ID.
+#: Properties in which clients and brokers record how a message was sent and delivered.
+#: When a stored message is sent again they are left out, and users cannot set them.
+#: KEYS, TAGS, __SHARDINGKEY and BUYER_ID are not among them, because consumers and FIFO
+#: topics use them.
 SYSTEM_PROPERTIES = frozenset(
     (
         UNIQ_KEY,
@@ -84,15 +84,15 @@ class ProducerMessage:
 
     `keys` are searchable; a key must not contain white space, which separates keys.
     At most one of the three delays may be given: `delay_level` is a level of the
-    broker's table (1 to 18; 1s 5s 10s 30s 1m ... 2h by default), `delay_ms` a time from
-    now on and `deliver_at_ms` a moment in epoch ms. The two times need RocketMQ 5.0,
-    which delivers to the second and at most three days later.
+    broker's table (1 to 18; 1s 5s 10s 30s 1m ... 2h by default), `delay_ms` is a
+    duration from now on, and `deliver_at_ms` is a time in epoch ms. The last two need
+    RocketMQ 5.0, which delivers to the second and at most three days later.
 
     Messages of one `message_group` are stored in one queue of a FIFO topic, in the
-    order of their sends. It needs a proxy (`endpoints`).
+    order in which they are sent. A `message_group` needs a proxy (`endpoints`).
 
-    Raises UsageError for what RocketMQ would refuse or drop, and TypeError for a body
-    that is not bytes.
+    Raises UsageError for values that RocketMQ would refuse or drop, and TypeError for a
+    body that is not bytes.
     """
 
     topic: str
@@ -142,21 +142,21 @@ class ProducerMessage:
 
     @property
     def key_list(self) -> tuple[str, ...]:
-        """The keys, also where one was given as text."""
+        """The keys as a tuple, also when `keys` is a single string."""
         return (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
 
     @property
     def is_delayed(self) -> bool:
-        """Whether consumers get it later."""
+        """Whether the message has a delay."""
         return self.delay_level is not None or self.needs_timer
 
     @property
     def needs_timer(self) -> bool:
-        """Whether only brokers from 5.0 on can deliver it when it is wanted."""
+        """Whether the delay needs a broker from 5.0 on."""
         return self.delay_ms is not None or self.deliver_at_ms is not None
 
     def all_properties(self) -> dict[str, str]:
-        """The user's properties and those that the other fields stand for."""
+        """The user's properties, and the properties for tags, keys and delay."""
         found = dict(self.properties)
         if self.tags:
             found[TAGS] = self.tags
@@ -176,10 +176,10 @@ class ProducerMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecordMessage(ProducerMessage):
-    """A message made of a record that was read somewhere: a row, or a stored message.
+    """A message created from a record that was read: a row, or a stored message.
 
-    `properties` are what `record_properties` returns: KEYS and TAGS are among them, so
-    keys keep the very spaces between them. `tags` and `keys` are not used.
+    `properties` must be the result of `record_properties`. It contains KEYS and TAGS,
+    so that the white space between keys is preserved; `tags` and `keys` are not used.
     """
 
     def __post_init__(self) -> None:
@@ -187,16 +187,16 @@ class RecordMessage(ProducerMessage):
         self._check_delay()
 
     def all_properties(self) -> dict[str, str]:
-        """The properties as they are, and the delay."""
+        """The properties, unchanged, and the property for the delay."""
         return self._with_delay(dict(self.properties))
 
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """Body and properties of one message to store; treat as immutable.
+    """Body and properties of one message to send; treat as immutable.
 
-    `properties` hold KEYS and TAGS too. `source` says where it was read, e.g.
-    `line 3`, for errors; None where there is only one.
+    `properties` contains KEYS and TAGS, too. `source` says for errors where the message
+    was read, e.g. `line 3`; None when there is only one message.
     """
 
     body: bytes
@@ -206,11 +206,10 @@ class OutgoingMessage:
 
 
 def check_topic(topic: str) -> None:
-    """Raise UsageError for a name that no broker takes."""
+    """Raise UsageError for a topic name that no broker accepts."""
     if not topic or len(topic) > TOPIC_LENGTH_MAX:
         raise UsageError(
-            f"a topic name of {len(topic)} characters is not possible; 1 to"
-            f" {TOPIC_LENGTH_MAX} are"
+            f"a topic name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
         )
     if not _TOPIC.fullmatch(topic):
         raise UsageError(
@@ -219,7 +218,7 @@ def check_topic(topic: str) -> None:
 
 
 def check_producer_group(group: str) -> None:
-    """Raise ConfigError for a name that brokers do not take, or that is reserved."""
+    """Raise ConfigError for a group name that brokers refuse or that is reserved."""
     if not 1 <= len(group) <= GROUP_LENGTH_MAX or not _TOPIC.fullmatch(group):
         raise ConfigError(
             f"producer group {group!r} must have 1 to {GROUP_LENGTH_MAX} characters,"
@@ -234,9 +233,9 @@ def check_user_properties(
     *,
     instead: Mapping[str, str] = ARGUMENT_OF_PROPERTY,
 ) -> None:
-    """Raise UsageError for names that are RocketMQ's own, as Java's Message does.
+    """Raise UsageError for names that are reserved for RocketMQ, as in Java's Message.
 
-    `instead` says in the caller's words what sets such a property, for the hint.
+    `instead` maps such a name to the argument or option that sets it, for the hint.
     """
     for name in properties:
         if name in SYSTEM_PROPERTIES or name in (KEYS, TAGS):
@@ -250,11 +249,11 @@ def check_user_properties(
 def record_properties(
     given: Iterable[tuple[str, T]], *, tags: str | None, keys: str | None
 ) -> dict[str, T | str]:
-    """The properties to send again of a record, KEYS and TAGS among them.
+    """The properties to send with a message that is created from a record.
 
-    Left out are properties without a value (None) and those in SYSTEM_PROPERTIES, which
-    say how the record came to where it was read. `tags` and `keys` win over the
-    properties of that name.
+    They include KEYS and TAGS. Properties without a value (None) are left out, and so
+    are those in SYSTEM_PROPERTIES. `tags` and `keys` take precedence over the
+    properties TAGS and KEYS.
     """
     properties: dict[str, T | str] = {
         name: value
@@ -262,21 +261,22 @@ def record_properties(
         if value is not None and name not in SYSTEM_PROPERTIES
     }
     for name, text in ((TAGS, tags), (KEYS, keys)):
-        # The property itself has the very spaces that a list of keys has lost.
+        # If the property has the same keys, keep it: it also has their white space.
         if text and text.split() != str(properties.get(name, "")).split():
             properties[name] = text
     return properties
 
 
 def check_message(message: OutgoingMessage) -> int:
-    """Return how many bytes its properties take. Raises as `checked_properties`."""
+    """Return the size of the encoded properties. Raises as `checked_properties`."""
     return len(checked_properties(message))
 
 
 def checked_properties(message: OutgoingMessage) -> bytes:
-    """The properties as they are sent.
+    """Encode the properties for sending.
 
-    Raises UsageError, naming the source, for what would not arrive as it is.
+    Raises UsageError, naming the source, for properties that would not arrive
+    unchanged.
     """
     where = f"{message.source}: " if message.source else ""
     for name, value in message.properties.items():
@@ -293,8 +293,8 @@ def checked_properties(message: OutgoingMessage) -> bytes:
         raise UsageError(f"{where}{error}") from None
     if len(properties) > PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES:
         raise UsageError(
-            f"{where}properties of {len(properties)} bytes are over the"
-            f" {PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES} that fit"
+            f"{where}properties of {len(properties)} bytes are larger than the limit of"
+            f" {PROPERTIES_BYTES_MAX - PROPERTIES_RESERVE_BYTES} bytes"
         )
     return properties
 
@@ -306,7 +306,7 @@ def with_settings(
     keys: Sequence[str],
     properties: Mapping[str, str],
 ) -> OutgoingMessage:
-    """The message with what the command line says, which wins over what it had."""
+    """The message with the given settings, which override those of the message."""
     if tag is None and not keys and not properties:
         return message
     merged = {**message.properties, **properties}

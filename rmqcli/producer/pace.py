@@ -1,4 +1,4 @@
-"""`--rate N/s`: when the next message is due."""
+"""`--rate N/s`: delay messages so that they are sent at a limited rate."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ RATE_MAX = 1_000_000
 
 
 def parse_rate(text: str) -> int:
-    """Read `50/s`: how many a second, 1 or more. Raises TextError."""
+    """Parse `50/s` to a number of messages per second, at least 1. Raises TextError."""
     digits, slash, unit = text.partition("/")
     hint = "write for example 50/s"
     if slash and unit != "s":
         start = len(digits) + 1
-        what = "only '/s', a second, is known"
+        what = "the unit must be '/s', per second"
         raise TextError(text, what, start=start, end=max(len(text), start + 1))
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 7):
         end = max(1, len(digits))
         raise TextError(text, "not a whole number", start=0, end=end, hint=hint)
     rate = int(digits)
     if not 1 <= rate <= RATE_MAX:
-        what = f"not in 1 to {RATE_MAX}"
+        what = f"not between 1 and {RATE_MAX}"
         raise TextError(text, what, start=0, end=len(digits), hint=hint)
     return rate
 
@@ -38,10 +38,10 @@ def parse_rate(text: str) -> int:
 def paced(
     items: Iterable[T | None], *, per_second: int, clock: Clock
 ) -> Iterator[T | None]:
-    """`items`, each when it is due; a None before every wait.
+    """Yield each item when it is due, and None before every wait.
 
-    Evenly from the first on. An item that comes late does not make the next ones come
-    faster than `per_second`.
+    Items are evenly spaced from the first one on. After a late item the next ones are
+    not yielded faster than `per_second`.
     """
     never = threading.Event()
     start_ms = clock.monotonic_ms()

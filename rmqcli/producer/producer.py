@@ -8,18 +8,18 @@ with Producer(namesrv="127.0.0.1:9876") as producer:
     print(result.msg_id, result.queue, result.queue_offset)
 ```
 
-`send` waits until the broker has stored the message, `send_async` returns a future,
-`send_oneway` does not learn what became of the message. `send_batch` stores several
-messages of one topic with one request. `send_in_transaction` stores a message that
-consumers see only when the local transaction is committed; for it the producer needs a
-group and `on_check`, which the broker's question about an undecided transaction is
-passed to, perhaps in another process of the same group.
+`send` waits until the broker has stored the message, `send_async` returns a future, and
+`send_oneway` gets no answer. `send_batch` stores several messages of one topic with one
+request. `send_in_transaction` stores a message that consumers see only when the local
+transaction is committed. For transactions the producer needs a group and `on_check`:
+the broker asks a producer of the group, perhaps in another process, about an undecided
+transaction, and `on_check` answers.
 
-A failed attempt is followed by another one as Java's producer does it; see `publish`.
+Failed attempts are retried as by Java's producer; see `publish`.
 
 With `endpoints` the producer speaks gRPC to a proxy of RocketMQ 5. Then the proxy
 chooses queues, `message_group` keeps messages in order, blocking sends make their calls
-in the caller's thread, and what belongs to rmq-producer below is done by rmq-proxy; see
+in the caller's thread, and the thread rmq-proxy replaces rmq-producer in the table; see
 `proxy.publisher`.
 
 | thread | runs | ended by |
@@ -96,9 +96,10 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: Built in, so that brokers keep nothing about a producer without a group.
+#: A group that brokers know by default, so that they store nothing about a producer
+#: without a group.
 _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
-#: What tells the producers of this process apart.
+#: Numbers that distinguish the producers of this process.
 _NUMBERS: Final = itertools.count()
 _CHECKS_MAX: Final = 2_000  # TransactionMQProducer.checkRequestHoldMax
 
@@ -108,7 +109,7 @@ class LocalTransactionState(enum.Enum):
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
-    #: not decided yet, or not known: the broker will ask `on_check`
+    #: undecided or unknown: the broker will ask `on_check`
     UNKNOW = "UNKNOW"
 
 
@@ -119,7 +120,7 @@ _END_OF_STATE: Final = {
 }
 
 
-#: What a state says to a proxy, which is told nothing while there is no decision.
+#: The decision to send to a proxy for a state; None when nothing is sent.
 _DECISIONS: Final = {
     LocalTransactionState.COMMIT_MESSAGE: True,
     LocalTransactionState.ROLLBACK_MESSAGE: False,
@@ -139,15 +140,15 @@ def select_by_hash(
     message: ProducerMessage,  # part of every selector's signature
     arg: object,
 ) -> MessageQueue:
-    """The queue that the text of `arg` stands for: the same one for equal keys.
+    """The queue for the hash of `str(arg)`: equal arguments select the same queue.
 
-    A message with a key goes to another queue after the number of queues was changed.
+    When the number of queues changes, an argument may select another queue.
     Source: SelectMessageQueueByHash in apache/rocketmq.
     """
     return queues[abs(java_string_hash(str(arg))) % len(queues)]
 
 
-#: Producers that were started and not closed, for the end of the process.
+#: Producers that are open, to be closed at the end of the process.
 _OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
 
 
@@ -162,23 +163,22 @@ atexit.register(_close_all)
 class Producer:
     """Sends messages. Every method may be called from any thread.
 
-    `group` names the producers that may answer for each other's transactions; without
-    one the producer sends no heartbeats and has no transactions. `namesrv` is
+    `group` names the producers that may answer for each other's transactions; a
+    producer without a group sends no heartbeats and has no transactions. `namesrv` is
     `host:port;host:port` (default: the environment's NAMESRV_ADDR, else
-    127.0.0.1:9876); `client` replaces it where credentials or TLS are needed.
+    127.0.0.1:9876); pass `client` instead where credentials or TLS are needed.
     `on_check(message)` is called in the thread rmq-check-1 for a half message of the
-    group whose end the broker does not know, and returns a LocalTransactionState;
-    what it raises counts as UNKNOW, and the broker asks again.
+    group whose transaction is undecided for the broker. It returns a
+    LocalTransactionState; an exception counts as UNKNOW, and the broker asks again.
 
-    `endpoints` (`host:port;host:port` of a proxy; default: the environment's
-    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) has the producer speak gRPC, over
-    TLS. A proxy without TLS or with a certificate of its own needs `client`, with
-    `plaintext=True` or `tls=TlsOptions(...)`. There the topic takes the group's place:
-    `group` has no meaning, and `on_check` gets the half messages of topics that this
-    producer has sent to.
+    With `endpoints` (`host:port;host:port` of a proxy; default: the environment's
+    ROCKETMQ_ENDPOINTS, if `namesrv` is not given) the producer speaks gRPC over TLS. A
+    proxy without TLS, or with a self-signed certificate, needs `client` with
+    `plaintext=True` or `tls=TlsOptions(...)`. With a proxy `group` has no meaning:
+    `on_check` receives the half messages of topics to which this producer has sent.
 
-    Raises ConfigError or UsageError for settings that are not possible. In a forked
-    child a producer of the parent is closed.
+    Raises ConfigError or UsageError for invalid settings. In a forked child process the
+    producers of the parent are closed.
     """
 
     def __init__(
@@ -207,8 +207,10 @@ class Producer:
         if group is not None:
             check_producer_group(group)
         elif on_check is not None and not self._client_config.endpoints:
-            raise UsageError("on_check is given without a group")
-        #: made at the start when there are endpoints; it has the place of _thread then
+            raise UsageError(
+                "on_check is given without a group", hint="give the producer a group"
+            )
+        #: created by start() when there are endpoints; then it replaces _thread
         self._proxy: ProxyProducer | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -216,10 +218,10 @@ class Producer:
         self._thread: TaskThread
         self._publisher: Publisher
         self._checks: ThreadPoolExecutor | None = None
-        self._checks_open = 0  # belongs to the producer's thread
+        self._checks_open = 0  # used only by the producer's thread
         self._is_started = False
         self._is_closed = False
-        #: sends under way; guarded by _changed, which is notified as they end
+        #: sends in flight; guarded by _changed, which is notified as they end
         self._in_flight = 0
         self._async_in_flight = 0
         self._changed = threading.Condition()
@@ -233,9 +235,9 @@ class Producer:
         self.close()
 
     def start(self) -> None:
-        """Start the producer's thread. No broker is asked before the first message.
+        """Start the producer's thread. It contacts no broker before the first message.
 
-        Raises UsageError when it was started before.
+        Raises UsageError when the producer has been started before.
         """
         with self._changed:
             if self._is_started or self._is_closed:
@@ -289,12 +291,12 @@ class Producer:
         _OPEN.add(self)
 
     def close(self, *, timeout_ms: int | None = None) -> None:
-        """Wait for the sends under way, leave the group, and end. Idempotent.
+        """Wait for the sends in flight, leave the group, and close. Idempotent.
 
         `timeout_ms` (None: the setting `await_termination_ms`) bounds the wait for
-        sends and for `on_check`; a send that has not ended then fails with
-        DisconnectedError or SendUnknownError. From then on every send raises
-        UsageError. A callback of a future must not call it.
+        sends and for `on_check`; a send that has not ended by then fails with
+        DisconnectedError or SendUnknownError. After this call every send raises
+        UsageError. Must not be called in a callback of a future.
         """
         with self._changed:
             if self._is_closed or not self._is_started:
@@ -316,7 +318,9 @@ class Producer:
             limit_s = self._client_config.timeout_ms / 1_000
             self._thread.run(self._publisher.leave()).result(limit_s)
         except (RmqError, TimeoutError) as error:
-            logger.info("producer group=%s left without goodbye: %s", self.group, error)
+            logger.info(
+                "producer not unregistered group=%s error=%s", self.group, error
+            )
         if not self._thread.end():
             logger.error(
                 "thread rmq-producer did not end; is the callback of a future still"
@@ -337,17 +341,17 @@ class Producer:
     ) -> SendResult:
         """Store a message and wait for the broker's answer.
 
-        Queues take turns unless one is given, or `selector(queues, message, arg)`
-        chooses one, such as `select_by_hash`; the selector runs in the caller's thread.
-        With a chosen queue nothing else is tried. `timeout_ms` (None: the setting
+        Queues take turns, unless `queue` is given or `selector(queues, message, arg)`,
+        such as `select_by_hash`, chooses one; the selector runs in the caller's thread.
+        With a chosen queue no other queue is tried. `timeout_ms` (None: the setting
         `send_msg_timeout_ms`) bounds all attempts together.
 
-        A result other than SEND_OK is stored, too: see SendResult. Raises
-        SendUnknownError when the message may be stored or not; everything else says
-        that it is not: BrokerError for a broker that refused it (NotFoundError,
-        DeniedError, BusyError), ConnectError or DeadlineError when none could be
-        reached in time, UnsupportedError for a time that the broker cannot keep,
-        UsageError for a message that is too large or malformed.
+        A message whose status is not SEND_OK is stored, too; see SendResult. Raises
+        SendUnknownError when it is unknown whether the message is stored. Any other
+        error means that it is not stored: BrokerError when a broker refused it
+        (NotFoundError, DeniedError, BusyError), ConnectError or DeadlineError when no
+        broker could be reached in time, UnsupportedError when the broker does not
+        support the delay, UsageError when the message is too large or malformed.
         """
         self._refuse_in_thread()
         if self._proxy is not None:
@@ -372,11 +376,11 @@ class Producer:
         selector: MessageQueueSelector | None = None,
         arg: object = None,
     ) -> Future[SendResult]:
-        """Send a message and return at once; the future ends as `send` does.
+        """Send a message and return a future with the result or error of `send`.
 
-        Messages of one thread to one queue are stored in their order, as long as none
-        of them is sent again. Callbacks of the future run in the thread rmq-producer:
-        they must return quickly, and may call send_async but not send. Blocks while
+        Messages of one thread to one queue are stored in order, as long as none of them
+        is retried. Callbacks of the future run in the thread rmq-producer: they must
+        return quickly, and may call send_async but not send. Blocks while
         `async_messages_max` messages wait for their answers, except in a callback. The
         future cannot be cancelled.
         """
@@ -425,11 +429,12 @@ class Producer:
         timeout_ms: int | None = None,
         queue: MessageQueue | None = None,
     ) -> list[SendResult]:
-        """Store messages of one topic with one request; a result for each, in order.
+        """Store messages of one topic with one request; return their results in order.
 
-        All of them are stored, next to each other in one queue, or none. Raises
+        Either all of them are stored, next to each other in one queue, or none. Raises
         UsageError for no messages, for several topics, for delayed messages, and when
-        together they are larger than `max_message_size_bytes`; else as `send`.
+        together they are larger than `max_message_size_bytes`. Also raises the errors
+        of `send`.
         """
         self._refuse_in_thread()
         if self._proxy is not None:
@@ -458,16 +463,17 @@ class Producer:
         selector: MessageQueueSelector | None = None,
         arg: object = None,
     ) -> None:
-        """Send a message without an answer: whether it is stored stays unknown.
+        """Send a message without waiting for an answer; it may or may not be stored.
 
-        Raises as `send` does for what is known before: an unknown topic, or no name
-        server. Raises UnsupportedError with endpoints: gRPC has nothing like it.
+        Raises the errors of `send` that occur before sending, such as for an unknown
+        topic or an unreachable name server. Raises UnsupportedError with endpoints,
+        because the gRPC protocol has no such call.
         """
         self._refuse_in_thread()
         if self._proxy is not None:
             raise UnsupportedError(
                 "a proxy answers every send; there is no send_oneway with endpoints",
-                hint="use send_async and leave its future alone",
+                hint="use send_async and ignore its future",
             )
         chosen = self._chosen(message, queue, selector, arg)
         prepared = self._prepare(message)
@@ -483,16 +489,17 @@ class Producer:
         """Store a half message, run the local transaction, and commit or roll back.
 
         `execute(message, result)` runs in the caller's thread once the half message is
-        stored. What it returns is told to the broker: consumers see the message after
-        COMMIT_MESSAGE, and never after ROLLBACK_MESSAGE. UNKNOW, None and an exception
-        leave it undecided, and so does an end that does not reach the broker: the
-        broker then asks `on_check` of a producer of the group (after a minute, by
-        default). What `execute` raises is raised after the broker was told. A half
-        message that is stored with another status than SEND_OK is rolled back without
-        calling `execute`, as Java does.
+        stored, and its result is sent to the broker: consumers see the message after
+        COMMIT_MESSAGE, and never after ROLLBACK_MESSAGE. The transaction stays
+        undecided when `execute` returns UNKNOW or None or raises an exception, or when
+        the decision does not reach the broker. The broker then asks `on_check` of a
+        producer of the group, by default after a minute. An exception of `execute` is
+        raised again after the broker has been told. A half message that is stored with
+        a status other than SEND_OK is rolled back without calling `execute`, as in
+        Java.
 
-        Raises UsageError without a group and `on_check`, and for a delayed message;
-        else as `send`, and then `execute` was not called.
+        Raises UsageError without a group and `on_check`, and for a delayed message.
+        Also raises the errors of `send`; then `execute` was not called.
         """
         if self._on_check is None or (self.group is None and self._proxy is None):
             raise UsageError("a transaction needs a producer with group and on_check")
@@ -510,7 +517,7 @@ class Producer:
             timeout_ms=timeout_ms,
             retry_times=self.config.retry_times_when_send_failed,
         ).result()
-        # Its offset is that of the broker's topic of half messages.
+        # The offset is in the broker's topic of half messages, not in the user's topic.
         result = replace(half, queue_offset=None)
         state = LocalTransactionState.ROLLBACK_MESSAGE
         try:
@@ -544,11 +551,12 @@ class Producer:
             return _transaction_result(half, state)
 
     def recall(self, topic: str, recall_handle: str) -> str:
-        """Take back a delayed message that was not delivered yet; returns its id.
+        """Recall a delayed message that has not been delivered yet; return its id.
 
-        `recall_handle` is in its SendResult. Needs endpoints, and brokers with
-        recallMessageEnable. Raises UnsupportedError without endpoints; BrokerError for
-        a broker that does not recall, or a message that is delivered already.
+        `recall_handle` is in the message's SendResult. This needs endpoints, and
+        brokers with recallMessageEnable. Raises UnsupportedError without endpoints, and
+        BrokerError when the broker does not recall messages, or has already delivered
+        this message.
         """
         self._refuse_in_thread()
         if self._proxy is None:
@@ -560,7 +568,7 @@ class Producer:
             return self._proxy.recall(topic, recall_handle)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be written to, sorted. Raises as `send`."""
+        """The writable queues of a topic, sorted. Raises the errors of `send`."""
         self._refuse_in_thread()
         if self._proxy is not None:
             with self._under_way():
@@ -710,7 +718,7 @@ class Producer:
         return timeout_ms
 
     def _counted(self, task: Any, *, is_async: bool = False) -> Future[Any]:  # noqa: ANN401
-        """Run a task; `close` waits for its end."""
+        """Run a task, and count it as in flight so that `close` waits for it."""
         self._begin(is_async=is_async)
         future = self._thread.run(task)
         future.add_done_callback(lambda _: self._end_of_send(is_async=is_async))
@@ -718,7 +726,7 @@ class Producer:
 
     @contextmanager
     def _under_way(self) -> Iterator[None]:
-        """Count what runs in the caller's thread; `close` waits for its end."""
+        """Count a send in the caller's thread as in flight so that `close` waits."""
         self._begin(is_async=False)
         try:
             yield
@@ -773,7 +781,7 @@ class Producer:
     def _end(
         self, message: ProducerMessage, half: SendResult, state: LocalTransactionState
     ) -> None:
-        """Tell the broker the end; when that fails, `on_check` will be asked."""
+        """Send the decision to the broker. If that fails, it will ask `on_check`."""
         place = decode_offset_msg_id(half.offset_msg_id or "")
         header = EndTransactionRequestHeader(
             topic=message.topic,
@@ -794,7 +802,7 @@ class Producer:
     def _requested(
         self, address: str, command: RemotingCommand
     ) -> RemotingCommand | None:
-        """Take what a broker asks; in the producer's thread."""
+        """Handle a request of a broker. Runs in the producer's thread."""
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return RemotingCommand(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -813,7 +821,7 @@ class Producer:
         elif message.properties.get("PGROUP") != self.group:
             reason = "it is for another group"
         elif self._checks_open >= _CHECKS_MAX:
-            reason = f"{self._checks_open} others wait already"
+            reason = f"{self._checks_open} other checks are waiting"
         if reason or not isinstance(message, Message):
             logger.warning(
                 "check of a transaction ignored address=%s: %s", address, reason
@@ -830,7 +838,7 @@ class Producer:
     def _check(
         self, address: str, header: CheckTransactionStateRequestHeader, message: Message
     ) -> None:
-        """Ask `on_check` and tell the broker what it says; in the thread rmq-check."""
+        """Call `on_check` and send its answer to the broker. Runs in rmq-check-N."""
         assert self._on_check is not None  # noqa: S101  # else nothing is checked
         state = LocalTransactionState.UNKNOW
         try:
@@ -890,7 +898,7 @@ def _refuse_message_group(message: ProducerMessage) -> None:
 
 
 def _state(found: object) -> LocalTransactionState:
-    """What a listener decided; everything but a decision is UNKNOW, as in Java."""
+    """The decision of a listener; any other value counts as UNKNOW, as in Java."""
     if isinstance(found, LocalTransactionState):
         return found
     if found is not None:
@@ -903,4 +911,4 @@ def _state(found: object) -> LocalTransactionState:
 
 def _check_queue(queue: MessageQueue, topic: str) -> None:
     if queue.topic != topic:
-        raise UsageError(f"queue {queue} is not one of topic {topic}")
+        raise UsageError(f"queue {queue} does not belong to topic {topic}")

@@ -1,11 +1,11 @@
-"""What a producer does on the network, as tasks: routes, sends, ends, heartbeats.
+"""A producer's network operations as tasks: routes, sends, transactions, heartbeats.
 
-A send that fails is tried again as Java's producer does it: at another broker if there
-is one, with what is left of its time, unless the caller chose the queue. An attempt
-that was not answered may have stored the message. It is followed by another one only
-after a lost connection, or where the settings bound the time of an attempt; consumers
-can tell the copies by their one id. When no attempt succeeds and one of them was not
-answered, the caller gets a SendUnknownError.
+A failed send is retried as by Java's producer: at another broker if there is one, for
+the rest of the send's time, unless the caller chose the queue. An attempt that was not
+answered may have stored the message. It is retried only after a lost connection, or
+when the settings limit the time of an attempt; the copies have the same id, so that
+consumers can recognise them. When no attempt succeeds and one of them was not answered,
+the caller gets a SendUnknownError.
 
 Everything here runs in the producer's thread.
 
@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _API_TIMEOUT_MS: Final = 3_000  # ClientConfig.mqClientApiTimeout
-#: How long a goodbye may take.
+#: How long unregistering from the brokers may take.
 _LEAVE_MS: Final = 1_000
 
-#: Answers after which another broker is tried.  retryResponseCodes
+#: Response codes after which another broker is tried.  retryResponseCodes
 _RETRY_CODES: Final = frozenset(
     (
         ResponseCode.SYSTEM_ERROR,
@@ -80,13 +80,13 @@ _RETRY_CODES: Final = frozenset(
 class SendResult:
     """Where one message was stored.
 
-    `status` is SEND_OK, or says that the broker stored the message but does not know it
-    flushed or replicated. `msg_id` is the id that the producer gave it (UNIQ_KEY),
-    `offset_msg_id` the broker's. `queue_offset` is its place in the queue; None for a
-    delayed message or that of a transaction, which have no place there yet. A proxy
-    does not say in which queue a message lies: then `queue` and `offset_msg_id` are
-    None. `recall_handle` is what `Producer.recall` takes, for a delayed message that
-    can be recalled.
+    `status` is SEND_OK, or says that the broker stored the message but could not flush
+    or replicate it in time. `msg_id` is the id that the producer gave the message
+    (UNIQ_KEY), `offset_msg_id` is the broker's id. `queue_offset` is None for a delayed
+    message and for a message of a transaction, which are not in the queue yet. A proxy
+    does not tell in which queue a message is: then `queue` and `offset_msg_id` are
+    None. `recall_handle`, for a delayed message that can be recalled, is the argument
+    of `Producer.recall`.
     """
 
     msg_id: str
@@ -100,7 +100,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A message, or a batch, in the form in which it is sent. Each attempt uses it."""
+    """A message or batch, encoded for sending. All attempts use the same value."""
 
     topic: str
     msg_ids: tuple[str, ...]
@@ -109,7 +109,7 @@ class Prepared:
     flag: int = 0
     sys_flag: int = 0
     is_batch: bool = False
-    #: stored in another topic for now, so that its offset is not one of this topic
+    #: first stored in a topic of the broker, so that its offset is not one of its topic
     is_elsewhere: bool = False
     needs_timer: bool = False
     born_timestamp_ms: int
@@ -117,14 +117,14 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PublishTarget:
-    """The queues of a topic that may be written to, and their brokers' masters."""
+    """The writable queues of a topic, and the addresses of their brokers' masters."""
 
     queues: tuple[MessageQueue, ...]
     addresses: dict[str, str]
 
 
 class Publisher:
-    """The tasks of one producer. `group` None: it has no heartbeats."""
+    """The tasks of one producer. Without a group it sends no heartbeats."""
 
     def __init__(
         self,
@@ -144,15 +144,15 @@ class Publisher:
         self._producer_group = producer_group
         self._client_id = client_id
         self._targets: dict[str, PublishTarget] = {}
-        #: topics whose route is being asked for, so that many senders ask once
+        #: pending route requests by topic, so that many senders share one request
         self._asking: dict[str, tasks.Pending[PublishTarget]] = {}
-        #: name servers, the one that answered last first
+        #: name servers; the one that answered most recently is first
         self._namesrvs = list(client.config.namesrv)
-        #: brokers that were sent a heartbeat
+        #: brokers to which a heartbeat was sent
         self._greeted: set[str] = set()
-        #: address -> MQVersion ordinal, of brokers that were asked
+        #: address -> MQVersion ordinal of brokers whose version was requested
         self._versions: dict[str, int] = {}
-        # Java starts anywhere, so that short runs do not all fill queue 0.
+        # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._turns = itertools.count(rng.randrange(1 << 16))
 
     def start(self) -> None:
@@ -165,11 +165,11 @@ class Publisher:
     # --- where topics are ---
 
     def target(self, topic: str) -> tasks.Task[PublishTarget]:
-        """Where a topic is written.
+        """Return the writable queues of a topic.
 
         Raises NotFoundError for a topic that does not exist and that no broker creates,
-        DeniedError for one without a queue that can be written, and TransportError when
-        no name server answers.
+        DeniedError for a topic without writable queues, and TransportError when no name
+        server answers.
         """
         known = self._targets.get(topic)
         if known is not None:
@@ -189,11 +189,11 @@ class Publisher:
         self._targets[topic] = target
 
     def is_broker(self, address: str) -> bool:
-        """Whether a route names this address."""
+        """Whether a route contains this address."""
         return bool(self.broker_at(address))
 
     def broker_at(self, address: str) -> str:
-        """The name of the broker at an address; empty when no route names it."""
+        """The name of the broker at an address; empty when no route contains it."""
         for target in self._targets.values():
             for broker_name, each in target.addresses.items():
                 if each == address:
@@ -229,7 +229,7 @@ class Publisher:
     def _route_of_new(
         self, topic: str, missing: NotFoundError
     ) -> tasks.Task[tuple[TopicRoute, list[MessageQueue]]]:
-        """The queues that an unknown topic gets once a broker has created it."""
+        """The queues that an unknown topic will have once a broker has created it."""
         config = self._config
         missing.hint = "check the message's topic, or create it with Admin.create_topic"
         if config.create_topic_key is None:
@@ -259,7 +259,7 @@ class Publisher:
         raise failure
 
     def _refresh(self) -> tasks.Task[None]:
-        """Ask for every topic's route again; a failure keeps what is known."""
+        """Request every topic's route again; after a failure keep the known route."""
         found = yield tasks.All([self._find(topic) for topic in list(self._targets)])
         for outcome in found:
             if isinstance(outcome, RmqError):
@@ -276,9 +276,9 @@ class Publisher:
         timeout_ms: int,
         retry_times: int,
     ) -> tasks.Task[list[SendResult]]:
-        """Store a message or a batch; a result for each message. See the module.
+        """Store a message or a batch; return a result for each message. See the module.
 
-        With `queue` nothing else is tried; `first` is only the one to begin with.
+        With `queue` no other queue is tried; `first` is tried first, then others.
         """
         config = self._config
         deadline = Deadline(self._client.clock, timeout_ms)
@@ -305,7 +305,7 @@ class Publisher:
                 if not _is_worth_retrying(error):
                     break
                 if isinstance(error, DeniedError) and len(target.addresses) == 1:
-                    break  # where Java asks the same broker again
+                    break  # Java would retry at the same broker
                 continue
             stored = _results(prepared, chosen, answer)
             is_safe = answer.status is SendStatus.SEND_OK
@@ -320,7 +320,7 @@ class Publisher:
     def send_oneway(
         self, prepared: Prepared, *, queue: MessageQueue | None
     ) -> tasks.Task[None]:
-        """Hand a message to the connection; nothing tells whether it is stored."""
+        """Hand a message to the connection, without learning whether it is stored."""
         target = yield from self.target(prepared.topic)
         chosen = queue or self._pick(target, avoid=None)
         address = _address(target, chosen)
@@ -330,7 +330,7 @@ class Publisher:
     def end_transaction(
         self, broker_name: str, header: EndTransactionRequestHeader
     ) -> tasks.Task[None]:
-        """Tell the broker of a half message how its transaction ended."""
+        """Tell the broker that has a half message how its transaction ended."""
         target = yield from self.target(header.topic or "")
         queue = MessageQueue(header.topic or "", broker_name, 0)
         yield from self.end_transaction_at(_address(target, queue), header)
@@ -338,15 +338,15 @@ class Publisher:
     def end_transaction_at(
         self, address: str, header: EndTransactionRequestHeader
     ) -> tasks.Task[None]:
-        """Tell the broker at an address: the one that asked."""
+        """Tell the broker at an address, which has asked, how a transaction ended."""
         if not header.commit_or_rollback:
-            # Brokers do not answer an end that is not known yet.
+            # Brokers do not answer an undecided end.
             self._client.send_oneway(address, end_transaction(header))
             return
         try:
             yield tasks.Request(address, end_transaction(header), _API_TIMEOUT_MS)
         except DisconnectedError:
-            # Only a heartbeat on the new connection lets the broker ask.
+            # The broker can ask again only after a heartbeat on the new connection.
             self._greeted.discard(address)
             self._greet(address)
             raise
@@ -370,7 +370,7 @@ class Publisher:
         try:
             answer: Answer = yield tasks.Request(address, call, timeout_ms)
         except (ConnectError, DisconnectedError):
-            self._greeted.discard(address)  # a broker forgets a lost connection
+            self._greeted.discard(address)  # the broker has dropped the registration
             raise
         return answer
 
@@ -395,7 +395,7 @@ class Publisher:
         return send_message(header, prepared.body)
 
     def _pick(self, target: PublishTarget, *, avoid: str | None) -> MessageQueue:
-        """The next queue in turn, if possible of another broker than `avoid`."""
+        """The next queue in turn, if possible of a broker other than `avoid`."""
         queues = target.queues
         for _ in queues:
             queue = queues[next(self._turns) % len(queues)]
@@ -404,7 +404,7 @@ class Publisher:
         return queues[next(self._turns) % len(queues)]
 
     def _need_timer(self, address: str, deadline: Deadline) -> tasks.Task[None]:
-        """Raise UnsupportedError for a broker that would deliver at once."""
+        """Raise UnsupportedError for a broker that would deliver without a delay."""
         version = self._versions.get(address)
         if version is None:
             timeout_ms = max(1, deadline.left_ms())
@@ -414,14 +414,14 @@ class Publisher:
         if version < V5_0_0:
             raise UnsupportedError(
                 f"{address} runs RocketMQ {version_name(version)}, which cannot deliver"
-                " a message at a time",
+                " a message at a given time",
                 hint="use delay_level instead of delay_ms or deliver_at_ms",
             )
 
-    # --- keeping in touch ---
+    # --- heartbeats ---
 
     def _greet(self, address: str) -> None:
-        """Send the first heartbeat to a broker, ahead of the first message."""
+        """Send the first heartbeat to a broker, before the first message."""
         if self._group is not None and address not in self._greeted:
             self._greeted.add(address)
             tasks.start(self._heartbeat(address), self._runner)
@@ -459,7 +459,7 @@ class Publisher:
                 logger.info("unregister failed address=%s error=%s", address, outcome)
 
     def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
-        """Run a task again and again, `interval_ms` after its end."""
+        """Run a task repeatedly, `interval_ms` after its previous end."""
 
         def run() -> None:
             tasks.start(make(), self._runner).on_done(
@@ -506,7 +506,7 @@ def _address(target: PublishTarget, queue: MessageQueue) -> str:
 
 def _is_worth_retrying(error: RmqError) -> bool:
     if isinstance(error, BrokerError):
-        # ACL 1.0 answers SYSTEM_ERROR for a wrong secret, which no broker will take.
+        # ACL 1.0 answers SYSTEM_ERROR for a wrong secret, which every broker refuses.
         is_acl = isinstance(error, DeniedError) and error.code == 1
         return error.code in _RETRY_CODES and not is_acl
     return isinstance(error, ConnectError | DisconnectedError | DeadlineError)
@@ -520,7 +520,7 @@ def _what(prepared: Prepared) -> str:
 
 def _unknown(prepared: Prepared, unanswered: TransportError) -> SendUnknownError:
     return SendUnknownError(
-        f"{_what(prepared)} may be stored or not: {unanswered.message}",
+        f"{_what(prepared)} may or may not be stored: {unanswered.message}",
         address=unanswered.address,
         msg_ids=prepared.msg_ids,
         hint="search its id with Admin.messages_by_key before sending it again, or let"

@@ -1,8 +1,8 @@
-"""JSON lines to messages: the records that `rmq tail -o jsonl` prints, or simpler ones.
+"""Convert JSON lines, such as those of `rmq tail -o jsonl`, to messages.
 
 A record needs a body: `body` (text), `body_json` (any JSON value, written compactly)
-or `body_b64`; `tags`, `keys`, `properties` and `flag` are taken over. Everything else
-says where the record was read and is left aside, and so are the properties in
+or `body_b64`; `tags`, `keys`, `properties` and `flag` are optional. All other fields
+are ignored, because they say where the record was read, and so are the properties in
 `SYSTEM_PROPERTIES`.
 """
 
@@ -24,11 +24,11 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
-    """Read one line. Raises UsageError that begins with `source`."""
+    """Parse one line. Raises UsageError with a message that begins with `source`."""
     try:
         record = json.loads(line, parse_constant=_no_constant)
     except RecursionError:
-        raise UsageError(f"{source}: JSON nested too deep") from None
+        raise UsageError(f"{source}: the JSON is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{source}: not UTF-8 at byte {error.start}") from None
     except ValueError as error:
@@ -52,7 +52,7 @@ def parse_record(line: bytes, *, source: str) -> OutgoingMessage:
 
 
 class _RecordError(Exception):
-    """What is wrong with a record."""
+    """Says what is wrong with a record."""
 
 
 def _body(record: dict[str, object]) -> bytes:
@@ -64,7 +64,7 @@ def _body(record: dict[str, object]) -> bytes:
                 f"body_encoding {encoding!r} is not one of utf-8, json, base64"
             )
         if name not in record:
-            raise _RecordError(f"body_encoding is {encoding} and there is no {name}")
+            raise _RecordError(f"body_encoding is {encoding}, but there is no {name}")
     else:
         names = [n for n in _BODY_OF_ENCODING.values() if record.get(n) is not None]
         if not names and record.get("error"):

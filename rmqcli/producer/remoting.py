@@ -1,7 +1,7 @@
-"""How a Sender's messages reach brokers: a lane for each queue, in Java's formats.
+"""Send the requests of a Sender to brokers, with a lane for each queue.
 
-A request that another broker may take is tried there, twice at most, unless the queue
-was chosen by the caller. That can store a message twice, under one id, as Java's
+A failed request that another broker may accept is retried there, at most twice, unless
+the caller chose the queue. This can store a message twice, under one id, as Java's
 producer can.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl, MessageBatch in apache/rocketmq.
@@ -34,23 +34,24 @@ if TYPE_CHECKING:
     from rmqcli.producer.send import Answer
     from rmqcli.producer.target import SendTarget
 
-#: Built in, so that no broker keeps anything about us.
+#: A group that brokers know by default, so that they store nothing about this producer.
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"  # MixAll.CLIENT_INNER_PRODUCER_GROUP
 
 RETRIES_MAX: Final = 2  # retryTimesWhenSendFailed
 
-#: Requests that fail one after the other, for want of a connection, before giving up.
+#: Give up after this many consecutive requests without a connection.
 DEAD_AFTER: Final = 5
 
-#: Here some message of a batch may be at fault: each is tried by itself.
+#: Codes after which each message of a batch is sent alone, as one may be at fault.
 _SPLIT_CODES: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """`extra_properties` go with every message, such as a delay.
+    """The options of `RemotingSend`.
 
-    `is_fixed`: the caller chose the queues, so none other is tried.
+    `extra_properties`, such as a delay, are added to every message. With `is_fixed` the
+    caller chose the queues, so no other queue is tried.
     """
 
     extra_properties: dict[str, str] = field(default_factory=dict, hash=False)
@@ -63,7 +64,7 @@ class SendOptions:
 
 
 class RemotingSend:
-    """Sends to a topic's brokers; satisfies SendNetwork. For one thread."""
+    """Sends to the brokers of a topic. Implements SendNetwork; not thread-safe."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class RemotingSend:
         found = PublishTarget(target.queues, target.addresses)
         self._publisher.note_target(target.topic, found)
         self.lanes = [Lane(queue) for queue in target.queues]
-        # Java starts anywhere, so that short runs do not all fill queue 0.
+        # Like Java, start at a random queue, so that short runs do not all use queue 0.
         self._next_lane = rng.randrange(len(self.lanes))
 
     def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
@@ -133,7 +134,7 @@ class RemotingSend:
             answer = pending.outcome()
             if isinstance(answer, BrokerError) and not slots[0].message.body:
                 answer.hint = (
-                    answer.hint or "this broker may not take an empty body like this"
+                    answer.hint or "give the message a body: this broker may need one"
                 )
             on_done(answer)
 
@@ -152,7 +153,7 @@ class RemotingSend:
         )
 
     def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """See SendNetwork. Of several brokers one may be away for a while."""
+        """See SendNetwork. One of several brokers may be unreachable for a while."""
         return failed_in_a_row >= DEAD_AFTER
 
     def _choose_lane(self, message: OutgoingMessage) -> Lane:
@@ -165,7 +166,7 @@ class RemotingSend:
 
     def _prepared(self, slots: list[Slot]) -> Prepared:
         first = slots[0]
-        # 5.x fails on a request without a body; as a batch of one it takes the message.
+        # Brokers of 5.x fail on a request without a body, but accept a batch of one.
         is_batch = len(slots) > 1 or (self._takes_batches and not first.message.body)
         prepared = Prepared(
             topic=self._topic,

@@ -1,7 +1,7 @@
-"""Sends messages: batched, pipelined over queues, with an outcome for each in order.
+"""Send messages, batched and pipelined over queues, with an outcome for each in order.
 
-Not a transaction: one that fails does not stop the others. How requests reach a broker,
-and what is tried again, is its network's (`remoting`, `proxy.send`).
+A message that fails does not stop the others. A `SendNetwork` (`remoting`,
+`proxy.send`) sends the requests and decides which ones are retried.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.producer.publish import SendResult
 
-#: What may wait for an answer, or for one before it, at one time.
+#: Messages that may wait for an answer, or for the outcome of an earlier message.
 WINDOW_MESSAGES_MAX = 8192
 WINDOW_BYTES_MAX = 32 << 20
 
-#: Outcomes kept because one before them is not known yet.
+#: Outcomes that are kept while an earlier outcome is not known yet.
 OUTCOMES_MAX = 65_536
 
 _TURN_MS = 1000
 
-#: A result for each message of a request, in order, or why none of them is stored.
+#: A result for each message of a request, in order, or the error of the whole request.
 Answer: TypeAlias = "list[SendResult] | RmqError"
 
 
 class SendNetwork(Protocol):
-    """How a Sender's messages reach their broker. For the thread of the Sender."""
+    """Sends the requests of a Sender. Used only in the thread of the Sender."""
 
     @property
     def lanes(self) -> Sequence[Lane]:
-        """One for each request that may be under way at a time."""
+        """The lanes; each may have one request in flight."""
 
     def place(self, number: int, message: OutgoingMessage) -> tuple[Lane, Slot]:
-        """The lane of a message, and what waits there.
+        """Return the lane of a message, and the slot to put there.
 
         Raises UsageError for a message that cannot be sent.
         """
@@ -54,22 +54,22 @@ class SendNetwork(Protocol):
     def wait(self, timeout_ms: int) -> None:
         """Return when a request may have ended, and after `timeout_ms` at the latest.
 
-        With 0 it carries on what goes on without waiting.
+        With 0 it processes answers that have arrived, without waiting.
         """
 
     def may_be_one_message(self, error: RmqError) -> bool:
-        """Whether a batch was refused for one message in it."""
+        """Whether a batch may have been refused because of one message in it."""
 
     def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """Whether no broker can be reached: then sending on makes no sense."""
+        """Whether no broker can be reached, so that the Sender should give up."""
 
 
 class Sender:
-    """Sends to one topic. For one thread; `send` is to be called once."""
+    """Sends to one topic. Not thread-safe; `send` may be called once."""
 
     def __init__(self, network: SendNetwork) -> None:
         self._network = network
-        #: in the order of the input; the first has no outcome, or was not given out
+        #: in the order of the input, from the first whose outcome was not yielded
         self._slots: deque[Slot] = deque()
         #: requests that have ended, with their answers; any thread adds to it
         self._ended: deque[tuple[Lane, list[Slot], Answer]] = deque()
@@ -77,18 +77,19 @@ class Sender:
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._failed_in_a_row = 0
-        #: why nothing more is sent: the brokers cannot be reached
+        #: the error because of which sending stopped; None while brokers are reachable
         self.given_up: RmqError | None = None
 
     def send(
         self, messages: Iterable[OutgoingMessage | None]
     ) -> Iterator[list[SendOutcome]]:
-        """Send all; outcomes in the order of the input, in lists as they come.
+        """Send all messages; yield lists of outcomes in the order of the input.
 
-        A None among `messages` says that the next may take a while: what is before it
-        is sent and answered first. Raises what `messages` raises, and UsageError for a
-        message that cannot be sent, after the outcomes of those before it. Stops
-        reading when no broker can be reached: then `given_up` says why.
+        A None among `messages` says that the next message may take a while: all earlier
+        messages are sent and answered before it is read. Raises the errors of
+        `messages`, and UsageError for a message that cannot be sent, after the outcomes
+        of all earlier messages. When no broker can be reached, it stops reading, and
+        `given_up` says why.
         """
         failure: RmqError | None = None
         source = iter(messages)
@@ -116,9 +117,9 @@ class Sender:
             raise failure
 
     def abandon(self) -> list[SendOutcome]:
-        """The outcomes not given out, when `send` was interrupted; at any moment of it.
+        """Return the outcomes that `send` had not yielded when it was interrupted.
 
-        UNKNOWN is what was asked to be stored: whether it was will not be told here.
+        The status is UNKNOWN for messages of requests that were not answered yet.
         """
         while self._ended:
             _, slots, answer = self._ended.popleft()
@@ -155,7 +156,7 @@ class Sender:
                 self._wait(_TURN_MS)
 
     def _wait(self, timeout_ms: int) -> None:
-        """Let requests end, note their answers, and send what waited for them."""
+        """Wait for requests to end, process their answers, and send the next ones."""
         if not self._ended:
             self._network.wait(timeout_ms)
         while self._ended:
@@ -182,7 +183,7 @@ class Sender:
         return ready
 
     def _submit(self, lane: Lane) -> None:
-        """Send what waits first in `lane`, which has nothing under way."""
+        """Send the next request of `lane`, which has no request in flight."""
         if self.given_up is not None:
             for slot in lane.take_all():
                 self._finish(slot, _failed(slot, self.given_up, "NOT_SENT"))
@@ -211,7 +212,7 @@ class Sender:
             )
 
     def _refused(self, lane: Lane, slots: list[Slot], error: RmqError) -> None:
-        """Try each by itself where that makes sense, else note the failure."""
+        """Send each message of a refused batch alone if that may help, or record it."""
         if isinstance(error, TransportError):
             self._failed_in_a_row += 1
             if self._network.is_out_of_reach(error, self._failed_in_a_row):
@@ -225,7 +226,7 @@ class Sender:
         if isinstance(error, SendUnknownError) and isinstance(
             error.__cause__, TransportError
         ):
-            error = error.__cause__  # the status says the rest
+            error = error.__cause__  # the status UNKNOWN says the rest
         for slot in slots:
             self._finish(slot, _failed(slot, error, status))
 

@@ -1,4 +1,4 @@
-"""The queues that messages of a topic can be sent to.
+"""Find the queues to which messages of a topic can be sent.
 
 A topic that does not exist is created by the broker that receives its first message, if
 that broker allows it. Such a broker has announced the topic TBW102 to the name servers,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmqcli.producer.message import OutgoingMessage
     from rmqcli.queue_selector import QueueSelector
 
-#: Queues that a broker is asked to give a topic it creates by itself.
+#: The number of queues that is requested for a topic that a broker creates.
 DEFAULT_TOPIC_QUEUE_NUMS = 4  # DefaultMQProducer.defaultTopicQueueNums
 
 _CREATED_POLL_MS = 50
@@ -38,9 +38,10 @@ _CREATED_POLL_MS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendTarget:
-    """The queues that may be written to, sorted, and each broker's address.
+    """The writable queues of a topic, sorted, and the address of each broker.
 
-    `is_new`: no name server knows the topic; the queues are those it will get.
+    With `is_new` no name server knows the topic; the queues are those that the topic
+    will have when it has been created.
     """
 
     topic: str
@@ -56,11 +57,11 @@ def find_target(
     *,
     may_create: bool = False,
 ) -> SendTarget:
-    """Ask where `topic` is written; with `may_create` also one that brokers create.
+    """Find the writable queues of `topic`; with `may_create`, also of a new topic.
 
-    Raises NotFoundError when it does not exist and is not to be created, or no broker
-    creates topics; DeniedError when none of its queues may be written, UsageError for
-    a selector that means no queue.
+    Raises NotFoundError when the topic does not exist and may not be created, or no
+    broker creates topics; DeniedError when none of its queues is writable; UsageError
+    for a selector that matches no queue.
     """
     is_new = False
     try:
@@ -74,7 +75,7 @@ def find_target(
         is_new = True
     if not queues:
         raise DeniedError(
-            f"topic {topic} has no queue that can be written: no master is there, or"
+            f"topic {topic} has no queue that can be written: no master is online, or"
             " its permissions do not allow it",
             code=int(ResponseCode.NO_PERMISSION),
             name=ResponseCode.NO_PERMISSION.name,
@@ -95,9 +96,10 @@ def find_target(
 def created_queues(
     client: Client, topic: str, brokers: Collection[str], *, timeout_ms: int
 ) -> dict[str, int]:
-    """Broker name to write queues, once the name server knows the new topic.
+    """Return the number of write queues of a new topic by broker name.
 
-    Waits until it shows all of `brokers`, at most `timeout_ms`; what is known then.
+    Waits until the name server shows the topic on all of `brokers`, for at most
+    `timeout_ms`; then returns what it shows.
     """
     deadline = Deadline(client.clock, timeout_ms)
     never = threading.Event()
@@ -113,11 +115,11 @@ def created_queues(
 
 
 def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
-    """Which of `shards` queues the message belongs to, the same in every run.
+    """Return the index, below `shards`, of a message's queue; equal in every run.
 
-    The value is a field of the body, when that is a JSON object which has it, else the
-    property of that name; Java's hash of its text decides, as in
-    SelectMessageQueueByHash. Raises UsageError when there is neither.
+    Java's hash of a value decides, as in SelectMessageQueueByHash. The value is a field
+    of the body, if the body is a JSON object with that field, and else the property of
+    that name. Raises UsageError when the message has neither.
     """
     value = _field_text(message.body, field_name)
     if value is None:
@@ -126,7 +128,7 @@ def shard_of(message: OutgoingMessage, field_name: str, *, shards: int) -> int:
         where = f"{message.source}: " if message.source else ""
         raise UsageError(
             f"{where}neither the body nor the properties have {field_name!r},"
-            " which decides the queue"
+            " by which the queue is chosen"
         )
     return abs(java_string_hash(value)) % shards
 
@@ -165,7 +167,7 @@ def _not_created(client: Client, topic: str, missing: NotFoundError) -> NotFound
 
 
 def near_topics(client: Client, topic: str) -> list[str]:
-    """Names much like this one; none when the name server does not list topics."""
+    """Similar topic names; none when the name server does not list topics."""
     import difflib  # only when something was mistyped
 
     from rmqcli.api.calls.namesrv import get_all_topic_list
@@ -189,7 +191,7 @@ def _default_route(client: Client, missing: NotFoundError) -> TopicRoute:
 def queues_of_new_topic(
     topic: str, route: TopicRoute, *, queue_nums: int = DEFAULT_TOPIC_QUEUE_NUMS
 ) -> list[MessageQueue]:
-    """The queues that a new topic will get; `route` is that of TBW102."""
+    """The queues that a new topic will have; `route` is the route of TBW102."""
     masters = {b.broker_name for b in route.brokers if MASTER_ID in b.addresses}
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)

@@ -66,7 +66,7 @@ def test_properties(text, version, properties):
     ("text", "version", "words"),
     [
         ("7s", V4_9_7, "RocketMQ 4.9.7 only has the levels 1s 5s 10s"),
-        ("7ms", V5_5_0, "only whole seconds"),
+        ("7ms", V5_5_0, "must be in whole seconds"),
     ],
 )
 def test_a_time_that_cannot_be_kept_is_refused(text, version, words):

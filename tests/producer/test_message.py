@@ -54,7 +54,10 @@ def test_names_of_rocketmq_are_refused(name):
         ({"a\x01b": "c"}, "separator"),
         ({"a": "b\x02c"}, "separator"),
         ({"a": "\ud800"}, "not valid Unicode"),
-        ({"a": "x" * 32_300}, "properties of 32303 bytes are over the 32255"),
+        (
+            {"a": "x" * 32_300},
+            "properties of 32303 bytes are larger than the limit of 32255",
+        ),
     ],
 )
 def test_properties_that_would_not_arrive(properties, words):

@@ -87,7 +87,7 @@ def test_what_clients_and_brokers_wrote_is_not_sent_again(name):
         ('{"body_json":NaN}', "NaN is not a JSON value"),
         # Python reads it as infinity, which no JSON text says.
         ('{"body_json":[1e999]}', "too large to keep"),
-        ("[" * 100_000, "nested too deep"),
+        ("[" * 100_000, "nested too deeply"),
         ({"tags": "A"}, "one of body, body_json, body_b64 is needed: none"),
         ({"body": "x", "body_json": 1}, "body and body_json"),
         ({"body": None, "error": "crc"}, "it has no body: crc"),

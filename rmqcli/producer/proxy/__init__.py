@@ -1,5 +1,5 @@
-"""Sending by way of a proxy, over gRPC: the half of `Producer`, and of `rmq send`.
+"""Send by way of a proxy, over gRPC, for `Producer` and for `rmq send`.
 
-`publisher` makes the calls, as tasks; `producer` is what `Producer` does with
-endpoints, `send` the network of a `Sender`.
+`publisher` makes the calls, as tasks. `producer` is the part of `Producer` that needs
+endpoints, and `send` is the `SendNetwork` of a `Sender`.
 """

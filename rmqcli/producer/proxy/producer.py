@@ -1,8 +1,8 @@
-"""The half of `Producer` that speaks gRPC: everything it does once it has endpoints.
+"""The part of `Producer` that speaks gRPC, used when the producer has endpoints.
 
-`Producer` counts what is under way and checks that it is open; this does the rest.
-Blocking sends run in the caller's thread, `send_async` and checks of transactions in
-the thread rmq-proxy, `on_check` in rmq-check.
+`Producer` counts sends in flight and checks that it is open; this class does the rest.
+Blocking sends run in the caller's thread, `send_async` and the receipt of transaction
+checks in the thread rmq-proxy, and `on_check` in rmq-check-N.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ logger = get_logger(__name__)
 
 _CHECKS_MAX: Final = 2_000  # as over the remoting protocol
 
-#: What a transaction's decision is: True commits, False rolls back, None is undecided.
+#: The decision of a transaction: True commits, False rolls back, None is undecided.
 Decision = bool | None
 
 
 class ProxyProducer:
-    """Sends by way of a proxy. Any thread.
+    """Sends by way of a proxy. Thread-safe.
 
-    `on_check(message)` decides about a half message of which the broker does not know
-    the end; None: checks are ignored, as another producer may know more.
+    `on_check(message)` decides about a half message whose transaction is undecided for
+    the broker. Without `on_check`, checks are ignored: another producer may answer.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class ProxyProducer:
         self.publisher = ProxyPublisher(self.session, rng=rng)
         self._host = config.client_ip or local_ip(client.endpoints[0]) or "127.0.0.1"
         self._checks: ThreadPoolExecutor | None = None
-        self._checks_open = 0  # belongs to the I/O thread
+        self._checks_open = 0  # used only by the I/O thread
         if on_check is not None:
             self._checks = ThreadPoolExecutor(1, thread_name_prefix="rmq-check")
 
     def close(self) -> None:
-        """End checks under way and the connections. Idempotent."""
+        """Stop the checks in progress and close the connections. Idempotent."""
         if self._checks is not None:
             self._checks.shutdown(wait=False, cancel_futures=True)
         self.session.close()
@@ -91,7 +91,7 @@ class ProxyProducer:
     def send_async(
         self, message: ProducerMessage, timeout_ms: int
     ) -> Future[list[SendResult]]:
-        """See Producer.send_async; the future has a list of one."""
+        """See Producer.send_async. The future's result is a list of one result."""
         session = self.session
         messages = [self._prepared(message)]
 
@@ -129,9 +129,10 @@ class ProxyProducer:
     def send_half(
         self, message: ProducerMessage, timeout_ms: int
     ) -> tuple[SendResult, Endpoints]:
-        """Store a half message; its result, and who has it.
+        """Store a half message; return its result, and the proxy that stored it.
 
-        The proxy can ask about it from then on: its telemetry is open before.
+        The telemetry stream to that proxy is opened before, so that it can ask about
+        the transaction.
         """
         if message.message_group is not None:
             raise UsageError("a message of a transaction cannot have a message_group")
@@ -147,7 +148,7 @@ class ProxyProducer:
         half: SendResult,
         decision: Decision,
     ) -> None:
-        """Commit or roll back; nothing is said while there is no decision."""
+        """Commit or roll back; do nothing when there is no decision."""
         if decision is None:
             return
         is_commit = decision
@@ -220,10 +221,10 @@ class ProxyProducer:
     # --- checks of transactions ---
 
     def _asked(self, message: ProxyMessage, transaction_id: str) -> None:
-        """Take the proxy's question; in the I/O thread."""
+        """Handle the proxy's check of a transaction. Runs in the I/O thread."""
         if self._checks_open >= _CHECKS_MAX:
             logger.warning(
-                "check of a transaction ignored msg_id=%s: %d others wait already",
+                "check of a transaction ignored msg_id=%s: %d other checks are waiting",
                 message.msg_id,
                 self._checks_open,
             )
@@ -236,7 +237,7 @@ class ProxyProducer:
             self._checks_open -= 1
 
     def _check(self, message: ProxyMessage, transaction_id: str) -> None:
-        """Ask `on_check` and tell the proxy what it says; in the thread rmq-check."""
+        """Call `on_check` and send its answer to the proxy. Runs in rmq-check-N."""
         assert self._on_check is not None  # noqa: S101  # else nothing is checked
         decision: Decision = None
         try:
@@ -284,10 +285,10 @@ def outgoing(
     host: str,
     message_type: int | None = None,
 ) -> OutgoingProxyMessage:
-    """The message as a proxy takes it, its type from what it has.
+    """Return the message in the form for a proxy; its fields decide its message type.
 
-    `message.properties` are the user's alone. Raises UsageError for what the protocol
-    cannot say.
+    `message.properties` has only the user's properties. Raises UsageError for fields
+    that the protocol does not support.
     """
     where = f"{message.source}: " if message.source else ""
     if message.flag:

@@ -1,9 +1,9 @@
-"""What a producer does at a proxy, as tasks: route, send, end of a transaction, recall.
+"""A producer's calls to a proxy, as tasks: routes, sends, transactions, recalls.
 
 A proxy chooses the queue itself; messages of one message group go to one queue. A send
-is tried again only where it is certain that nothing was stored: no connection came
-about, or the proxy had too much to do. How often, and after which pause, the proxy's
-settings say. An attempt that was not answered ends with a SendUnknownError.
+is retried only when it is certain that nothing was stored: the connection failed, or
+the proxy was too busy. The proxy's settings say how often and after which pause. A send
+that gets no answer raises SendUnknownError.
 
 The same tasks run in the caller's thread for `send` and in the I/O thread for
 `send_async`.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rmqcli.proxy.rpc import ProxyQueue, SendEntry
     from rmqcli.proxy.session import Session, Via
 
-#: Stored, but: as a broker's answer of the remoting protocol says it.
+#: Codes of stored messages -> the status of the remoting protocol.
 _STATUS_OF_CODE: Final = {
     int(pb.Code.OK): SendStatus.SEND_OK,
     int(pb.Code.MASTER_PERSISTENCE_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
@@ -59,20 +59,20 @@ _WITHOUT_PLACE: Final = (int(pb.MessageType.DELAY), int(pb.MessageType.TRANSACTI
 
 
 class ProxyPublisher:
-    """The tasks of one producer. Any thread may run them."""
+    """The tasks of one producer. They may run in any thread."""
 
     def __init__(self, session: Session, *, rng: random.Random) -> None:
         self._session = session
-        # Anywhere, so that short runs do not all fill the first broker.
+        # Start at a random queue, so that short runs do not all use the first broker.
         self._turns = itertools.count(rng.randrange(1 << 16))
-        #: proxies of which it is known whether they store batches as they are sent
+        #: proxy -> whether it stores batches unchanged, as far as known
         self._batches: dict[Endpoints, bool] = {}
 
     def queues(self, topic: str, via: Via) -> tasks.Task[list[ProxyQueue]]:
-        """The queues of a topic that can be written to.
+        """Return the writable queues of a topic.
 
-        Raises NotFoundError for a topic that does not exist, DeniedError for one
-        without such a queue.
+        Raises NotFoundError for a topic that does not exist, and DeniedError for a
+        topic without a writable queue.
         """
         self._session.add_topic(topic)
         found = yield from self._session.route(topic, via)
@@ -94,7 +94,7 @@ class ProxyPublisher:
         timeout_ms: int,
         via: Via,
     ) -> tasks.Task[list[tuple[SendResult, Endpoints]]]:
-        """Store messages of one topic with one call; a result for each.
+        """Store messages of one topic with one call; return a result for each.
 
         `timeout_ms` bounds all attempts. See the module.
         """
@@ -147,7 +147,7 @@ class ProxyPublisher:
         raise AssertionError("unreachable")
 
     def can_batch(self, topic: str, via: Via) -> tasks.Task[bool]:
-        """Whether every proxy of a topic stores a batch as it was sent."""
+        """Return whether every proxy of a topic stores batches unchanged."""
         queues = yield from self.queues(topic, via)
         try:
             for endpoints in {each.endpoints for each in queues}:
@@ -178,7 +178,7 @@ class ProxyPublisher:
         yield via.call(endpoints, call)
 
     def recall(self, topic: str, recall_handle: str, via: Via) -> tasks.Task[str]:
-        """Take a delayed message back; returns its id."""
+        """Recall a delayed message; return its id."""
         call = calls.recall_message(topic, recall_handle)
         msg_id: str = yield via.call(self._session.access_point, call)
         return msg_id
@@ -205,7 +205,7 @@ class ProxyPublisher:
         message_group: str | None,
         failed: set[Endpoints],
     ) -> ProxyQueue:
-        """The next queue in turn, if possible at another proxy than `failed`."""
+        """The next queue in turn, if possible at a proxy that is not in `failed`."""
         if message_group is not None:
             return queues[abs(java_string_hash(message_group)) % len(queues)]
         for _ in queues:
@@ -222,7 +222,8 @@ def _results(
 ) -> list[SendResult]:
     results = []
     for index, message in enumerate(messages):
-        # A proxy says of a batch where its first message lies, and they lie together.
+        # For a batch a proxy returns only the entry of the first message; the messages
+        # are stored next to each other.
         entry = entries[index] if index < len(entries) else entries[0]
         offset = entry.queue_offset
         if len(entries) < len(messages):
@@ -242,7 +243,7 @@ def _results(
 
 
 def _transaction_id(message: OutgoingProxyMessage, entry: SendEntry) -> str | None:
-    """The transaction's id; a proxy makes one up for every message."""
+    """The transaction's id. A proxy returns one for every message, even without one."""
     is_half = message.message_type == pb.MessageType.TRANSACTION
     return entry.transaction_id or None if is_half else None
 
@@ -258,7 +259,7 @@ def _unknown(
     messages: Sequence[OutgoingProxyMessage], what: str, error: TransportError
 ) -> SendUnknownError:
     return SendUnknownError(
-        f"{what} may be stored or not: {error.message}",
+        f"{what} may or may not be stored: {error.message}",
         address=error.address,
         msg_ids=tuple(each.msg_id for each in messages),
         hint="search its id with Admin.messages_by_key before sending it again, or let"
@@ -274,7 +275,7 @@ def _timed_out(
 
 
 def check_size(body: bytes, *, max_bytes: int) -> None:
-    """Raise UsageError for a body that no proxy takes."""
+    """Raise UsageError for a body that no proxy accepts."""
     if not body:
         raise UsageError("the message's body is empty, which proxies refuse")
     if len(body) > max_bytes:

@@ -1,6 +1,6 @@
-"""How a Sender's messages reach a proxy: a few calls at a time, batched.
+"""Send the requests of a Sender to a proxy, several batches at a time.
 
-With a message group one call is under way at a time, so the messages keep their order.
+With a message group only one call is in flight, so that the messages keep their order.
 """
 
 from __future__ import annotations
@@ -33,15 +33,19 @@ if TYPE_CHECKING:
     from rmqcli.proxy.message import OutgoingProxyMessage
     from rmqcli.proxy.session import Session
 
-#: Calls under way at one time.
+#: Calls in flight.
 _CALLS_MAX: Final = 4
-#: Requests that fail one after the other before giving up.
+#: Give up after this many consecutive requests that failed.
 _DEAD_AFTER: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySendOptions:
-    """`delay_ms` counts from when a message is read. `born_host` is this machine."""
+    """The options of `ProxySend`.
+
+    `delay_ms` counts from the time at which a message is read. `born_host` is the
+    address of this machine.
+    """
 
     message_group: str | None = None
     delay_ms: int | None = None
@@ -49,7 +53,7 @@ class ProxySendOptions:
 
 
 class ProxySend:
-    """Sends by way of a proxy; satisfies SendNetwork. For one thread."""
+    """Sends by way of a proxy. Implements SendNetwork; not thread-safe."""
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class ProxySend:
         self._news = threading.Event()
 
     def prepare(self) -> None:
-        """Ask for the topic's route. Raises NotFoundError for an unknown topic."""
+        """Request the topic's route. Raises NotFoundError for an unknown topic."""
         publisher = self._publisher
         can_batch = self._session.in_caller(
             lambda via: publisher.can_batch(self._topic, via)
@@ -125,7 +129,7 @@ class ProxySend:
         return isinstance(error, BrokerError) and not isinstance(error, DeniedError)
 
     def is_out_of_reach(self, error: TransportError, failed_in_a_row: int) -> bool:
-        """See SendNetwork. A call without a connection was several attempts already."""
+        """See SendNetwork. A call that fails to connect has made several attempts."""
         return isinstance(error, ConnectError) or failed_in_a_row >= _DEAD_AFTER
 
     def _outgoing(self, message: OutgoingMessage) -> OutgoingProxyMessage:
