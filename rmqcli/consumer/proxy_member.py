@@ -1,16 +1,17 @@
-"""A member of a group that consumes by way of a proxy (gRPC): `Consumer`'s other half.
+"""The part of `Consumer` that consumes by way of a proxy (gRPC) as a group member.
 
-The proxy assigns brokers, or queues of a FIFO group, and each has a request open here
-that the proxy holds. What comes is kept in `HeldMessages`, which decides; this module
-carries its decisions out. Acks of one topic and server that fall due while an earlier
-request is under way go out together with the next one.
+The proxy assigns brokers, or queues of a FIFO group, to the member. For each of them a
+receive request is open, which the proxy holds until messages arrive. `HeldMessages`
+keeps the received messages and decides what happens to them; this module carries its
+decisions out. While an ack request is in flight, further acks of its topic and server
+are gathered and sent together in the next request.
 
-Nothing is skipped silently. An ack, a change of the invisible time or the forwarding of
-a dead letter is tried again until the message's lease is over; then the broker delivers
-the message again. A change is not sent a second time when the first may have been
-carried out, because the message would come twice.
+No message is skipped silently. An ack, a change of the invisible time or the forwarding
+of a dead letter is retried until the message's lease is over; then the broker delivers
+the message again. A change of the invisible time is not sent again when the first may
+have been carried out, because the message would then be delivered twice.
 
-Everything here but `start`, `join` and the listeners runs in the thread rmq-proxy.
+Everything here runs in the thread rmq-proxy, except `start`, `join` and the listeners.
 
 Source: PushConsumerImpl, ProcessQueueImpl in apache/rocketmq-clients.
 """
@@ -88,25 +89,25 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _SCAN_MS: Final = 5_000
-#: After a proxy said that it is too busy.
+#: The pause after a proxy answered that it is too busy.
 _BUSY_MS: Final = 20
-#: A receive that ends without a message before this part of the time is early; the
-#: next one waits, longer each time.
+#: A receive that ends without a message before this fraction of its time is early. The
+#: member then waits before the next one, longer each time.
 _EARLY: Final = 0.5
 _EARLY_MS: Final = 50
 _EARLY_MS_MAX: Final = 1_000
-#: A source whose receives keep failing is told of this often.
+#: The interval of warnings about a source whose receives keep failing.
 _WARN_AGAIN_MS: Final = 10_000
-#: Between two attempts to acknowledge, change or forward.
+#: The pause before an ack, a change or a forwarding is retried.
 _AGAIN_MS: Final = 1_000
 _ACKS_MAX: Final = 256
-#: Receives of one broker that are under way at once while there is much to receive.
+#: The most concurrent receives of one broker, while it has many messages.
 _RECEIVES_MAX: Final = 4
-#: How long a close waits for acks and messages that are given back.
+#: How long a close waits for acks, and for messages to be given back.
 _SETTLE_MS: Final = 5_000
 _START_AGAIN_MS: Final = 1_000
-#: A start waits for the answers to SQL expressions for this part of a request's time.
-#: A refusal comes at once, but a receive that finds no message is held for seconds.
+#: A start waits for answers to SQL expressions for a third of a request's timeout. A
+#: refusal comes at once, but a receive that finds no message is held for seconds.
 _FILTER_SHARE: Final = 3
 _INVALID_HANDLE: Final = int(pb.Code.INVALID_RECEIPT_HANDLE)
 
@@ -117,19 +118,20 @@ class _Source:
 
     queue: ProxyQueue
     is_dropped: bool = False
-    #: how many receives are under way, and how many may be: more after each that came
-    #: back full, one again after one that did not; always one of a FIFO queue
+    #: how many receives are in flight, and how many may be: one more after each full
+    #: receive, and one after any other; always one for a FIFO queue
     receiving: int = 0
     width: int = 1
-    #: whether a receive of it has ended
+    #: whether any of its receives has ended
     has_answered: bool = False
-    #: nothing is asked before this (monotonic)
+    #: no receive is sent before this time (monotonic)
     rest_until_ms: int = 0
     early_ms: int = 0
-    #: receives that failed since the last that did not, and when that was told last
+    #: consecutive receives that failed, and when the last warning was logged
     failures: int = 0
     warned_ms: int = 0
-    #: repeated with a request whose answer was lost, so that a FIFO queue goes on
+    #: repeated in the retry of a request whose answer was lost, so that the broker
+    #: continues with a FIFO queue
     attempt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -143,7 +145,7 @@ class _Acks:
 
 @dataclass(slots=True)
 class _Job:
-    """A batch for a listener. Satisfies `consume.Cancellable`."""
+    """A batch for a listener. Implements `consume.Cancellable`."""
 
     message_queue: MessageQueue
     batch: list[Held]
@@ -151,7 +153,7 @@ class _Job:
 
 
 class ProxyMember:
-    """See the module. `on_end` is called in the thread rmq-proxy once it is closed."""
+    """See the module. `on_end` is called in the thread rmq-proxy after the close."""
 
     def __init__(
         self,
@@ -181,14 +183,14 @@ class ProxyMember:
         self._is_paused = False
         self._is_closing = False
         self._has_begun = False
-        #: ends once every broker has answered an SQL expression, or one cannot read it
+        #: ends when all brokers have answered SQL expressions, or one refuses its own
         self._filters: tasks.Pending[None] = tasks.Pending()
-        #: said goodbye: what ends now cannot be acknowledged any more
+        #: whether the member has left: then messages cannot be acknowledged any more
         self._has_left = False
         self._timer_ms: int | None = None
         #: ends as soon as no listener runs, or `close_sooner` was called
         self._idle: tasks.Pending[None] = tasks.Pending()
-        #: ends as soon as nothing is left to settle, during a close
+        #: ends as soon as no ack or change is left, during a close
         self._settled: tasks.Pending[None] = tasks.Pending()
 
     @property
@@ -207,10 +209,10 @@ class ProxyMember:
     ) -> None:
         """Get routes, settings and the first assignments, and begin to receive.
 
-        Raises what the first proxy that failed said, UnsupportedError when the listener
-        is orderly and the group is not, and FilterError when a broker cannot read an
-        SQL expression. A broker that has not answered by then is only warned of.
-        `wait_for_cluster`: a proxy or a topic that is not there is waited for.
+        Raises the error of the first proxy that failed, UnsupportedError when the
+        listener is orderly but the group is not, and FilterError when a broker refuses
+        an SQL expression. A broker that has not answered in time only causes a warning.
+        With `wait_for_cluster` it waits for a missing proxy or topic.
         """
         deadline = Deadline(self._clock, timeout_ms)
         while True:
@@ -253,11 +255,11 @@ class ProxyMember:
         return self._session.in_io_thread() or self._threads.is_current()
 
     def begin_close(self, wait_ms: int) -> None:
-        """Begin to close; listeners get until the time-out. Never blocks."""
+        """Begin to close. Listeners may run for up to `wait_ms`. Never blocks."""
         self._session.post(lambda: self._close(wait_ms))
 
     def abort(self) -> None:
-        """Undo a `start` that failed; what was received is given back."""
+        """Undo a `start` that failed, and give received messages back."""
         if self._has_begun:
             self._session.run(self._abandon()).result()
         self._is_closing = True
@@ -271,16 +273,16 @@ class ProxyMember:
     # --- inside ---
 
     def pause(self) -> None:
-        """Receive no more for now."""
+        """Send no more receives until `resume`."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue to receive after `pause`."""
         self._is_paused = False
         self._go_on()
 
     def queues(self) -> list[MessageQueue]:
-        """What is assigned; queue id -1 for all queues of a broker."""
+        """The assigned queues; queue id -1 stands for all queues of a broker."""
         return sorted(self._sources)
 
     def _make_session(self) -> Session:
@@ -315,9 +317,10 @@ class ProxyMember:
     # --- assignments ---
 
     def _scan(self, *, is_first: bool = False) -> tasks.Task[None]:
-        """Ask what is ours, and again every 5 s. A topic that fails keeps its own.
+        """Request the assignment of each topic, and repeat this every 5 s.
 
-        The first time raises the error when every topic failed.
+        A topic whose request fails keeps its assignment. The first call raises the
+        error when the requests of all topics failed.
         """
         session = self._session
         topics = list(self._subscriptions)
@@ -379,7 +382,7 @@ class ProxyMember:
     def _filters_answered(self, limit_ms: int) -> tasks.Task[None]:
         """Wait until brokers have answered SQL expressions. Raises FilterError.
 
-        They read no other ones.
+        Brokers do not check other filter expressions.
         """
         self._look_at_filters()
         try:
@@ -398,7 +401,7 @@ class ProxyMember:
     # --- receiving ---
 
     def _go_on(self) -> None:
-        """Do what can be done now: hand out, receive, look at what is due."""
+        """Do everything that is possible now: hand out, receive, and handle timers."""
         self._run_due()
         self._hand_out()
         if not self._is_closing and not self._is_paused:
@@ -417,7 +420,7 @@ class ProxyMember:
         ):
             count = self._held.begin_receive(source.queue.queue, wanted)
             if not count:
-                return  # asked again when a message is done
+                return  # tried again when a message is done
             source.receiving += 1
             self._receive_some(source, count, settings.long_polling_ms)
 
@@ -511,7 +514,7 @@ class ProxyMember:
     # --- listeners ---
 
     def _hand_out(self) -> None:
-        """Give batches to consume threads that have nothing to do."""
+        """Give batches to idle consume threads."""
         while self._jobs < self._threads.count:
             batch = self._held.next_batch(self._now_ms())
             if not batch:
@@ -521,7 +524,7 @@ class ProxyMember:
             self._threads.put(functools.partial(self._serve, job))
 
     def _serve(self, job: _Job) -> None:
-        """In a consume thread: call the listener, and report."""
+        """Call the listener and report the result. Runs in a consume thread."""
         done: dict[int, tuple[bool, int, int | None]] | None = None
         try:
             done = self._call(job)
@@ -530,11 +533,11 @@ class ProxyMember:
                 self._session.post(functools.partial(self._served, job, done))
 
     def _call(self, job: _Job) -> dict[int, tuple[bool, int, int | None]]:
-        """What came of each message, by `id`: (consumed, delay level, suspend ms).
+        """Call the listener; return (consumed, delay level, suspend ms) by `id`.
 
-        Messages that the listener left are missing.
+        Messages that the listener did not consume are missing.
         """
-        # What the listener uses of them is what all messages have.
+        # A listener uses only the attributes that all kinds of messages have.
         messages = cast("list[Pulled]", [each.message for each in job.batch])
         now_ms = self._now_ms()
         if self._listener.is_orderly:
@@ -574,7 +577,7 @@ class ProxyMember:
         left = []
         for each in job.batch:
             outcome: tuple[bool, int, int | None] | None = (False, 0, None)
-            if done is not None:  # else it ended with a defect
+            if done is not None:  # None: the call ended with a defect
                 outcome = done.get(id(each.message))
             if outcome is None:
                 left.append(each)
@@ -592,7 +595,7 @@ class ProxyMember:
         verdicts = self._held.failed(
             held, now_ms=now_ms, delay_level=delay_level, suspend_ms=suspend_ms
         )
-        # None of it: it is decided already, and carried out after a renewal.
+        # A decided verdict is carried out after the renewal of its lease.
         pending = [held.verdict] if held.verdict is not None else []
         mine = next(each for each in [*pending, *verdicts] if each.held is held)
         if mine.settlement is not Settlement.DEAD_LETTER:
@@ -602,7 +605,7 @@ class ProxyMember:
         self._carry_out(verdicts)
 
     def _report(self, verdict: Verdict) -> None:
-        """Say what becomes of a message that was not consumed."""
+        """Log what happens to a message that was not consumed."""
         fate = {
             Settlement.REDELIVER: Fate.DELIVERED_AGAIN,
             Settlement.TRY_HERE: Fate.RETRY_HERE,
@@ -627,7 +630,7 @@ class ProxyMember:
         )
 
     def _verify(self, message: ProxyMessage, answer: Callable[[bool], None]) -> None:
-        """Consume a message because the proxy asks for it, outside of everything."""
+        """Consume a message at the proxy's request, without acknowledging it."""
         listener = self._listener
         if not self._has_begun or self._is_closing or listener.reports_each:
             answer(False)
@@ -657,7 +660,7 @@ class ProxyMember:
                     acks.waiting.append(held)
                     if not acks.is_sending:
                         acks.is_sending = True
-                        # What ends in the same turn goes out together.
+                        # Acks of the same turn of the loop are sent together.
                         self._session.post(functools.partial(self._send_acks, key))
                 case Settlement.REDELIVER:
                     self._run(self._redeliver(held, each.delay_ms))
@@ -679,7 +682,7 @@ class ProxyMember:
         self._run(self._acknowledge(key))
 
     def _acknowledge(self, key: tuple[str, Endpoints]) -> tasks.Task[None]:
-        """Send acks of one topic and server, until none waits."""
+        """Send the acks of one topic and server until none is waiting."""
         acks = self._acks[key]
         try:
             while acks.waiting:
@@ -733,7 +736,7 @@ class ProxyMember:
         self._held.settled(held)
 
     def _forward(self, verdict: Verdict) -> tasks.Task[None]:
-        """Make the message a dead letter."""
+        """Forward the message to the dead-letter queue."""
         held = verdict.held
         message = _message(held)
         while True:
@@ -757,7 +760,7 @@ class ProxyMember:
         self._held.settled(held)
 
     def _may_again(self, held: Held, error: RmqError) -> bool:
-        """Whether to try again: the message is still ours, and it may succeed."""
+        """Whether to retry: the lease is not over, and the retry may succeed."""
         is_refused = isinstance(error, BrokerError) and error.code == _INVALID_HANDLE
         if is_refused or self._has_left:
             return False
@@ -828,7 +831,7 @@ class ProxyMember:
 
     def _close(self, wait_ms: int) -> None:
         if self._is_closing:
-            # The wait of another close is over sooner.
+            # A second close shortens the wait of the first one.
             self._session.call_later(wait_ms, lambda: self._idle.succeed(None))
             return
         self._is_closing = True
@@ -836,8 +839,9 @@ class ProxyMember:
         tasks.start(self._leave(wait_ms), self._session.via).on_done(self._left)
 
     def _leave(self, wait_ms: int) -> tasks.Task[None]:
-        """End receives, wait for listeners, give back, acknowledge, say goodbye."""
-        # They would be given what this member gives back, and end with the connection.
+        """End receives, wait for listeners, give messages back, send acks, leave."""
+        # The proxy would answer them with the messages that this member gives back, and
+        # those would be lost with the connection.
         self._session.end_receives()
         self._note_end()
         yield tasks.All([tasks.Within(self._idle, wait_ms)])
@@ -865,7 +869,7 @@ class ProxyMember:
             yield from self._leave(0)
 
     def _note_end(self) -> None:
-        """During a close: end the waits for what has ended."""
+        """During a close, end the waits whose condition is met."""
         if not self._jobs:
             self._idle.succeed(None)
         is_receiving = any(source.receiving for source in self._sources.values())
@@ -889,5 +893,5 @@ def _message(held: Held) -> ProxyMessage:
 
 
 def _may_be_done(error: RmqError) -> bool:
-    """Whether a change that failed so may have been carried out all the same."""
+    """Whether a change that failed with this error may have been carried out."""
     return isinstance(error, TransportError) and not isinstance(error, ConnectError)

@@ -1,12 +1,13 @@
-"""One proxy server: channels to it, and calls over them in two ways.
+"""The channels to one proxy server, and two ways to make calls over them.
 
-A caller that waits makes its calls itself (`invoke`, `receive_now`): a hand-over to
-another thread and back costs more than the call. What nobody waits for runs in the I/O
-thread (`submit`, `receive`, telemetry). Each way has a connection of its own, made when
-it is used first.
+A caller that waits for the answer makes the call in its own thread (`invoke`,
+`receive_now`), because a hand-over to another thread and back costs more than the call.
+Other calls run in the I/O thread (`submit`, `receive`, telemetry). Each way has its own
+connection, which is opened on first use.
 
-After a failure to connect gRPC answers calls with the old failure until its back-off is
-over. Here the next call dials again at once, so that a proxy that is back is found.
+After a failed connection attempt, gRPC answers calls with that failure until its
+back-off is over. Here the next call reconnects at once, so that it finds a proxy that
+is available again.
 
 On two busy cores, beside a real proxy: a blocking send takes 0.22 ms of CPU in the
 caller's thread and 0.40 ms by way of the I/O thread; a received message 0.05 ms.
@@ -41,12 +42,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: A server's message: of a receive, one message of 4 MiB by default; of a route, all
-#: queues of a topic.
+#: The largest protobuf message of a server: a receive returns one RocketMQ message in
+#: each, of 4 MiB by default, and a route all queues of a topic.
 ANSWER_BYTES_MAX: Final = 32 << 20
-#: Proxies end connections that send pings more often than every 5 minutes.
+#: Proxies close connections that send pings more often than every 5 minutes.
 KEEP_ALIVE_MS: Final = 300_000
-#: What a receive's deadline has beyond the time for which it may be held.
+#: How much later than the end of its polling time a receive's deadline is.
 RECEIVE_SLACK_MS: Final = 3_000
 
 _OPTIONS: Final = (
@@ -61,13 +62,15 @@ _OPTIONS: Final = (
 _ONE_THREAD: Final = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
 #: How long calls may still run on a connection that was replaced.
 KEEP_OLD_S: Final = 30.0
-#: What tells connections apart that are to be separate.
+#: Numbers that keep gRPC from sharing connections that must be separate.
 _NUMBERS: Final = itertools.count(1)
 
 
 class ProxyChannel:
-    """One server, by its endpoints. `invoke`, `receive_now` and `pull_now` may be
-    called from any thread, the others only from the I/O thread.
+    """The channels to the server at some endpoints.
+
+    `invoke`, `receive_now` and `pull_now` may be called from any thread, the other
+    methods only from the I/O thread.
     """
 
     def __init__(
@@ -80,13 +83,13 @@ class ProxyChannel:
     ) -> None:
         self.endpoints = endpoints
         self.address = str(endpoints)
-        #: whether the server ever answered anything
+        #: whether the server has answered any call
         self.has_answered = False
         self._metadata = metadata
         self._io = io
         self._config = config
         self._is_tls = not config.plaintext
-        #: part of the options, so that gRPC shares no connection of another client
+        #: part of the options, so that gRPC does not share another client's connection
         self._connection = next(_NUMBERS)
         self._lock = threading.Lock()
         self._secured_made: Secured | None = None  # guarded by _lock
@@ -98,7 +101,7 @@ class ProxyChannel:
         self._has_ended_receives = False
 
     def reconnect(self) -> None:
-        """Use a new connection from now on; calls under way end on the old one."""
+        """Use a new connection for new calls; calls in flight end on the old one."""
         with self._lock:
             self._connection = next(_NUMBERS)
             made, self._async_made = self._async_made, None
@@ -107,7 +110,7 @@ class ProxyChannel:
             self._io.spawn(made.channel.close(grace=KEEP_OLD_S))
 
     def close(self) -> None:
-        """Cancel all calls and end the connection."""
+        """Cancel all calls and close the connections."""
         with self._lock:
             blocking, self._blocking_made = self._blocking_made, None
             made, self._async_made = self._async_made, None
@@ -131,7 +134,7 @@ class ProxyChannel:
         return rpc.parse(data, self.address)
 
     def receive_now(self, rpc: ReceiveRpc, timeout_ms: int | None = None) -> Received:
-        """Receive and wait for it: for `rpc.polling_ms`, when there is no message."""
+        """Receive messages; wait for `rpc.polling_ms` when there is none."""
         timeout_ms = timeout_ms or rpc.polling_ms + RECEIVE_SLACK_MS
         parser = ReceiveParser(rpc, self.endpoints)
         call = self._blocking(rpc.method, is_stream=True)(
@@ -146,7 +149,7 @@ class ProxyChannel:
         except RmqError as error:
             call.cancel()
             return parser.end(error)
-        except BaseException:  # an interrupt: the messages come again
+        except BaseException:  # after an interrupt the messages are delivered again
             call.cancel()
             raise
         return parser.end()
@@ -190,7 +193,7 @@ class ProxyChannel:
             pending.fail(self._error(error, rpc.what, timeout_ms))
         except Exception as error:  # noqa: BLE001  # no task waits for ever
             pending.fail(unexpected(error))
-        except asyncio.CancelledError:  # with the channel
+        except asyncio.CancelledError:  # the channel was closed
             pending.fail(self._cancelled(rpc.what))
         else:
             pending.succeed(answer)
@@ -242,7 +245,7 @@ class ProxyChannel:
             failure = self._cancelled(rpc.what)
         if call is not None:
             self._receives.pop(call, None)
-            call.cancel()  # without effect on one that has ended
+            call.cancel()  # has no effect on a call that has ended
         try:
             pending.succeed(parser.end(failure))
         except RmqError as error:
@@ -254,7 +257,7 @@ class ProxyChannel:
         return method(metadata=self._metadata.make())
 
     def error_of(self, error: grpc.RpcError, what: str, timeout_ms: int) -> RmqError:
-        """Translate what a telemetry stream raised."""
+        """Translate an error of the telemetry stream."""
         return self._error(error, what, timeout_ms)
 
     # --- channels ---
@@ -294,7 +297,7 @@ class ProxyChannel:
         )
 
     def _secured(self) -> Secured | None:
-        """What TLS needs; None for plaintext. May ask the server. Raises RmqError."""
+        """The TLS settings; None for plaintext. May ask the server. Raises RmqError."""
         if not self._is_tls:
             return None
         with self._lock:
@@ -336,7 +339,7 @@ class ProxyChannel:
 
 
 class _Made:
-    """A channel of gRPC, and the methods that were made of it."""
+    """A gRPC channel, and the callables that were created from it."""
 
     __slots__ = ("_methods", "channel")
 
@@ -345,7 +348,7 @@ class _Made:
         self._methods: dict[str, Callable[..., Any]] = {}
 
     def method(self, name: str, kind: str) -> Callable[..., Any]:
-        """What makes calls of this method, with bytes for requests and answers."""
+        """The callable of a method, with bytes for requests and answers."""
         found = self._methods.get(name)
         if found is None:
             found = self._methods[name] = getattr(self.channel, kind)(name)

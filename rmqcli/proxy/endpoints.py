@@ -1,4 +1,4 @@
-"""Where a proxy is: one or several addresses that serve the same thing.
+"""The endpoints of a proxy: one or several addresses of the same service.
 
 Source: Endpoints in apache/rocketmq-clients, `Endpoints` and `Address` in
 definition.proto.
@@ -17,7 +17,7 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Addresses of one proxy that are kept; more are a mistake of the server.
+#: The most addresses of one proxy; a server that states more is mistaken.
 ADDRESSES_MAX: Final = 64
 
 _SCHEMES: Final = {
@@ -38,12 +38,12 @@ class Endpoints:
 
     @property
     def host(self) -> str:
-        """The first host, which a certificate is expected to name."""
+        """The first host, for which the certificate must be valid."""
         return self.addresses[0][0]
 
     @property
     def target(self) -> str:
-        """What gRPC dials. Of several host names only the first can be used."""
+        """The target for gRPC, which can use only the first of several host names."""
         if self.scheme == "dns":
             return f"dns:///{_joined(*self.addresses[0])}"
         return f"{self.scheme}:{self}".replace(";", ",")
@@ -52,7 +52,7 @@ class Endpoints:
         return ";".join(_joined(host, port) for host, port in self.addresses)
 
     def to_protobuf(self) -> pb.Endpoints:
-        """The message that stands for it."""
+        """The protobuf message of these endpoints."""
         return pb.Endpoints(
             scheme=_NUMBERS[self.scheme],  # type: ignore[arg-type]  # its number
             addresses=[
@@ -62,7 +62,7 @@ class Endpoints:
 
 
 def parse_endpoints(texts: Sequence[str]) -> Endpoints:
-    """The endpoints of `host:port` texts: one name, or addresses of one kind.
+    """Parse texts of the form `host:port`: one host name, or IP addresses of one kind.
 
     Raises ConfigError for anything else.
     """
@@ -85,7 +85,7 @@ def parse_endpoints(texts: Sequence[str]) -> Endpoints:
 
 
 def endpoints_of(message: pb.Endpoints) -> Endpoints:
-    """The endpoints that a server states. Raises BodyError for what cannot be."""
+    """The endpoints that a server states. Raises BodyError for invalid endpoints."""
     found = [(each.host, each.port) for each in message.addresses[:ADDRESSES_MAX]]
     scheme = _SCHEMES.get(int(message.scheme), "")
     if not found or not scheme:
@@ -94,11 +94,11 @@ def endpoints_of(message: pb.Endpoints) -> Endpoints:
         try:
             parse_address(_joined(host, port))
         except UsageError as error:
-            raise BodyError(
-                f"the proxy states endpoints that cannot be: {error}"
-            ) from error
+            raise BodyError(f"the proxy states invalid endpoints: {error}") from error
         if scheme != "dns" and not is_literal(host, _FAMILIES[scheme]):
-            raise BodyError(f"the proxy states {host!r} as an {scheme} address")
+            raise BodyError(
+                f"the proxy states {host!r}, which is not an {scheme} address"
+            )
     return Endpoints(scheme, tuple(found))
 
 

@@ -4,10 +4,10 @@
 |---|---|---|---|
 | rmq-proxy | the first client of a proxy in the process | gRPC, timers | the process |
 
-There is one for the process, because gRPC's asyncio wakes all event loops of a process
-for each event of one of them. It is a daemon without state of its own. asyncio is
-allowed in this package only: gRPC has no other way to hold many streams without a
-thread for each.
+A process has a single such thread, because gRPC's asyncio wakes all event loops of a
+process for each event of one of them. It is a daemon thread and has no state to save.
+asyncio is allowed only in this package: gRPC has no other way to hold many streams
+without a thread for each.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logger = get_logger(__name__)
 
 
 class IoThread:
-    """Runs coroutines and tasks. Satisfies `tasks.Runner`, without its requests.
+    """Runs coroutines and tasks. Implements `tasks.Runner`, except for its requests.
 
-    `post` and `run` may be called from any thread, the others only from inside.
+    `post` and `run` may be called from any thread, other methods only from this thread.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class IoThread:
         return threading.current_thread() is self._thread
 
     def post(self, action: Callable[[], None]) -> None:
-        """Run `action` in the thread, after what was posted before."""
+        """Run `action` in the thread, after all actions that were posted before."""
         self.loop.call_soon_threadsafe(action)
 
     def run(self, part: tasks.Part) -> Future[Any]:
         """Run a task in the thread; the future ends with its result or its RmqError."""
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # a request that was sent stays sent
+        future.set_running_or_notify_cancel()  # a sent request cannot be cancelled
 
         def ended(pending: tasks.Pending[Any]) -> None:
             outcome = pending.outcome()
@@ -68,14 +68,14 @@ class IoThread:
         return future
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine to its end; what it raises is logged."""
+        """Run a coroutine to its end, and log its error if it fails."""
         task = self.loop.create_task(coroutine)
         self._coroutines.add(task)
         task.add_done_callback(self._coroutines.discard)
         return task
 
     def submit(self, request: tasks.Request[Any]) -> tasks.Pending[Any]:
-        """See tasks.Runner. Requests of the remoting protocol have no place here."""
+        """See tasks.Runner. Raises RmqError: a proxy takes no remoting requests."""
         raise RmqError(f"a proxy client cannot send {request.call.what}")
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class IoThread:
 def _loop_failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if isinstance(error, BlockingIOError):
-        # Another event loop of the process took the event that woke this one.
+        # Another event loop of the process has taken the event that woke this one.
         return
     logger.error(
         "the proxy thread continues after an error: %s",
@@ -96,12 +96,13 @@ def _loop_failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 _lock: Final = threading.Lock()
-#: by process id: a forked child has none of its parent's threads; guarded by _lock
+#: process id -> its thread, because a forked child does not inherit it; guarded by
+#: _lock
 _threads: Final[dict[int, IoThread]] = {}
 
 
 def io_thread() -> IoThread:
-    """The one of this process, started when there is none. Any thread."""
+    """The I/O thread of this process, started on the first call. Thread-safe."""
     pid = os.getpid()
     with _lock:
         found = _threads.get(pid)

@@ -1,10 +1,10 @@
-"""Messages to protobuf and back.
+"""Convert messages to protobuf and back.
 
-A received body may be damaged on its way, or compressed: a proxy passes on what is
-stored, says GZIP for everything that is compressed, and means zlib for what a remoting
-client compressed. So the first bytes decide how it is inflated. The digest, of the
-bytes as they came, is verified when a message arrives; reading the body of a message
-that does not fit its digest raises DecodeError, and the rest of it can still be read.
+A received body may be damaged or compressed. A proxy passes on the stored body and says
+GZIP for every compressed body, although remoting clients compress with zlib. So the
+first bytes of the body decide how it is inflated. The digest, which is that of the
+received bytes, is verified when a message arrives. If it does not match, reading the
+body raises DecodeError; the rest of the message can still be read.
 
 Source: GrpcConverter in apache/rocketmq; MessageImpl, PublishingMessageImpl in
 apache/rocketmq-clients.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rmqcli.proxy.endpoints import Endpoints
 
-#: Of a window size for `zlib`: take a gzip or a zlib header, whichever is there.
+#: A window size for `zlib` with which it accepts a gzip or a zlib header.
 _EITHER_HEADER: Final = 32 + zlib.MAX_WBITS
 _IDENTITY: Final = (int(pb.Encoding.ENCODING_UNSPECIFIED), int(pb.Encoding.IDENTITY))
 
@@ -37,10 +37,11 @@ _IDENTITY: Final = (int(pb.Encoding.ENCODING_UNSPECIFIED), int(pb.Encoding.IDENT
 class ProxyMessage:
     """A message that a proxy delivered. Treat as immutable.
 
-    Attributes have the names of `Message`, which the remoting protocol delivers.
-    `receipt_handle` is what acknowledges it; a change of the invisible time replaces
-    it. `delivery_attempt` counts from 1. `endpoints` are those of the proxy that has to
-    be told. `damage` says what is wrong with the body, None for nothing.
+    Attributes have the same names as in `Message`, which the remoting protocol
+    delivers. `receipt_handle` is needed to acknowledge the message; a change of the
+    invisible time replaces it. `delivery_attempt` counts from 1. `endpoints` are those
+    of the proxy to which acks must be sent. `damage` says what is wrong with the body;
+    None when it is intact.
     """
 
     __slots__ = (
@@ -54,7 +55,7 @@ class ProxyMessage:
         "receipt_handle",
     )
 
-    #: when a listener got it (monotonic), set by the consumer
+    #: when a listener received it (monotonic), set by the consumer
     consume_start_ms: int
 
     def __init__(
@@ -71,24 +72,24 @@ class ProxyMessage:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, for a retry as well."""
+        """The topic to which it was sent, also for a retry."""
         return self.raw.topic.name
 
     @property
     def broker_name(self) -> str:
-        """The broker that it was received from."""
+        """The broker from which it was received."""
         return self.message_queue.broker_name
 
     @property
     def raw_body(self) -> bytes:
-        """The body as it came, possibly compressed."""
+        """The body as it was received, possibly compressed."""
         return self.raw.body
 
     @property
     def body(self) -> bytes:
-        """The body as its producer gave it; inflated each time it is read.
+        """The body that the producer sent. It is inflated each time it is read.
 
-        Raises DecodeError when it is damaged, or inflates to over 16 MiB.
+        Raises DecodeError when it is damaged, or inflates to more than 16 MiB.
         """
         if self.damage is not None:
             raise DecodeError(self.damage)
@@ -98,41 +99,41 @@ class ProxyMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that its producer gave it; must not be changed."""
+        """The properties that the producer set; must not be changed."""
         if self._properties is None:
             self._properties = dict(self.raw.user_properties)
         return self._properties
 
     @property
     def tags(self) -> str | None:
-        """Its tag."""
+        """The tag of the message."""
         system = self.raw.system_properties
         return system.tag if system.HasField("tag") else None
 
     @property
     def keys(self) -> str | None:
-        """Its keys, separated by spaces."""
+        """The keys of the message, separated by spaces."""
         return " ".join(self.raw.system_properties.keys) or None
 
     @property
     def msg_id(self) -> str:
-        """The id that its producer gave it."""
+        """The id that the producer gave the message."""
         return self.raw.system_properties.message_id
 
     @property
     def message_group(self) -> str | None:
-        """The group whose messages are delivered in order (FIFO topics)."""
+        """The message group, whose messages are delivered in order (FIFO topics)."""
         system = self.raw.system_properties
         return system.message_group if system.HasField("message_group") else None
 
     @property
     def queue_id(self) -> int:
-        """The queue that it is stored in."""
+        """The id of the queue in which it is stored."""
         return self.message_queue.queue_id
 
     @property
     def queue_offset(self) -> int | None:
-        """Its place in the queue, if the proxy says it."""
+        """The offset in its queue; None if the proxy does not tell it."""
         system = self.raw.system_properties
         return system.queue_offset if system.HasField("queue_offset") else None
 
@@ -142,7 +143,7 @@ class ProxyMessage:
         return max(1, self.raw.system_properties.delivery_attempt)
 
     def count_attempt(self, attempt: int) -> None:
-        """Note that it is consumed again without being delivered again (FIFO)."""
+        """Set the attempt when it is consumed again without a new delivery (FIFO)."""
         self.raw.system_properties.delivery_attempt = attempt
 
     @property
@@ -152,7 +153,7 @@ class ProxyMessage:
 
     @property
     def born_timestamp_ms(self) -> int:
-        """When its producer made it, by the producer's clock."""
+        """When the producer created it, by the producer's clock."""
         return timestamp_ms(self.raw.system_properties.born_timestamp)
 
     @property
@@ -162,7 +163,7 @@ class ProxyMessage:
 
     @property
     def store_timestamp_ms(self) -> int | None:
-        """When the broker stored it, if the proxy says it."""
+        """When the broker stored it; None if the proxy does not tell it."""
         system = self.raw.system_properties
         if not system.HasField("store_timestamp"):
             return None
@@ -181,7 +182,7 @@ class ProxyMessage:
 
 
 def damage_of(raw: pb.Message) -> str | None:
-    """What is wrong with a message's body by its digest; None for nothing."""
+    """Say how a message's body differs from its digest; None when it matches."""
     digest = raw.system_properties.body_digest
     expected = digest.checksum
     if not expected:
@@ -199,15 +200,14 @@ def damage_of(raw: pb.Message) -> str | None:
     if found == expected.lower():
         return None
     name = pb.DigestType.Name(kind)
-    return (
-        f"the body of {len(raw.body)} bytes does not have the {name} it was sent with"
-    )
+    return f"the body of {len(raw.body)} bytes does not match its {name}"
 
 
 def inflate_either(data: bytes, *, limit_bytes: int = INFLATED_MAX) -> bytes:
-    """Inflate gzip or zlib, by the first bytes; what is neither is returned as it is.
+    """Inflate gzip or zlib data, as its first bytes say; return other data unchanged.
 
-    Raises DecodeError when the data is damaged, cut, or larger than `limit_bytes`.
+    Raises DecodeError when the data is damaged, truncated, or inflates to more than
+    `limit_bytes`.
     """
     is_zlib = (
         len(data) > 1 and data[0] & 0x0F == 8 and not (data[0] << 8 | data[1]) % 31
@@ -272,5 +272,5 @@ class OutgoingProxyMessage:
 
 
 def timestamp_ms(value: Timestamp) -> int:
-    """A time in epoch ms; whatever number a server put there."""
+    """A time in epoch ms, for any value that a server may send."""
     return int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000

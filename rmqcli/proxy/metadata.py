@@ -1,7 +1,7 @@
-"""The metadata of every call: who asks, and the signature.
+"""The metadata of every call, which identifies the client and contains the signature.
 
-The signature is HMAC-SHA1 over the value of `x-mq-date-time` and nothing else. Official
-clients fill in local time there and mark it as UTC; this one sends UTC.
+The signature is the HMAC-SHA1 of the value of `x-mq-date-time` only. Official clients
+put local time there and mark it as UTC; this client sends UTC.
 
 Source: Signature in apache/rocketmq-clients, GrpcConstants and
 DefaultAuthenticationContextBuilder in apache/rocketmq.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 Metadata = tuple[tuple[str, str], ...]
 
-#: A proxy knows this name; GOLANG, RUST or RMQ would end the telemetry.
+#: A name that proxies know; with GOLANG, RUST or RMQ they end the telemetry stream.
 LANGUAGE: Final = "PYTHON"
-#: Proxies choose some status codes by it: at least 5.0.3 gets ILLEGAL_POLLING_TIME.
+#: Some status codes depend on the version: ILLEGAL_POLLING_TIME is sent from 5.0.3 on.
 VERSION: Final = "5.1.0"
 _ALGORITHM: Final = "MQv2-HMAC-SHA1"
 
 
 class MetadataMaker:
-    """Makes the metadata of one client's calls. Any thread."""
+    """Creates the metadata of one client's calls. Thread-safe."""
 
     def __init__(
         self, client_id: str, *, credentials: Credentials | None, clock: Clock
@@ -64,7 +64,7 @@ class MetadataMaker:
 
 
 def authorization(credentials: Credentials, date_time: str) -> str:
-    """The value of the header `authorization` for a call of that date and time."""
+    """The value of the header `authorization` for a call at that date and time."""
     key = credentials.secret_key.encode()
     signature = hmac.new(key, date_time.encode(), hashlib.sha1).hexdigest().upper()
     return (

@@ -1,7 +1,7 @@
-"""`ProxyReader`: questions to a proxy that leave no client behind.
+"""`ProxyReader`: read from a proxy without being registered as a client.
 
-It opens no telemetry, so the proxy registers neither a producer nor a member of a
-group. All methods wait for the answer in the caller's thread.
+It opens no telemetry stream, so the proxy registers neither a producer nor a member of
+a group. All methods wait for the answer in the caller's thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqcli.config import ClientConfig
     from rmqcli.proxy.rpc import ProxyQueue, PulledPart
 
-#: What RocketMQ's own tools pull as; it has no offsets.
+#: The group with which RocketMQ's tools pull; it has no offsets.
 _GROUP: Final = "TOOLS_CONSUMER"  # MixAll.TOOLS_CONSUMER_GROUP
 _BATCH: Final = 32
 
@@ -57,7 +57,7 @@ class ProxyReader:
     # --- by offsets, which proxies up to 5.5.0 do not offer: UnsupportedError
 
     def min_offset(self, queue: ProxyQueue) -> int:
-        """The offset of the first message that is still there."""
+        """The offset of the first message that is still stored."""
         rpc = query_offset(queue, int(pb.QueryOffsetPolicy.BEGINNING))
         return self._channel.invoke(rpc, self._timeout_ms)
 
@@ -74,7 +74,7 @@ class ProxyReader:
         return self._channel.invoke(rpc, self._timeout_ms)
 
     def committed(self, queue: ProxyQueue, group: str) -> int | None:
-        """The offset that a group has committed; None without one."""
+        """The committed offset of a group; None if it has committed none."""
         return self._channel.invoke(get_offset(queue, group), self._timeout_ms)
 
     def pull(

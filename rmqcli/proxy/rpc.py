@@ -1,7 +1,7 @@
-"""The calls of MessagingService as values: what to send, and how to read the answer.
+"""The calls of MessagingService as values: the request, and the parser of the answer.
 
-A function here makes the `Rpc`; `Session` carries it out. Answers are read with every
-list cut to a bound, and a status that is not OK is raised as an error of `status`.
+A function here creates an `Rpc`, and `Session` makes the call. Every list of an answer
+is cut to a bound, and a status that is not OK is raised as an error of `status`.
 
 Source: service.proto, StatusCode.md in apache/rocketmq-apis.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Queues of one topic, and messages of one answer, that are kept.
+#: The most queues of one topic, and the most messages of one answer.
 QUEUES_MAX: Final = 65_536
 RECEIVED_MAX: Final = 1_024
 
@@ -40,9 +40,9 @@ _WRITABLE: Final = (int(pb.Permission.WRITE), int(pb.Permission.READ_WRITE))
 
 @dataclass(slots=True, kw_only=True)
 class Rpc(Generic[T]):
-    """One unary call; treat as immutable. `what` says in an error what it was for.
+    """One unary call; treat as immutable. `what` names its purpose in errors.
 
-    `parse` gets the bytes of the answer and the server's address, and raises RmqError.
+    `parse` takes the bytes of the answer and the server's address; it raises RmqError.
     """
 
     method: str
@@ -55,8 +55,8 @@ class Rpc(Generic[T]):
 class ReceiveRpc:
     """One ReceiveMessage, whose answer is a stream. See `receive_message`.
 
-    `polling_ms` is how long the server may hold it when there is no message; the
-    deadline of the call has to be some seconds later.
+    `polling_ms` is how long the server may hold the call when there is no message; the
+    deadline of the call must be some seconds later.
     """
 
     request: bytes
@@ -81,10 +81,10 @@ class PullRpc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyQueue:
-    """A queue as a route or an assignment names it.
+    """A queue in a route or an assignment.
 
-    `queue.queue_id` is -1 in an assignment for all queues of the broker. `raw` is what
-    goes into a receive.
+    In an assignment `queue.queue_id` may be -1, for all queues of the broker. `raw` is
+    the protobuf message for a receive.
     """
 
     queue: MessageQueue
@@ -98,9 +98,9 @@ class ProxyQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendEntry:
-    """What the proxy says of one message, or of a whole batch.
+    """The proxy's result for one message, or for a whole batch.
 
-    `code` is OK, or one of the codes that say "stored, but": see `ProxyPublisher`.
+    `code` is OK, or one of the codes of stored messages; see `ProxyPublisher`.
     """
 
     code: int
@@ -120,9 +120,9 @@ class AckFailure:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a receive brought; nothing when the proxy had no message in time.
+    """The result of a receive; it is empty when the proxy had no message in time.
 
-    `error` is set when the stream broke after some messages had come: they count.
+    `error` is set when the stream failed after some messages; these are still valid.
     """
 
     messages: list[ProxyMessage]
@@ -132,7 +132,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class PulledPart:
-    """What a pull brought, and the offset that the next one begins at."""
+    """The messages of a pull, and the offset at which the next pull begins."""
 
     messages: list[ProxyMessage]
     next_offset: int
@@ -155,7 +155,7 @@ def query_route(topic: str, access_point: Endpoints) -> Rpc[tuple[ProxyQueue, ..
 def query_assignment(
     topic: str, group: str, access_point: Endpoints
 ) -> Rpc[tuple[ProxyQueue, ...]]:
-    """What a push consumer is to receive from: brokers, or queues of a FIFO group."""
+    """The assignment of a push consumer: brokers, or queues for a FIFO group."""
     request = service.QueryAssignmentRequest(endpoints=access_point.to_protobuf())
     request.topic.name, request.group.name = topic, group
     what = f"assignment of group {group} for topic {topic}"
@@ -171,7 +171,7 @@ def query_assignment(
 
 
 def heartbeat(client_type: int, group: str | None) -> Rpc[bool]:
-    """Keep the client known; False when the proxy has lost its settings."""
+    """Keep the client registered; False when the proxy has lost its settings."""
     request = service.HeartbeatRequest(client_type=client_type)  # type: ignore[arg-type]  # its number
     if group is not None:
         request.group.name = group
@@ -187,7 +187,7 @@ def heartbeat(client_type: int, group: str | None) -> Rpc[bool]:
 
 
 def notify_client_termination(group: str | None) -> Rpc[None]:
-    """Say goodbye: the proxy forgets the client and its settings."""
+    """Unregister the client: the proxy forgets it and its settings."""
     request = service.NotifyClientTerminationRequest()
     if group is not None:
         request.group.name = group
@@ -200,7 +200,7 @@ def notify_client_termination(group: str | None) -> Rpc[None]:
 
 
 def send_message(messages: Sequence[pb.Message], what: str) -> Rpc[list[SendEntry]]:
-    """Store messages of one topic: an entry for each, or a single one for a batch."""
+    """Store messages of one topic; the result has an entry for each, or for a batch."""
     request = service.SendMessageRequest(messages=messages)
     count = len(messages)
 
@@ -241,7 +241,7 @@ def end_transaction(
 
 
 def recall_message(topic: str, recall_handle: str) -> Rpc[str]:
-    """Take a delayed message back before it is delivered; returns its id."""
+    """Recall a delayed message before it is delivered; the result is its id."""
     request = service.RecallMessageRequest(recall_handle=recall_handle)
     request.topic.name = topic
     what = f"recall of a message of topic {topic}"
@@ -266,10 +266,11 @@ def receive_message(
     auto_renew: bool = False,
     attempt_id: str | None = None,
 ) -> ReceiveRpc:
-    """Ask a broker for up to `batch_size` messages, held for `polling_ms`.
+    """Receive up to `batch_size` messages; the call is held for up to `polling_ms`.
 
-    The messages are hidden from other consumers for `invisible_ms`, 10 s to 12 h; with
-    `auto_renew`, and without `invisible_ms`, the proxy chooses and prolongs the time.
+    The messages are invisible to other consumers for `invisible_ms`, from 10 s to 12 h.
+    With `auto_renew` and without `invisible_ms`, the proxy chooses this time and renews
+    it.
     """
     request = service.ReceiveMessageRequest(
         message_queue=queue.raw, batch_size=batch_size, auto_renew=auto_renew
@@ -291,7 +292,7 @@ def receive_message(
 
 
 class ReceiveParser:
-    """Reads the stream of one receive, part by part. Bounded."""
+    """Parses the stream of one receive, part by part. Its memory is bounded."""
 
     def __init__(self, rpc: ReceiveRpc, endpoints: Endpoints) -> None:
         self._rpc = rpc
@@ -306,7 +307,7 @@ class ReceiveParser:
         return self._status is not None or bool(self.messages)
 
     def feed(self, data: bytes) -> None:
-        """Take one part. Raises BodyError for what cannot be read."""
+        """Parse one part. Raises BodyError when it is invalid."""
         try:
             part = service.ReceiveMessageResponse.FromString(data)
         except ProtobufError as error:
@@ -329,7 +330,7 @@ class ReceiveParser:
             self._delivery_timestamp_ms = timestamp_ms(part.delivery_timestamp)
 
     def end(self, failure: RmqError | None = None) -> Received:
-        """What came. Raises the error of a stream that brought no message."""
+        """The received messages. Raises the stream's error if there are none."""
         status = self._status
         if (
             failure is None
@@ -350,10 +351,10 @@ class ReceiveParser:
 def query_offset(
     queue: ProxyQueue, policy: int, *, time_ms: int | None = None
 ) -> Rpc[int]:
-    """A queue's beginning, its end, or its first offset since `time_ms` (TIMESTAMP).
+    """A queue's first offset, its end, or its first offset since `time_ms` (TIMESTAMP).
 
     `policy` is a number of `QueryOffsetPolicy`. Proxies up to 5.5.0 do not implement
-    it: raises UnsupportedError.
+    this call: it raises UnsupportedError.
     """
     request = service.QueryOffsetRequest(
         message_queue=queue.raw,
@@ -374,10 +375,10 @@ def query_offset(
 
 
 def get_offset(queue: ProxyQueue, group: str) -> Rpc[int | None]:
-    """The offset that a group has committed; None without one.
+    """The committed offset of a group; None if it has committed none.
 
-    An unknown group may have none, too. Proxies up to 5.5.0 do not implement it: raises
-    UnsupportedError.
+    The result may also be None for an unknown group. Proxies up to 5.5.0 do not
+    implement this call: it raises UnsupportedError.
     """
     request = service.GetOffsetRequest(message_queue=queue.raw)
     request.group.name = group
@@ -404,9 +405,9 @@ def pull_message(
     expression: str = "*",
     is_sql: bool = False,
 ) -> PullRpc:
-    """Read up to `batch_size` messages from `offset` on, without waiting for any.
+    """Read up to `batch_size` messages from `offset` on, without waiting for messages.
 
-    Nothing is committed. Proxies up to 5.5.0 do not implement it.
+    This commits no offset. Proxies up to 5.5.0 do not implement this call.
     """
     request = service.PullMessageRequest(
         message_queue=queue.raw, offset=offset, batch_size=batch_size
@@ -424,7 +425,7 @@ def pull_message(
 
 
 class PullParser:
-    """Reads the stream of one pull, part by part. Bounded."""
+    """Parses the stream of one pull, part by part. Its memory is bounded."""
 
     def __init__(self, rpc: PullRpc, endpoints: Endpoints) -> None:
         self._rpc = rpc
@@ -434,7 +435,7 @@ class PullParser:
         self._messages: list[ProxyMessage] = []
 
     def feed(self, data: bytes) -> None:
-        """Take one part. Raises BodyError for what cannot be read."""
+        """Parse one part. Raises BodyError when it is invalid."""
         what = self._rpc.what
         try:
             part = service.PullMessageResponse.FromString(data)
@@ -472,9 +473,7 @@ class PullParser:
                 raise BodyError(f"{what}: {address} gave messages out of order")
             last = offset
         if following is None or following <= last:
-            raise BodyError(
-                f"{what}: {address} gave no next offset behind its messages"
-            )
+            raise BodyError(f"{what}: {address} gave no next offset after its messages")
         return PulledPart(self._messages, following)
 
 
@@ -483,8 +482,8 @@ def ack_messages(
 ) -> Rpc[list[AckFailure]]:
     """Acknowledge messages of one topic, as (message id, receipt handle).
 
-    Returns those that were not acknowledged, and why. Raises when the whole call
-    failed.
+    The result lists the messages that were not acknowledged, and why. The call raises
+    an error when it failed as a whole.
     """
     request = service.AckMessageRequest(
         entries=[
@@ -521,9 +520,10 @@ def change_invisible_duration(
     receipt_handle: str,
     invisible_ms: int,
 ) -> Rpc[str]:
-    """Hide a message for `invisible_ms` from now on, 0 to 12 h; the new handle.
+    """Make a message invisible for `invisible_ms` from now on, from 0 to 12 h.
 
-    The old handle is dead, although acknowledging by it is answered with OK.
+    The result is the new receipt handle. The old handle becomes useless, although an
+    ack with it is answered with OK.
     """
     request = service.ChangeInvisibleDurationRequest(
         receipt_handle=receipt_handle, message_id=msg_id
@@ -551,7 +551,7 @@ def forward_to_dead_letter_queue(
     delivery_attempt: int,
     max_delivery_attempts: int,
 ) -> Rpc[None]:
-    """Move a message to the group's dead letters. A second call adds a second copy."""
+    """Forward a message to the group's dead-letter queue. A repeated call copies it."""
     request = service.ForwardMessageToDeadLetterQueueRequest(
         receipt_handle=receipt_handle,
         message_id=msg_id,
@@ -580,7 +580,7 @@ def _queue_of(raw: pb.MessageQueue) -> ProxyQueue:
     )
 
 
-#: Stored, although the broker does not know it flushed or replicated.
+#: Codes of stored messages, including those not flushed or replicated in time.
 STORED_CODES: Final = frozenset(
     map(
         int,
@@ -639,11 +639,12 @@ def _status_only(
 
 
 def keeps_batches_apart() -> Rpc[bool]:
-    """Whether the proxy is new enough to store a batch as it was sent.
+    """Whether the proxy is new enough to store a batch unchanged.
 
-    Those of 5.3 give all messages of a batch the first one's id, tag, keys and
-    properties. They are told by a call that came with the repair, and which this one,
-    for no topic, asks nothing of. Raises UnsupportedError for an old one.
+    Proxies of 5.3 give all messages of a batch the first one's id, tag, keys and
+    properties. They lack a call that was added together with the fix; this makes that
+    call, without a topic, so that it has no effect. Raises UnsupportedError for an old
+    proxy.
     """
     return _rpc(
         "SyncLiteSubscription",

@@ -1,29 +1,29 @@
-"""One client of a RocketMQ proxy: who it is, what it wants, and its connections.
+"""One client of a RocketMQ proxy: its identity, its settings, and its connections.
 
-Made for what is built on it (the producer, the consumers), which use:
+The producer and the consumers are built on it and use:
 
 | | |
 |---|---|
-| `Session(config, client_type=..., ...)` | nothing is opened yet |
-| `open(topics)` | routes, and telemetry with the settings answered, before a receive |
-| `invoke(endpoints, rpc)` | a call of `rpc`, in the caller's thread |
-| `receive_now(endpoints, rpc)` | a receive, in the caller's thread |
-| `submit(endpoints, rpc)`, `receive(...)` | the same in the I/O thread, as `Pending` |
-| `run(task)`, `post(action)` | work for the I/O thread, from any thread |
-| `in_caller(task)` | a task, in the caller's thread |
-| `route(topic, via)` | the queues of a topic, cached and refreshed |
-| `ready(endpoints)` | wait, in a task, for the settings of one more server |
-| `settings` | what the proxy wants: retries, sizes, times |
-| `close()` | goodbye to every proxy |
+| `Session(config, client_type=..., ...)` | creates a client; opens no connection |
+| `open(topics)` | gets routes and opens telemetry, which a receive needs |
+| `invoke(endpoints, rpc)` | makes a call of `rpc` in the caller's thread |
+| `receive_now(endpoints, rpc)` | receives in the caller's thread |
+| `submit(endpoints, rpc)`, `receive(...)` | do so in the I/O thread, as `Pending` |
+| `run(task)`, `post(action)` | run something in the I/O thread, from any thread |
+| `in_caller(task)` | runs a task in the caller's thread |
+| `route(topic, via)` | returns the queues of a topic, cached and refreshed |
+| `ready(endpoints)` | waits, in a task, for the settings of another server |
+| `settings` | has the proxy's settings: retries, sizes, times |
+| `close()` | unregisters from every proxy and closes the connections |
 
-A task gets a `Via`, by which it makes its calls; so the same task runs in the I/O
-thread or in the caller's. `on_...` functions are called in the I/O thread and must
-return quickly.
+A task makes its calls by means of a `Via`, so that the same task can run in the I/O
+thread or in the caller's thread. `on_...` functions are called in the I/O thread and
+must return quickly.
 
-Telemetry is one stream for each server: the settings go out first, and again every five
-minutes, when they changed, and when the server has forgotten them. A stream that ends
-is opened again after a pause that grows and varies. Heartbeats go out every 10 s; when
-three in a row are not answered, the connection is given up for a new one.
+Telemetry is one stream for each server. The client sends its settings first, and again
+every five minutes, when they have changed, and when the server has lost them. A stream
+that ends is reopened after a pause that grows and varies. Heartbeats are sent every
+10 s; after three consecutive heartbeats without an answer, the client reconnects.
 
 Source: ClientImpl, ClientSessionImpl in apache/rocketmq-clients; ClientActivity in
 apache/rocketmq.
@@ -94,16 +94,16 @@ PRODUCER: Final = int(pb.ClientType.PRODUCER)
 PUSH_CONSUMER: Final = int(pb.ClientType.PUSH_CONSUMER)
 SIMPLE_CONSUMER: Final = int(pb.ClientType.SIMPLE_CONSUMER)
 
-#: Servers that one client talks to; a route with more is a mistake.
+#: The most servers of one client; a route with more is a mistake.
 SERVERS_MAX: Final = 512
 HEARTBEAT_MS: Final = 10_000
 ROUTES_MS: Final = 30_000
 SETTINGS_MS: Final = 300_000
-#: Heartbeats without an answer, one after the other, before a new connection.
+#: Consecutive heartbeats without an answer before the client reconnects.
 _SILENT_MAX: Final = 3
-#: A stream that lasted this long has proved that the server can be used.
+#: A stream that lasted this long shows that the server works.
 _PROVED_MS: Final = 10_000
-#: Beyond the time of a goodbye itself: for what its end starts.
+#: Extra time after unregistering, for actions that its end starts.
 _AFTER_GOODBYE_MS: Final = 1_000
 _STACK_BYTES_MAX: Final = 64 << 10
 _POLLING_ASKED_MS: Final = 20_000
@@ -121,7 +121,7 @@ class Via(tasks.Runner, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages of a topic a group wants: tags `a || b`, `*`, or SQL92."""
+    """The filter of a group's subscription: tags `a || b`, `*`, or SQL92."""
 
     expression: str = "*"
     is_sql: bool = False
@@ -130,10 +130,11 @@ class Filter:
 class Session:
     """See the module. Methods that do not say otherwise may be called from any thread.
 
-    `group` and `subscriptions` (topic -> Filter) are of consumers. `on_orphaned` gets a
-    half message whose end the broker does not know, and the transaction's id;
-    `on_verify` a message that is to be consumed for a check, and a function that
-    takes whether that worked; `on_settings` each change of `settings`.
+    `group` and `subscriptions` (topic -> Filter) are for consumers. `on_orphaned` is
+    called with a half message whose transaction is undecided for the broker, and the
+    transaction's id. `on_verify` is called with a message to consume as a test, and a
+    function that must be called with the outcome. `on_settings` is called with each
+    change of `settings`.
     """
 
     def __init__(
@@ -160,9 +161,9 @@ class Session:
             PRODUCER_DEFAULTS if client_type == PRODUCER else CONSUMER_DEFAULTS
         )
         self._fifo = fifo
-        #: what is asked for; replaced as a whole
+        #: topic -> Filter; replaced as a whole
         self._subscriptions = dict(subscriptions or {})
-        #: what the settings name; replaced as a whole
+        #: topics in the settings; replaced as a whole
         self.topics: tuple[str, ...] = tuple(self._subscriptions)
         self._on_orphaned = on_orphaned
         self._on_verify = on_verify
@@ -174,7 +175,7 @@ class Session:
         self._io = io_thread()
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        #: added to under _lock by any thread, removed from in the I/O thread
+        #: servers are added under _lock by any thread, and removed in the I/O thread
         self._servers: dict[Endpoints, _Server] = {}
         self._routes: dict[str, tuple[ProxyQueue, ...]] = {}
         self._is_closed = False
@@ -187,19 +188,19 @@ class Session:
         self._server(self.access_point)
 
     def open(self, topics: Iterable[str], *, timeout_ms: int | None = None) -> None:
-        """Ask for the routes of `topics`, and wait for the settings of their servers.
+        """Request the routes of `topics`, and wait for the settings of their servers.
 
-        Raises what the first of them that failed said: ConnectError, NotFoundError,
-        DeniedError and so on. Not from the I/O thread.
+        Raises the first error: ConnectError, NotFoundError, DeniedError and so on. Must
+        not be called from the I/O thread.
         """
         self._refuse_in_thread()
         self.run(self._open(tuple(topics), timeout_ms)).result()
 
     def close(self) -> None:
-        """Say goodbye to every server and end the connections. Idempotent.
+        """Unregister from every server and close the connections. Idempotent.
 
-        A goodbye has the `timeout_ms` of the config, as any request. Calls under way
-        fail with DisconnectedError.
+        Unregistering may take the `timeout_ms` of the config, like any request. Calls
+        in flight fail with DisconnectedError.
         """
         if self._is_closed or self._pid != os.getpid():
             self._is_closed = True
@@ -212,10 +213,12 @@ class Session:
             limit_ms = self.config.timeout_ms + _AFTER_GOODBYE_MS
             self._io.run(self._leave()).result(limit_ms / 1_000)
         except (RmqError, TimeoutError) as error:
-            logger.info("client=%s left without goodbye: %s", self.client_id, error)
+            logger.info(
+                "client not unregistered client=%s error=%s", self.client_id, error
+            )
 
     def closing(self) -> tasks.Task[None]:
-        """`close`, for a task in the I/O thread."""
+        """Do the same as `close`, as a task in the I/O thread."""
         if not self._is_closed:
             self._is_closed = True
             yield from self._leave()
@@ -228,8 +231,8 @@ class Session:
         """Make a call in the caller's thread and wait for its answer.
 
         Raises RmqError: ConnectError when nothing was sent, DisconnectedError or
-        DeadlineError when the server may have acted on it, and a BrokerError or its
-        like for an answer that is not OK. Not from the I/O thread.
+        DeadlineError when the server may have acted on it, and for example BrokerError
+        for an answer that is not OK. Must not be called from the I/O thread.
         """
         self._refuse_in_thread()
         channel = self._server(endpoints).channel
@@ -238,9 +241,10 @@ class Session:
     def receive_now(
         self, endpoints: Endpoints, rpc: ReceiveRpc, timeout_ms: int | None = None
     ) -> Received:
-        """Receive in the caller's thread. Raises as `invoke`. Not from the I/O thread.
+        """Receive in the caller's thread. Raises the errors of `invoke`.
 
-        `timeout_ms` None: 3 s beyond the time for which the server may hold it.
+        The default of `timeout_ms` is 3 s more than the time for which the server may
+        hold the call. Must not be called from the I/O thread.
         """
         self._refuse_in_thread()
         return self._server(endpoints).channel.receive_now(rpc, timeout_ms)
@@ -248,7 +252,7 @@ class Session:
     def submit(
         self, endpoints: Endpoints, rpc: Rpc[T], timeout_ms: int | None = None
     ) -> tasks.Pending[T]:
-        """Make a call in the I/O thread, from where alone it may be called."""
+        """Make a call. May only be called from the I/O thread."""
         try:
             channel = self._server(endpoints).channel
         except RmqError as error:
@@ -260,7 +264,7 @@ class Session:
     def receive(
         self, endpoints: Endpoints, rpc: ReceiveRpc, timeout_ms: int | None = None
     ) -> tasks.Pending[Received]:
-        """Receive in the I/O thread, from where alone it may be called."""
+        """Receive messages. May only be called from the I/O thread."""
         try:
             channel = self._server(endpoints).channel
         except RmqError as error:
@@ -282,7 +286,7 @@ class Session:
 
     @property
     def via(self) -> Via:
-        """For tasks that run in the I/O thread."""
+        """The Via of tasks that run in the I/O thread."""
         return _IoVia(self)
 
     def run(self, part: tasks.Part) -> Future[Any]:
@@ -294,7 +298,7 @@ class Session:
         self._io.post(action)
 
     def call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` in the I/O thread after `delay_ms`; from there alone."""
+        """Call `action` after `delay_ms`. May only be called from the I/O thread."""
         self._io.call_later(delay_ms, action)
 
     def in_io_thread(self) -> bool:
@@ -302,14 +306,14 @@ class Session:
         return self._io.is_current()
 
     def in_caller(self, make: Callable[[Via], tasks.Task[T]]) -> T:
-        """Run the task that `make` gives in the caller's thread, to its end."""
+        """Run the task that `make` returns in the caller's thread, to its end."""
         self._refuse_in_thread()
         return CallerVia(self).run(make)
 
     # --- topics ---
 
     def route(self, topic: str, via: Via) -> tasks.Task[tuple[ProxyQueue, ...]]:
-        """The queues of a topic, from the cache if they are there.
+        """The queues of a topic, from the cache if possible.
 
         Raises NotFoundError for a topic that does not exist: a proxy creates none.
         """
@@ -323,10 +327,10 @@ class Session:
         return found
 
     def ready(self, endpoints: Endpoints) -> tasks.Task[None]:
-        """Wait until a server has answered the settings; in the I/O thread.
+        """Wait until a server has answered the settings. Runs in the I/O thread.
 
-        Without them it cannot receive. Raises the error of the first attempt, and later
-        DisconnectedError while telemetry is lost.
+        Before that the client cannot receive. Raises the error of the first attempt,
+        and later DisconnectedError while the telemetry stream is lost.
         """
         server = self._server(endpoints)
         if not server.is_known:
@@ -338,11 +342,11 @@ class Session:
             yield server.opened
 
     def forget_route(self, topic: str) -> None:
-        """Have the route asked for again when it is needed next."""
+        """Drop the cached route, so that it is requested again when it is needed."""
         self._routes.pop(topic, None)
 
     def add_topic(self, topic: str) -> None:
-        """Note a topic that is sent to; the settings name it from now on."""
+        """Add a topic, to which messages are sent, to the client's settings."""
         if topic not in self.topics:
             with self._lock:
                 if topic in self.topics:
@@ -351,7 +355,7 @@ class Session:
             self.post(self._send_settings)
 
     def subscribe(self, subscriptions: Mapping[str, Filter]) -> None:
-        """Replace the subscriptions; the settings state them from now on."""
+        """Replace the subscriptions in the client's settings."""
         with self._lock:
             self._subscriptions = dict(subscriptions)
             self.topics = tuple(subscriptions)
@@ -413,7 +417,7 @@ class Session:
             self._server(each)
 
     def _refresh_routes(self) -> tasks.Task[None]:
-        """Ask for every topic's route again; a failure keeps what is known."""
+        """Request every topic's route again; after a failure keep the known route."""
         topics = list(self._routes)
         rpcs = [calls.query_route(topic, self.access_point) for topic in topics]
         outcomes = yield tasks.All(
@@ -429,7 +433,7 @@ class Session:
             self._servers.pop(endpoints).close()
 
     def _repeat(self, interval_ms: int, make: Callable[[], tasks.Part]) -> None:
-        """Run a task again and again, `interval_ms` after its end, until the close."""
+        """Run a task until `close`, each time `interval_ms` after its previous end."""
 
         def run() -> None:
             if not self._is_closed:
@@ -452,7 +456,7 @@ class Session:
         for outcome in outcomes:
             if isinstance(outcome, RmqError):
                 logger.info(
-                    "goodbye failed client=%s error=%s", self.client_id, outcome
+                    "unregister failed client=%s error=%s", self.client_id, outcome
                 )
         for each in servers:
             each.close()
@@ -469,7 +473,7 @@ class Session:
             )
 
     def settings_command(self, endpoints: Endpoints) -> service.TelemetryCommand:
-        """What this client says of itself."""
+        """The telemetry command with the settings of this client."""
         command = service.TelemetryCommand()
         settings = command.settings
         settings.client_type = self.client_type  # type: ignore[assignment]  # its number
@@ -500,7 +504,7 @@ class Session:
         return command
 
     def take_settings(self, said: pb.Settings) -> None:
-        """Note what a server wants; in the I/O thread."""
+        """Apply the settings that a server sent. Runs in the I/O thread."""
         found = merged(self.settings, said)
         if found != self.settings:
             self.settings = found
@@ -510,7 +514,7 @@ class Session:
     def take_orphaned(
         self, command: service.RecoverOrphanedTransactionCommand, endpoints: Endpoints
     ) -> None:
-        """Pass on the question about a transaction; in the I/O thread."""
+        """Pass a check of a transaction to `on_orphaned`. Runs in the I/O thread."""
         message = ProxyMessage(command.message, broker_name="", endpoints=endpoints)
         if self._on_orphaned is None:
             logger.warning(
@@ -526,7 +530,7 @@ class Session:
         endpoints: Endpoints,
         answer: Callable[[pb.Status], None],
     ) -> None:
-        """Have a message consumed for a check; in the I/O thread."""
+        """Pass a message to `on_verify`, and answer. Runs in the I/O thread."""
         if self._on_verify is None:
             answer(pb.Status(code=pb.Code.NOT_IMPLEMENTED))
             return
@@ -540,7 +544,7 @@ class Session:
 
 
 class _IoVia:
-    """Calls of tasks in the I/O thread."""
+    """Makes the calls of tasks in the I/O thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -598,10 +602,10 @@ class CallerVia:
 
 
 class _Server:
-    """Telemetry and heartbeats of one server. Belongs to the I/O thread.
+    """Telemetry and heartbeats of one server. Used only in the I/O thread.
 
-    `opened` ends with the outcome of the first attempt. `is_known`: whether the server
-    has answered the settings.
+    `opened` ends with the outcome of the first attempt. `is_known` says whether the
+    server has answered the settings.
     """
 
     def __init__(
@@ -615,15 +619,15 @@ class _Server:
         self._io = io_thread()
         self._stream: Any = None
         self._task: asyncio.Task[None] | None = None
-        #: gRPC takes one write at a time
+        #: gRPC allows one write at a time
         self._writing = asyncio.Lock()
-        #: the topics that the settings named last
+        #: the topics in the settings that were sent last
         self._stated: tuple[str, ...] = ()
         self._is_closed = False
         self._silent = 0
 
     def start(self) -> None:
-        """Open the stream, and keep it open until the close."""
+        """Open the stream, and keep it open until `close`."""
         if not self._is_closed:
             self._task = self._io.spawn(self._keep_open())
             self._io.call_later(HEARTBEAT_MS, self._beat)
@@ -640,9 +644,9 @@ class _Server:
         self.channel.close()
 
     def state_topics(self) -> tasks.Pending[None]:
-        """State the settings if they name topics that the server was not told of.
+        """Send the settings if they have topics that the server does not know yet.
 
-        The Pending ends when gRPC has taken them.
+        The Pending ends when gRPC has accepted the message.
         """
         pending: tasks.Pending[None] = tasks.Pending()
         stream = self._stream
@@ -659,7 +663,7 @@ class _Server:
         return self._session.settings_command(self.channel.endpoints)
 
     def send_settings(self) -> None:
-        """State the settings again, if the stream is open."""
+        """Send the settings again, if the stream is open."""
         if self._stream is not None and self.is_known:
             self._send(self._command())
 
@@ -690,7 +694,7 @@ class _Server:
                 error = DisconnectedError(
                     f"the telemetry stream to {address} was replaced", address=address
                 )
-            except Exception as failure:  # noqa: BLE001  # the client goes on
+            except Exception as failure:  # noqa: BLE001  # the client must continue
                 error = tasks.unexpected(failure)
             finally:
                 if self._stream is not None:
@@ -705,12 +709,12 @@ class _Server:
                 self._backoff.succeeded()
                 failures = 0
             delay_ms = self._backoff.failed()
-            # Who waits for the first stream gets the error itself.
+            # The error of the first stream is raised in `open`, so it is not logged.
             is_news = was_known and not failures
             log = logger.warning if is_news else logger.info
             failures += 1
             log(
-                "telemetry lost address=%s; opened again in %d ms: %s",
+                "telemetry lost address=%s; reopening it in %d ms: %s",
                 address,
                 delay_ms,
                 error,
@@ -718,12 +722,12 @@ class _Server:
             await asyncio.sleep(delay_ms / 1_000)
 
     async def _talk(self) -> None:
-        """One stream, from the settings to its end."""
+        """Run one stream, from the settings to its end."""
         timeout_s = self._session.config.timeout_ms / 1_000
         self._stream = stream = await self.channel.telemetry()
         command = self._command()
-        # Begun before the write: a server that refuses at once ends the stream, and
-        # what it said cannot be read any more after a write that failed.
+        # Reading starts before the write: a server that refuses the client ends the
+        # stream at once, and its status cannot be read after a failed write.
         reading = asyncio.ensure_future(stream.read())
         try:
             async with asyncio.timeout(timeout_s):
@@ -731,7 +735,7 @@ class _Server:
                     await self._write(stream, command)
                     data = await reading
                 except grpc.RpcError as error:
-                    # INTERNAL: gRPC's word for a write after the end of the stream.
+                    # INTERNAL is gRPC's code for a write after the end of the stream.
                     if error.code() is not grpc.StatusCode.INTERNAL:
                         raise
                     data = await _or_eof(reading)
@@ -804,7 +808,7 @@ class _Server:
         stream: Any,  # noqa: ANN401  # gRPC has no name for its type
         command: service.TelemetryCommand,
     ) -> None:
-        # The reader of the stream sees why it ended, and opens it again.
+        # The reader of the stream learns why it ended, and reopens it.
         with suppress(grpc.RpcError, asyncio.CancelledError, asyncio.InvalidStateError):
             await self._write(stream, command)
 
@@ -816,7 +820,7 @@ class _Server:
         async with self._writing:
             await stream.write(command.SerializeToString())
 
-    # --- keeping in touch ---
+    # --- heartbeats ---
 
     def _beat(self) -> None:
         if self._is_closed:
@@ -866,7 +870,7 @@ class _Server:
 
 
 def new_client_id() -> str:
-    """`host@pid@number@random`, as the official clients make it."""
+    """A new id `host@pid@number@random`, in the form of the official clients."""
     token = random.SystemRandom().getrandbits(32)
     return f"{_host_name()}@{os.getpid()}@{next(_NUMBERS)}@{token:08x}"
 
@@ -878,7 +882,7 @@ def _host_name() -> str:
 
 
 async def _or_eof(reading: asyncio.Future[Any]) -> Any:  # noqa: ANN401  # bytes or EOF
-    """What was read, and EOF when the stream ended without a word."""
+    """The message that was read; EOF when the stream ended without one."""
     try:
         return await reading
     except grpc.RpcError:

@@ -1,7 +1,7 @@
-"""What a proxy tells a client to do: retries, sizes, times. All of it bounded.
+"""The settings that a proxy sends to a client: retries, sizes and times, all bounded.
 
-A server could ask for a retry in a year or a billion attempts; what it says is kept
-inside the limits of this module.
+A server could ask for a retry after a year or for a billion attempts, so every value is
+kept within the limits of this module.
 
 Source: Settings in definition.proto; ClientSettings, RetryPolicy in
 apache/rocketmq-clients; GrpcClientSettingsManager in apache/rocketmq.
@@ -27,10 +27,10 @@ _POLLING_MS: Final = (1_000, 5 * 60 * 1_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often something is tried, and how long to wait between two tries.
+    """How many attempts are made, and how long to wait between two attempts.
 
-    `delays_ms` are the delays after the first attempt, the second, and so on; the last
-    one is for all that follow.
+    `delays_ms` has the delay after the first attempt, after the second, and so on; the
+    last delay is used after all later attempts.
     """
 
     max_attempts: int
@@ -43,10 +43,10 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What the proxy said last, with the defaults of RocketMQ's proxies until it does.
+    """The proxy's latest settings, or the defaults of RocketMQ's proxies before that.
 
-    `fifo`, `receive_batch_size` and `long_polling_ms` are of consumers,
-    `max_body_bytes` and `validate_message_type` of producers.
+    `fifo`, `receive_batch_size` and `long_polling_ms` are settings of consumers,
+    `max_body_bytes` and `validate_message_type` are settings of producers.
     """
 
     retry: RetryPolicy
@@ -75,7 +75,7 @@ CONSUMER_DEFAULTS: Final = ServerSettings(
 
 
 def merged(known: ServerSettings, said: pb.Settings) -> ServerSettings:
-    """`known` with what a proxy's settings say; what they leave out stays."""
+    """`known` updated by a proxy's settings; values that they omit are kept."""
     found = known
     if said.HasField("backoff_policy"):
         found = replace(found, retry=_retry(said.backoff_policy, known.retry))
@@ -120,7 +120,7 @@ def _retry(policy: pb.RetryPolicy, known: RetryPolicy) -> RetryPolicy:
 
 
 def _exponential(initial_ms: int, max_ms: int, multiplier: float) -> tuple[int, ...]:
-    if not 1.0 <= multiplier <= 1_000.0:  # not a number, or one that shrinks
+    if not 1.0 <= multiplier <= 1_000.0:  # also excludes NaN
         multiplier = 1.0
     delays = []
     delay = float(initial_ms)
@@ -133,7 +133,7 @@ def _exponential(initial_ms: int, max_ms: int, multiplier: float) -> tuple[int, 
 
 
 def duration_ms(value: Duration) -> int:
-    """A duration in ms; whatever number a server put there."""
+    """A duration in ms, for any value that a server may send."""
     return int(value.seconds) * 1_000 + int(value.nanos) // 1_000_000
 
 

@@ -1,8 +1,8 @@
-"""From a status to an error: RocketMQ's codes in an answer, and gRPC's own.
+"""Convert a status to an error: RocketMQ's codes in an answer, and gRPC's codes.
 
-gRPC says UNAVAILABLE both when nothing was sent and when the connection ended with a
-call under way. Only its text tells them apart, and a message may be sent again without
-thought only after the first.
+gRPC reports UNAVAILABLE both when nothing was sent and when the connection ended during
+a call. Only its text distinguishes the two cases, and only in the first case can a
+message be sent again without the risk of storing it twice.
 
 Source: definition.proto (Code), StatusCode.md in apache/rocketmq-apis.
 """
@@ -31,15 +31,15 @@ from rmqcli.wire.protobuf import definition_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: A server's text is a sentence or a stack trace, of which the start is enough.
+#: A server's text may be a stack trace, of which only the start is kept.
 TEXT_MAX: Final = 500
 
 OK: Final = int(pb.Code.OK)
 _MULTIPLE: Final = int(pb.Code.MULTIPLE_RESULTS)
 
 _FILTER_HINT: Final = "check the filter expression"
-#: The words of a broker that cannot read a filter. A proxy passes them on with
-#: INTERNAL_SERVER_ERROR, as it does for every code that it has no counterpart of.
+#: The error text of a broker that cannot parse a filter. A proxy passes it on with
+#: INTERNAL_SERVER_ERROR, as it does for every code for which it has no counterpart.
 _UNREADABLE_FILTER: Final = "parse the consumer's subscription failed"
 _CREDENTIALS_HINT: Final = "check the credentials argument"
 #: Hints for what RocketMQ's proxies say with UNAUTHORIZED; it is their only code for
@@ -67,7 +67,7 @@ _KINDS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
     int(pb.Code.TOO_MANY_REQUESTS): (BusyError, "try again in a moment"),
     int(pb.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE): (
         BrokerError,
-        "the topic's message.type does not take this kind of message",
+        "use a topic whose message.type accepts this kind of message",
     ),
     int(pb.Code.ILLEGAL_FILTER_EXPRESSION): (FilterError, _FILTER_HINT),
 }
@@ -82,7 +82,7 @@ _UNSUPPORTED: Final = frozenset(
         ),
     )
 )
-#: What gRPC says when no connection came about, so that nothing was sent.
+#: Parts of gRPC's text when it could not connect, so that nothing was sent.
 _NEVER_SENT: Final = ("failed to connect", "name resolution", "dns resolution")
 
 
@@ -101,7 +101,7 @@ def check(status: pb.Status, *, what: str, address: str) -> None:
 
 
 def error_of(status: pb.Status, *, what: str, address: str) -> RmqError:
-    """The error for a status; the server's words are kept in `remark`, cut."""
+    """The error for a status; `remark` keeps the start of the server's text."""
     code, name = int(status.code), code_name(status.code)
     remark = status.message[:TEXT_MAX]
     if code in _UNSUPPORTED:
@@ -133,7 +133,7 @@ def grpc_error(
 ) -> RmqError:
     """The error for a call that ended with a gRPC status instead of an answer.
 
-    `has_answered`: whether this server ever answered.
+    `has_answered` says whether this server has ever answered.
     """
     remark = (details or "")[:TEXT_MAX]
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -155,7 +155,9 @@ def grpc_error(
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return UnsupportedError(
             f"{address} does not support the call for {what}",
-            hint="" if has_answered else "is this a RocketMQ proxy's gRPC port, 8081?",
+            hint=""
+            if has_answered
+            else "check that this is the gRPC port of a RocketMQ proxy, usually 8081",
         )
     kind: type[BrokerError] = BrokerError
     hint = ""
@@ -176,7 +178,7 @@ def grpc_error(
 
 
 def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
-    """Why no connection came about, in the words of the person who has to fix it."""
+    """The error for a failed connection attempt, with its cause and a hint."""
     lower = remark.lower()
     if (
         "certificate_verify_failed" in lower
@@ -208,7 +210,7 @@ def _not_connected(remark: str, *, address: str, is_tls: bool) -> ConnectError:
     reason = remark.rpartition(": ")[2].strip() or remark
     hint = "check the endpoints argument or ROCKETMQ_ENDPOINTS"
     if not is_tls and "connection refused" not in lower and "resol" not in lower:
-        hint = "a proxy with TLS ends plaintext connections: leave plaintext=True out"
+        hint = "if the proxy uses TLS, leave plaintext=True out"
     return ConnectError(
         f"cannot connect to {address}: {reason.lower()}", address=address, hint=hint
     )

@@ -1,8 +1,8 @@
-"""TLS settings for gRPC, which takes certificates as bytes and always verifies.
+"""TLS settings for gRPC, which takes certificates as bytes and always verifies them.
 
-gRPC for Python cannot accept any certificate. With `insecure` the server is asked for
-its certificate first, and that one is trusted then, under whatever name it bears. An
-expired certificate is refused even so.
+gRPC for Python cannot be told to accept any certificate. With `insecure`, this module
+first asks the server for its certificate and then trusts it, whatever name it has. An
+expired certificate is still refused.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PLAIN_HINT = "a proxy without TLS needs plaintext=True"
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """gRPC's credentials, and the name that the server's certificate must bear."""
+    """gRPC's credentials, and the name that the server's certificate must have."""
 
     credentials: grpc.ChannelCredentials
     host_name: str
 
 
 def secure(options: TlsOptions, endpoints: Endpoints, *, timeout_ms: int) -> Secured:
-    """What `options` mean for a server.
+    """Return the TLS settings of `options` for a server.
 
     Raises ConfigError for a file that cannot be used, and ConnectError when the server
-    has to be asked for its certificate and does not show one.
+    must be asked for its certificate and does not present one.
     """
     roots = _read("CA file", options.ca_file)
     chain = _read("certificate", options.cert_file)
@@ -48,7 +48,7 @@ def secure(options: TlsOptions, endpoints: Endpoints, *, timeout_ms: int) -> Sec
         if options.key_password:
             raise ConfigError(
                 "a proxy client cannot use a key with a password",
-                hint="write the key without one: openssl pkey -in KEY -out PLAIN",
+                hint="remove the password with: openssl pkey -in KEY -out PLAIN",
             )
     name = options.server_hostname or endpoints.host
     if options.insecure:
@@ -70,7 +70,7 @@ def _read(what: str, name: str | None) -> bytes | None:
 
 
 def _check_roots(roots: bytes, name: str | None) -> None:
-    """gRPC would only say later, and not plainly, that there is no certificate."""
+    """Raise ConfigError unless `roots` has a certificate; gRPC's error is unclear."""
     try:
         ssl.create_default_context(cadata=roots.decode("ascii"))
     except (ssl.SSLError, ValueError):
@@ -93,7 +93,7 @@ def _check_pair(options: TlsOptions) -> None:
 
 
 def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
-    """The certificate that the server shows, and a name in it."""
+    """The certificate that the server presents, and a name in it."""
     host, port = endpoints.addresses[0]
     try:
         pem = ssl.get_server_certificate((host, port), timeout=timeout_ms / 1_000)
@@ -133,5 +133,5 @@ def _shown(endpoints: Endpoints, *, timeout_ms: int) -> tuple[bytes, str]:
         for each in part
         if each[0] == "commonName"
     ]
-    # A wildcard stands for any name in its place.
+    # A wildcard matches any label in its place, so "any" is a valid name for it.
     return pem.encode(), names[0].replace("*", "any") if names else host

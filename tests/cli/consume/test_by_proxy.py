@@ -285,7 +285,7 @@ def test_a_body_that_was_damaged_is_a_record_with_an_error(capsys):
         flags = ["-g", "g", "--endpoints", proxy.endpoints, "--plaintext"]
         assert run(["consume", "T", *flags, "--count", "1", "-o", "jsonl"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert "does not have the MD5 it was sent with" in record["error"]
+    assert "does not match its MD5" in record["error"]
     assert (record["raw_b64"], record["queue_offset"]) == ("YWJj", None)
     assert (record["born_timestamp"], record["store_host"]) == (None, None)
 

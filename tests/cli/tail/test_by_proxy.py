@@ -117,7 +117,7 @@ def test_a_server_that_is_no_proxy_is_not_taken_for_an_old_one(capsys):
         server.stop(0)
     err = capsys.readouterr().err
     assert "does not support the call for route of topic T" in err
-    assert "is this a RocketMQ proxy's gRPC port, 8081?" in err
+    assert "check that this is the gRPC port of a RocketMQ proxy" in err
 
 
 def test_what_is_shown_is_consumed_and_the_rest_is_not(cluster, tail):
